@@ -1,0 +1,58 @@
+# Every target sets itself up: a clean checkout needs Python 3.11 or newer and the package index, nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONSTRAINTS := $(wildcard constraints.txt)
+# What the compiled kernels are made from: a change means a new build.
+KERNELS := $(wildcard setup.py src/hubmere/kernels.py)
+
+# The theme's notice about its successor is no news to a reader of the build.
+export NO_MKDOCS_2_WARNING := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench torture docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with everything that the other targets need
+
+# Installs only when something that decides what is installed has changed.
+$(STAMP): pyproject.toml $(CONSTRAINTS) $(KERNELS)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[test,lint,docs]'
+	@touch $@
+
+run: $(STAMP) ## start a node on the default ports; ARGS="--as basic" adds flags
+	@exec $(BIN)/hubmere up $(ARGS)
+
+test: $(STAMP) ## run every test; ARGS="-k name" narrows them
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## check format, rules, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## put the source into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## measure, beside physical limits and peers
+	@for bench in $(filter-out bench/__init__.py,$(wildcard bench/*.py)); do \
+		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
+
+torture: $(STAMP) ## crash runs that take minutes
+	$(BIN)/python -m pytest tests/torture --torture $(ARGS)
+
+docs: $(STAMP) ## build the manual into site/
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+
+clean: ## remove everything that the other targets made, but no data folder
+	rm -rf $(VENV) build dist site htmlcov .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests bench docs \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+	find src -name '*.so' -delete

@@ -1,0 +1,192 @@
+"""Writes the reference pages that are made from code: command line, settings, limits, refusals, exit codes.
+
+`python docs/generate.py` puts them under docs/reference; `pages()` gives them to the test that holds them current.
+Decides nothing: every word in a table comes from the declaration that is enforced.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from hubmere.cli import app
+from hubmere.endpoints.amqp import errors as amqp_errors
+from hubmere.endpoints.http import errors as http_errors
+from hubmere.exits import MEANINGS
+from hubmere.model.errors import Refusal
+from hubmere.model.tier import Limits, Profile, limits_for
+from hubmere.settings import SETTINGS, Setting
+from hubmere.settings.hubs import HUB_KEYS
+from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Made by docs/generate.py; change the code that it describes and run `make docs`. -->\n"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page by its path."""
+    return {REFERENCE / name: NOTE + "\n" + make().strip() + "\n" for name, make in _PAGES.items()}
+
+
+def write() -> None:
+    """Put the pages in place, touching only those that changed."""
+    for path, text in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def _settings() -> str:
+    parts = [
+        "# Settings",
+        "A flag stands over the environment, the environment over the file, the file over the default. The file is "
+        f"named by `--config` or `{CONFIG_VARIABLE}`. An empty variable counts as not set; lists are separated by "
+        "commas in a variable, and their flag is given once for each value. Only the value that wins is checked; "
+        "everything that is wrong is reported at once.",
+    ]
+    for panel, group in groupby(SETTINGS, key=lambda setting: setting.panel):
+        parts += [f"## {panel}", *map(_setting, group)]
+    parts += [
+        "## Tables of the file",
+        "### limits",
+        "Each number of the [limits](limits.md) can be replaced by its name: in a table `[limits]` of the file, or by "
+        f"a variable `{LIMITS_PREFIX}<NAME>`. The value `unlimited` lifts a limit.",
+        "### hubs",
+        "Each table `[[hubs]]` is a hub that the node makes at start when it is not there.",
+        _table(["key", "allowed"], ((_code(key), kind.allowed) for key, (_, kind) in HUB_KEYS.items())),
+    ]
+    return "\n\n".join(parts)
+
+
+def _setting(setting: Setting) -> str:
+    names = _table(
+        ["flag", "variable", "file", "default"],
+        [[_code(setting.flag), _code(setting.variable), _code(setting.key), _code(setting.shown_default) or "none"]],
+    )
+    return f"### {setting.key}\n\n{setting.sentence}\n\n{names}\n\nAllowed: {setting.kind.allowed}."
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def _limits() -> str:
+    profiles = [profile for profile in Profile if profile is not Profile.DEVELOPER]
+    columns = {"default": limits_for(), **{profile.value: limits_for(profile) for profile in profiles}}
+    rows = [
+        [_code(row.name), *(_limit(row.name, getattr(limits, row.name)) for limits in columns.values())]
+        for row in fields(Limits)
+    ]
+    return "\n\n".join(
+        [
+            "# Limits",
+            "What `--as` selects. Without it a node holds to the shapes of the standard tier and throttles nothing: "
+            "the first column. Names ending in `per_unit` grow with the capacity of the namespace. Every number can be "
+            "replaced by its name, see [settings](settings.md#limits).",
+            _table(["limit", *columns], rows),
+        ]
+    )
+
+
+_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def _limit(name: str, value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "any"
+    if "bytes" in name and isinstance(value, int):
+        return next((f"{value // size} {unit}" for unit, size in _UNITS if value % size == 0), str(value))
+    return str(value)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+# How each protocol tells a refusal: a column and what its own table says of a class that is in it.
+_PROTOCOLS: dict[str, tuple[Mapping[type[Refusal], Any], Callable[[Any], str]]] = {
+    "AMQP": (amqp_errors.TABLE, lambda row: _code(row.condition.value)),
+    "HTTP": (http_errors.ROWS, lambda row: str(row.status)),
+}
+
+
+def _errors() -> str:
+    return "\n\n".join(
+        [
+            "# Refusals",
+            "Every way in which Hubmere says no, and how each protocol tells it. A refused call changes nothing. The "
+            "name in the first column is what logs show.",
+            _table(["refusal", "meaning", *_PROTOCOLS], _refusals(Refusal)),
+        ]
+    )
+
+
+def _refusals(parent: type[Refusal]) -> Iterator[list[str]]:
+    for refusal in parent.__subclasses__():
+        if refusal.__module__ != Refusal.__module__:
+            continue  # an endpoint's own, told by that protocol alone
+        meaning = (refusal.__doc__ or "").strip().splitlines()[0]
+        yield [_code(refusal.__name__), meaning, *(_told(refusal, *how) for how in _PROTOCOLS.values())]
+        yield from _refusals(refusal)
+
+
+def _told(refusal: type[Refusal], table: Mapping[type[Refusal], Any], show: Callable[[Any], str]) -> str:
+    nearest = next((table[kind] for kind in refusal.__mro__ if kind in table), None)
+    return "" if nearest is None else show(nearest)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def _cli() -> str:
+    group: Any = typer.main.get_command(app)
+    parts = ["# Command line", "Also as `python -m hubmere`. How each command ends: [exit codes](exit-codes.md)."]
+    for name, command in group.commands.items():
+        parts += [f"## hubmere {name}", *_paragraphs(command.help), _table(["flag", "meaning"], _flags(command))]
+    return "\n\n".join(parts)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
+        yield " ".join(paragraph.split())
+
+
+def _flags(command: Any) -> Iterator[list[str]]:
+    for parameter in command.params:
+        names = [*parameter.opts, *parameter.secondary_opts]
+        value = f" {parameter.metavar}" if parameter.metavar and not parameter.is_flag else ""
+        yield [", ".join(_code(name + value) for name in names), parameter.help or ""]
+    yield ["`--help`", "Show the flags and stop."]
+
+
+def _exit_codes() -> str:
+    rows = ([str(int(code)), meaning] for code, meaning in MEANINGS.items())
+    return "\n\n".join(["# Exit codes", "The same for every command.", _table(["code", "meaning"], rows)])
+
+
+_PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": _cli,
+    "settings.md": _settings,
+    "limits.md": _limits,
+    "errors.md": _errors,
+    "exit-codes.md": _exit_codes,
+}
+
+if __name__ == "__main__":
+    write()
