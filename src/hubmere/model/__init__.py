@@ -1,0 +1,17 @@
+"""The nouns and refusals that every room shares; knows no protocol, no file and no network.
+
+Neighbours import the modules listed here by name; a test holds the list.
+"""
+
+__all__ = [
+    "batch",
+    "clock",
+    "connection_string",
+    "emulator",
+    "entity",
+    "errors",
+    "names",
+    "position",
+    "spec",
+    "tier",
+]

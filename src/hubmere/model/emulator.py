@@ -1,0 +1,214 @@
+"""The official emulator's `Config.json`, read as it is: which namespaces, hubs and groups a node starts with.
+
+The emulator's shapes hold, its small limits do not (one namespace, ten hubs): the node's own apply when the entities
+are made. Optional keys beyond the emulator's own, on an entity: `MessageRetentionInDays`, `RetentionTimeInHours`,
+`UserMetadata`, `AuthorizationRules` (`Name`, `Rights`, `PrimaryKey`, `SecondaryKey`), `Capture` (`IntervalInSeconds`,
+`SizeLimitInBytes`, `Encoding`, `SkipEmptyArchives`, `StorageAccount`, `Container`, `ArchiveNameFormat`). Every refusal
+names the key by its path in the file. Reference: service 9.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hubmere.model.entity import CaptureDescription, CaptureDestination, CaptureEncoding, Rights
+from hubmere.model.errors import InvalidArgument, InvalidName
+from hubmere.model.names import (
+    DEFAULT_GROUP,
+    GroupName,
+    HubName,
+    NamespaceName,
+    RuleName,
+    emulator_hub_name,
+    fold,
+    group_name,
+    namespace_name,
+    rule_name,
+)
+from hubmere.model.spec import HubSpec
+from hubmere.model.tier import HOURS_PER_DAY
+
+DEFAULT_NAMESPACE = NamespaceName("emulatorNs1")
+NAMESPACE_TYPE = "EventHub"
+LOGGING_TYPES = ("File", "Console", "File,Console", "Console,File")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorRule:
+    """An authorization rule that the file asks for; keys that it does not give are random."""
+
+    name: RuleName
+    rights: Rights
+    primary_key: str | None = field(default=None, repr=False)
+    secondary_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorHub:
+    """A hub that the file asks for; `$Default` is not among its groups, every hub has it."""
+
+    name: HubName
+    spec: HubSpec
+    groups: tuple[GroupName, ...] = ()
+    rules: tuple[EmulatorRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorNamespace:
+    """A namespace that the file asks for."""
+
+    name: NamespaceName
+    hubs: tuple[EmulatorHub, ...]
+
+
+def is_emulator_config(data: object) -> bool:
+    """Whether a JSON document is meant as such a file."""
+    return isinstance(data, Mapping) and "UserConfig" in data
+
+
+def parse_emulator_config(data: object) -> tuple[EmulatorNamespace, ...]:
+    """The namespaces of a parsed `Config.json`."""
+    config = _object(data, "Config.json")
+    user = _object(_required(config, "UserConfig", ""), "UserConfig")
+    _check_logging(user)
+    path = "UserConfig.NamespaceConfig"
+    found = [_namespace(item, at) for item, at in _listed(_required(user, "NamespaceConfig", "UserConfig"), path)]
+    if not found:
+        raise InvalidArgument(path, "[]", "at least one namespace")
+    _check_distinct([namespace.name for namespace in found], path)
+    return tuple(found)
+
+
+def _check_logging(user: Mapping[str, Any]) -> None:
+    if "LoggingConfig" not in user:
+        return
+    kind = _object(user["LoggingConfig"], "UserConfig.LoggingConfig").get("Type")
+    if kind not in LOGGING_TYPES:
+        raise InvalidArgument("UserConfig.LoggingConfig.Type", kind, f"one of {'; '.join(LOGGING_TYPES)}")
+
+
+def _namespace(data: object, path: str) -> EmulatorNamespace:
+    item = _object(data, path)
+    kind = item.get("Type", NAMESPACE_TYPE)
+    if not isinstance(kind, str) or fold(kind) != fold(NAMESPACE_TYPE):
+        raise InvalidArgument(f"{path}.Type", kind, NAMESPACE_TYPE)
+    name = namespace_name(_text(item.get("Name", DEFAULT_NAMESPACE), f"{path}.Name"))
+    hubs = [_hub(entry, at) for entry, at in _listed(_required(item, "Entities", path), f"{path}.Entities")]
+    if not hubs:
+        raise InvalidArgument(f"{path}.Entities", "[]", "at least one event hub")
+    _check_distinct([hub.name for hub in hubs], f"{path}.Entities")
+    return EmulatorNamespace(name=name, hubs=tuple(hubs))
+
+
+def _hub(data: object, path: str) -> EmulatorHub:
+    item = _object(data, path)
+    name = emulator_hub_name(_text(_required(item, "Name", path), f"{path}.Name"))
+    groups = [_group(entry, at) for entry, at in _listed(item.get("ConsumerGroups", []), f"{path}.ConsumerGroups")]
+    _check_distinct(groups, f"{path}.ConsumerGroups")
+    rules = [
+        _rule(entry, at) for entry, at in _listed(item.get("AuthorizationRules", []), f"{path}.AuthorizationRules")
+    ]
+    _check_distinct([rule.name for rule in rules], f"{path}.AuthorizationRules")
+    spec = HubSpec(
+        partition_count=_number(_required(item, "PartitionCount", path), f"{path}.PartitionCount"),
+        retention_hours=_retention_hours(item, path),
+        user_metadata=_text(item.get("UserMetadata", ""), f"{path}.UserMetadata"),
+        capture=_capture(item["Capture"], f"{path}.Capture") if "Capture" in item else None,
+    )
+    return EmulatorHub(name=name, spec=spec, groups=tuple(groups), rules=tuple(rules))
+
+
+def _group(data: object, path: str) -> GroupName:
+    item = _object(data, path)
+    name = group_name(_text(_required(item, "Name", path), f"{path}.Name"))
+    if name == DEFAULT_GROUP:
+        raise InvalidName(f"{path}.Name", name, "every event hub has it already, do not list it")
+    return name
+
+
+def _rule(data: object, path: str) -> EmulatorRule:
+    item = _object(data, path)
+    rights = [_text(entry, at) for entry, at in _listed(_required(item, "Rights", path), f"{path}.Rights")]
+    primary, secondary = (
+        _text(item[name], f"{path}.{name}") if name in item else None for name in ("PrimaryKey", "SecondaryKey")
+    )
+    return EmulatorRule(
+        name=rule_name(_text(_required(item, "Name", path), f"{path}.Name")),
+        rights=Rights.parse(rights),
+        primary_key=primary,
+        secondary_key=secondary,
+    )
+
+
+def _capture(data: object, path: str) -> CaptureDescription:
+    item = _object(data, path)
+    defaults = CaptureDescription()
+    destination = defaults.destination
+    encoding = _text(item.get("Encoding", defaults.encoding), f"{path}.Encoding")
+    if encoding not in list(CaptureEncoding):
+        raise InvalidArgument(f"{path}.Encoding", encoding, f"one of {', '.join(CaptureEncoding)}")
+    skip_empty = item.get("SkipEmptyArchives", defaults.skip_empty)
+    if not isinstance(skip_empty, bool):
+        raise InvalidArgument(f"{path}.SkipEmptyArchives", skip_empty, "true or false")
+    return CaptureDescription(
+        enabled=True,
+        encoding=CaptureEncoding(encoding),
+        interval_s=_number(item.get("IntervalInSeconds", defaults.interval_s), f"{path}.IntervalInSeconds"),
+        size_limit_bytes=_number(item.get("SizeLimitInBytes", defaults.size_limit_bytes), f"{path}.SizeLimitInBytes"),
+        skip_empty=skip_empty,
+        destination=CaptureDestination(
+            storage_account=_text(item.get("StorageAccount", ""), f"{path}.StorageAccount"),
+            container=_text(item.get("Container", ""), f"{path}.Container"),
+            archive_name_format=_text(
+                item.get("ArchiveNameFormat", destination.archive_name_format), f"{path}.ArchiveNameFormat"
+            ),
+        ),
+    )
+
+
+def _retention_hours(item: Mapping[str, Any], path: str) -> int | None:
+    if "RetentionTimeInHours" in item:
+        return _number(item["RetentionTimeInHours"], f"{path}.RetentionTimeInHours")
+    if "MessageRetentionInDays" in item:
+        return _number(item["MessageRetentionInDays"], f"{path}.MessageRetentionInDays") * HOURS_PER_DAY
+    return None
+
+
+def _required(item: Mapping[str, Any], name: str, path: str) -> Any:
+    if name not in item:
+        raise InvalidArgument(f"{path}.{name}".lstrip("."), "(missing)", "it is required")
+    return item[name]
+
+
+def _object(data: object, path: str) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise InvalidArgument(path, data, "a JSON object")
+    return data
+
+
+def _listed(data: object, path: str) -> Iterator[tuple[object, str]]:
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        raise InvalidArgument(path, data, "a JSON array")
+    return ((item, f"{path}[{index}]") for index, item in enumerate(data))
+
+
+def _text(data: object, path: str) -> str:
+    if not isinstance(data, str):
+        raise InvalidArgument(path, data, "a text")
+    return data
+
+
+def _number(data: object, path: str) -> int:
+    # Older samples write the number as a text.
+    text = str(data)
+    if isinstance(data, bool) or not (text.isascii() and text.isdigit()):
+        raise InvalidArgument(path, data, "a whole number")
+    return int(text)
+
+
+def _check_distinct(names: Sequence[str], path: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if fold(name) in seen:
+            raise InvalidName(path, name, "each name only once, in any case")
+        seen.add(fold(name))

@@ -1,0 +1,417 @@
+"""The nouns of the service: namespaces, hubs, consumer groups, access rules and what hangs on them, as plain values.
+
+Values only: what may be wished for is checked in `spec`, what is kept is kept by `store.catalog`. Each entity has a
+`key`, unique among its kind in any case of its name, and a `parent` under which it is listed. Secrets never show in a
+`repr`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, Flag, StrEnum
+from types import MappingProxyType
+
+from hubmere.model.errors import InvalidArgument
+from hubmere.model.names import (
+    AliasName,
+    ApplicationGroupName,
+    GroupName,
+    HubName,
+    NamespaceName,
+    PublisherName,
+    RuleName,
+    fold,
+)
+from hubmere.model.tier import HOURS_PER_DAY, Tier
+
+Key = tuple[str, ...]
+
+DEFAULT_PARTITION_COUNT = 4
+
+
+class Status(StrEnum):
+    """What a hub or namespace lets happen (ARM: EntityStatus); only the first four can be asked for."""
+
+    ACTIVE = "Active"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+    DISABLED = "Disabled"
+    CREATING = "Creating"
+    DELETING = "Deleting"
+    RENAMING = "Renaming"
+    RESTORING = "Restoring"
+    UNKNOWN = "Unknown"
+
+    @property
+    def may_send(self) -> bool:
+        """Whether events are taken."""
+        return self in _SENDING
+
+    @property
+    def may_receive(self) -> bool:
+        """Whether events are given out."""
+        return self in _RECEIVING
+
+    @property
+    def is_settable(self) -> bool:
+        """Whether a manager can ask for it; the others are only ever reported."""
+        return self in _SETTABLE
+
+
+_SENDING = frozenset({Status.ACTIVE, Status.RECEIVE_DISABLED})
+_RECEIVING = frozenset({Status.ACTIVE, Status.SEND_DISABLED})
+_SETTABLE = frozenset({Status.ACTIVE, Status.SEND_DISABLED, Status.RECEIVE_DISABLED, Status.DISABLED})
+
+
+class Rights(Flag):
+    """What a rule lets its holder do; Manage implies the other two."""
+
+    NONE = 0
+    LISTEN = 1
+    SEND = 2
+    MANAGE = 4
+    ALL = LISTEN | SEND | MANAGE
+
+    @classmethod
+    def parse(cls, names: Iterable[str]) -> "Rights":
+        """Rights from their names in any case; at least one, and Manage only together with the others."""
+        rights = cls.NONE
+        for name in names:
+            if fold(name) not in _RIGHTS:
+                raise InvalidArgument("right", name, "Listen, Send or Manage")
+            rights |= _RIGHTS[fold(name)]
+        if rights is cls.NONE:
+            raise InvalidArgument("set of rights", "", "at least one of Listen, Send and Manage")
+        if cls.MANAGE in rights and rights is not cls.ALL:
+            raise InvalidArgument("set of rights", ", ".join(rights.names), "Manage needs Send and Listen as well")
+        return rights
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The service's words for the rights, in its order."""
+        return tuple(name for name, right in _RIGHTS_BY_NAME.items() if right in self)
+
+    def allows(self, wanted: "Rights") -> bool:
+        """Whether one of the wanted rights is held; Manage is as good as any."""
+        return bool(self.value & (wanted.value | _MANAGE_BIT))
+
+
+# Asked on every request: plain numbers, because arithmetic on flags costs more than the rest of the check.
+_MANAGE_BIT: int = Rights.MANAGE.value
+
+_RIGHTS_BY_NAME: Mapping[str, Rights] = {"Manage": Rights.MANAGE, "Send": Rights.SEND, "Listen": Rights.LISTEN}
+_RIGHTS: Mapping[str, Rights] = {fold(name): right for name, right in _RIGHTS_BY_NAME.items()}
+
+
+class CleanupPolicy(StrEnum):
+    """How a hub lets events go; fixed when the hub is made."""
+
+    DELETE = "Delete"
+    COMPACT = "Compact"
+    DELETE_OR_COMPACT = "DeleteOrCompact"
+
+
+class TimestampType(StrEnum):
+    """Whose time an event of a Kafka producer carries."""
+
+    LOG_APPEND = "LogAppend"
+    CREATE = "Create"
+
+
+class PublicNetworkAccess(StrEnum):
+    """Whether a namespace is reached from outside at all."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+    SECURED_BY_PERIMETER = "SecuredByPerimeter"
+
+
+class DefaultAction(StrEnum):
+    """What happens to an address that no rule names."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class CaptureEncoding(StrEnum):
+    """How captured files are written; the last two are extensions of the service's own."""
+
+    AVRO = "Avro"
+    AVRO_DEFLATE = "AvroDeflate"
+    PARQUET = "Parquet"
+    DELTA = "Delta"
+
+
+class GeoRole(StrEnum):
+    """What a namespace is in a pairing."""
+
+    PRIMARY = "Primary"
+    PRIMARY_NOT_REPLICATING = "PrimaryNotReplicating"
+    SECONDARY = "Secondary"
+
+
+class ThrottlingMetric(StrEnum):
+    """What an application group's policy counts, per second and over the whole namespace."""
+
+    INCOMING_BYTES = "IncomingBytes"
+    INCOMING_MESSAGES = "IncomingMessages"
+    OUTGOING_BYTES = "OutgoingBytes"
+    OUTGOING_MESSAGES = "OutgoingMessages"
+
+
+class KeyKind(Enum):
+    """Which of a rule's two keys."""
+
+    PRIMARY = "PrimaryKey"
+    SECONDARY = "SecondaryKey"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualNetworkRule:
+    """A subnet that is let in: kept and shown for the management plane, without effect here."""
+
+    subnet_id: str
+    ignore_missing_endpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRuleSet:
+    """Which addresses reach a namespace; `ip_masks` are addresses or CIDR blocks that are allowed."""
+
+    default_action: DefaultAction = DefaultAction.ALLOW
+    trusted_service_access: bool = False
+    ip_masks: tuple[str, ...] = ()
+    virtual_networks: tuple[VirtualNetworkRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """A set of hubs under one name, with its own rules, tier and throughput."""
+
+    name: NamespaceName
+    tier: Tier = Tier.STANDARD
+    capacity: int = 1
+    auto_inflate: bool = False
+    maximum_throughput_units: int = 0
+    status: Status = Status.ACTIVE
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    location: str = "local"
+    subscription: str = ""
+    resource_group: str = ""
+    disable_local_auth: bool = False
+    minimum_tls_version: str = "1.2"
+    public_network_access: PublicNetworkAccess = PublicNetworkAccess.ENABLED
+    kafka_enabled: bool = True
+    zone_redundant: bool = False
+    network: NetworkRuleSet = NetworkRuleSet()
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return (fold(self.name),)
+
+    @property
+    def parent(self) -> Key:
+        """Namespaces are listed together."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long events stay: `hours` is None when they stay for ever (compaction without deletion)."""
+
+    hours: int | None = 7 * HOURS_PER_DAY
+    policy: CleanupPolicy = CleanupPolicy.DELETE
+    tombstone_hours: int = HOURS_PER_DAY
+    min_compaction_lag_minutes: int = 0
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the last event of each key need stay."""
+        return self.policy is not CleanupPolicy.DELETE
+
+    @property
+    def days(self) -> int:
+        """The older way to say it: whole days, rounded up, -1 for ever."""
+        return -1 if self.hours is None else -(-self.hours // HOURS_PER_DAY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureDestination:
+    """Where captured files go; names and fields are those of the management API."""
+
+    name: str = "EventHubArchive.AzureBlockBlob"
+    storage_account: str = ""
+    container: str = ""
+    archive_name_format: str = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
+    data_lake_subscription: str = ""
+    data_lake_account: str = ""
+    data_lake_folder: str = ""
+    identity_type: str = ""
+    user_assigned_identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureDescription:
+    """When a captured file is closed and what it looks like."""
+
+    enabled: bool = False
+    encoding: CaptureEncoding = CaptureEncoding.AVRO
+    interval_s: int = 300
+    size_limit_bytes: int = 314_572_800
+    skip_empty: bool = False
+    destination: CaptureDestination = CaptureDestination()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hub:
+    """A named set of partitions. `uid` never changes and names its logs; a hub made anew under the name has another."""
+
+    namespace: NamespaceName
+    name: HubName
+    uid: str
+    topic_id: str
+    partition_count: int = DEFAULT_PARTITION_COUNT
+    retention: Retention = Retention()
+    status: Status = Status.ACTIVE
+    timestamp_type: TimestampType = TimestampType.LOG_APPEND
+    user_metadata: str = ""
+    capture: CaptureDescription | None = None
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return (fold(self.namespace), fold(self.name))
+
+    @property
+    def parent(self) -> Key:
+        """Its namespace."""
+        return (fold(self.namespace),)
+
+    @property
+    def partition_ids(self) -> tuple[str, ...]:
+        """Contiguous decimal texts from `0`."""
+        return tuple(map(str, range(self.partition_count)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """A name for readers of a hub."""
+
+    hub_uid: str
+    name: GroupName
+    user_metadata: str = ""
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return (self.hub_uid, fold(self.name))
+
+    @property
+    def parent(self) -> Key:
+        """Its hub."""
+        return (self.hub_uid,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """Rights under a name for whoever holds one of its two keys; on a hub, or on the namespace when `hub` is None."""
+
+    namespace: NamespaceName
+    hub: HubName | None = None
+    hub_uid: str | None = None
+    name: RuleName
+    rights: Rights
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+    created_ms: int = 0
+    updated_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return (*self.parent, fold(self.name))
+
+    @property
+    def parent(self) -> Key:
+        """Its namespace, and its hub if it is on one."""
+        return (fold(self.namespace), self.hub_uid or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokedPublisher:
+    """A publisher whose path on a hub is closed."""
+
+    hub_uid: str
+    name: PublisherName
+    revoked_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return (self.hub_uid, fold(self.name))
+
+    @property
+    def parent(self) -> Key:
+        """Its hub."""
+        return (self.hub_uid,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeoAlias:
+    """A name that follows the primary of two paired namespaces (ARM: disasterRecoveryConfig)."""
+
+    namespace: NamespaceName
+    name: AliasName
+    partner_namespace: str = ""
+    alternate_name: str = ""
+    role: GeoRole = GeoRole.PRIMARY
+    provisioning_state: str = "Succeeded"
+
+    @property
+    def key(self) -> Key:
+        """By which it is found: an alias is known under both namespaces of the pairing."""
+        return (fold(self.namespace), fold(self.name))
+
+    @property
+    def parent(self) -> Key:
+        """Its namespace."""
+        return (fold(self.namespace),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottlingPolicy:
+    """One limit of an application group."""
+
+    name: str
+    metric: ThrottlingMetric
+    rate_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationGroup:
+    """Clients known by one credential, throttled or shut out together."""
+
+    namespace: NamespaceName
+    name: ApplicationGroupName
+    client_id: str
+    is_enabled: bool = True
+    policies: tuple[ThrottlingPolicy, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return (fold(self.namespace), fold(self.name))
+
+    @property
+    def parent(self) -> Key:
+        """Its namespace."""
+        return (fold(self.namespace),)
+
+
+Entity = Namespace | Hub | ConsumerGroup | AccessRule | RevokedPublisher | GeoAlias | ApplicationGroup

@@ -1,0 +1,137 @@
+"""The official emulator's Config.json, read as it is."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hubmere.model.emulator import is_emulator_config, parse_emulator_config
+from hubmere.model.entity import CaptureEncoding, Rights
+from hubmere.model.errors import InvalidArgument, Refusal
+
+# The sample of the reference (service 9).
+SAMPLE = """
+{"UserConfig":{"NamespaceConfig":[{"Type":"EventHub","Name":"emulatorNs1",
+  "Entities":[{"Name":"eh1","PartitionCount":2,"ConsumerGroups":[{"Name":"cg1"}]}]}],
+ "LoggingConfig":{"Type":"File"}}}
+"""
+
+
+def a_config(**entity: Any) -> dict[str, Any]:
+    hub = {"Name": "eh1", "PartitionCount": 2, "ConsumerGroups": [{"Name": "cg1"}], **entity}
+    return {"UserConfig": {"NamespaceConfig": [{"Entities": [hub]}], "LoggingConfig": {"Type": "Console"}}}
+
+
+def test_sample_gives_its_namespace_hub_and_group() -> None:
+    """Conformance: Management 40."""
+    (namespace,) = parse_emulator_config(json.loads(SAMPLE))
+
+    (hub,) = namespace.hubs
+    assert namespace.name == "emulatorNs1"
+    assert (hub.name, hub.spec.partition_count, hub.groups) == ("eh1", 2, ("cg1",))
+
+
+def test_namespace_name_and_type_are_optional() -> None:
+    """As since version 1.2.4 of the emulator."""
+    (namespace,) = parse_emulator_config(a_config())
+
+    assert namespace.name == "emulatorNs1"
+
+
+def test_partition_count_may_be_a_text() -> None:
+    """Older samples write it so."""
+    (namespace,) = parse_emulator_config(a_config(PartitionCount="7"))
+
+    assert namespace.hubs[0].spec.partition_count == 7
+
+
+def test_more_hubs_and_namespaces_than_the_emulator_takes_are_read() -> None:
+    """Lifting those caps is what its users ask for."""
+    hubs = [{"Name": f"eh{number}", "PartitionCount": 1} for number in range(50)]
+    config = {
+        "UserConfig": {"NamespaceConfig": [{"Name": "first1", "Entities": hubs}, {"Name": "second", "Entities": hubs}]}
+    }
+
+    namespaces = parse_emulator_config(config)
+
+    assert [(namespace.name, len(namespace.hubs)) for namespace in namespaces] == [("first1", 50), ("second", 50)]
+
+
+def test_extra_keys_bring_retention_rules_and_capture() -> None:
+    """One file says everything a development machine needs."""
+    rule = {"Name": "send", "Rights": ["Send"], "PrimaryKey": "one"}
+    capture = {"IntervalInSeconds": 60, "Encoding": "Parquet", "Container": "c", "SkipEmptyArchives": True}
+    config = a_config(MessageRetentionInDays=2, AuthorizationRules=[rule], Capture=capture, UserMetadata="m")
+
+    (namespace,) = parse_emulator_config(config)
+
+    hub = namespace.hubs[0]
+    assert (hub.spec.retention_hours, hub.spec.user_metadata) == (48, "m")
+    assert (hub.rules[0].name, hub.rules[0].rights, hub.rules[0].primary_key) == ("send", Rights.SEND, "one")
+    assert hub.rules[0].secondary_key is None
+    assert hub.spec.capture is not None
+    assert (hub.spec.capture.interval_s, hub.spec.capture.encoding) == (60, CaptureEncoding.PARQUET)
+    assert (hub.spec.capture.destination.container, hub.spec.capture.skip_empty) == ("c", True)
+
+
+def test_hours_of_retention_win_over_days() -> None:
+    """As everywhere where both are given."""
+    (namespace,) = parse_emulator_config(a_config(MessageRetentionInDays=2, RetentionTimeInHours=3))
+
+    assert namespace.hubs[0].spec.retention_hours == 3
+
+
+ENTITY = "UserConfig.NamespaceConfig[0].Entities[0]"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ([], "Config.json"),
+        ({}, "UserConfig"),
+        ({"UserConfig": 1}, "UserConfig"),
+        ({"UserConfig": {}}, "UserConfig.NamespaceConfig"),
+        ({"UserConfig": {"NamespaceConfig": {}}}, "UserConfig.NamespaceConfig"),
+        ({"UserConfig": {"NamespaceConfig": []}}, "UserConfig.NamespaceConfig"),
+        ({"UserConfig": {"NamespaceConfig": [{}]}}, "UserConfig.NamespaceConfig[0].Entities"),
+        ({"UserConfig": {"NamespaceConfig": [{"Entities": []}]}}, "UserConfig.NamespaceConfig[0].Entities"),
+        ({"UserConfig": {"NamespaceConfig": [{"Type": "Queue", "Entities": []}]}}, "NamespaceConfig[0].Type"),
+        ({"UserConfig": {"NamespaceConfig": [{"Name": 5, "Entities": []}]}}, "NamespaceConfig[0].Name"),
+        ({"UserConfig": {"NamespaceConfig": [{"Name": "x", "Entities": []}]}}, "namespace name"),
+        ({"UserConfig": {"NamespaceConfig": [], "LoggingConfig": {"Type": "Paper"}}}, "UserConfig.LoggingConfig.Type"),
+        (a_config(Name="-x"), "event hub name"),
+        (a_config(PartitionCount="many"), f"{ENTITY}.PartitionCount"),
+        (a_config(PartitionCount=True), f"{ENTITY}.PartitionCount"),
+        (a_config(ConsumerGroups=[{}]), f"{ENTITY}.ConsumerGroups[0].Name"),
+        (a_config(ConsumerGroups="cg1"), f"{ENTITY}.ConsumerGroups"),
+        (a_config(ConsumerGroups=[{"Name": "$default"}]), f"{ENTITY}.ConsumerGroups[0].Name"),
+        (a_config(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}]), f"{ENTITY}.ConsumerGroups"),
+        (a_config(AuthorizationRules=[{"Name": "r"}]), f"{ENTITY}.AuthorizationRules[0].Rights"),
+        (a_config(AuthorizationRules=[{"Name": "r", "Rights": ["Manage"]}]), "Manage"),
+        (a_config(Capture={"Encoding": "Csv"}), f"{ENTITY}.Capture.Encoding"),
+        (a_config(Capture={"SkipEmptyArchives": "no"}), f"{ENTITY}.Capture.SkipEmptyArchives"),
+    ],
+)
+def test_mistake_is_named_by_its_path(config: object, named: str) -> None:
+    """Config mistakes reported plainly is what the emulator's users ask for."""
+    with pytest.raises(Refusal) as refusal:
+        parse_emulator_config(config)
+
+    assert named in refusal.value.text()
+
+
+def test_missing_name_is_named() -> None:
+    """A hub without a name."""
+    config = a_config()
+    del config["UserConfig"]["NamespaceConfig"][0]["Entities"][0]["Name"]
+
+    with pytest.raises(InvalidArgument) as refusal:
+        parse_emulator_config(config)
+
+    assert refusal.value.name == f"{ENTITY}.Name"
+
+
+@pytest.mark.parametrize(("data", "wanted"), [({"UserConfig": {}}, True), ({}, False), ([], False), (None, False)])
+def test_file_is_recognised_by_its_first_key(data: object, wanted: bool) -> None:
+    """`--config` takes both kinds of file."""
+    assert is_emulator_config(data) is wanted

@@ -1,0 +1,120 @@
+"""Limits: the table of each tier, profiles and overrides."""
+
+import pytest
+
+from hubmere.model.errors import InvalidArgument
+from hubmere.model.tier import MIB, UNLIMITED, LimitsBook, Profile, Tier, limits_for
+
+# The quotas page, row by row: field, Basic, Standard, Premium, Dedicated.
+QUOTAS = [
+    ("publication_bytes", 262_144, 1_048_576, 1_048_576, 1_048_576),
+    ("partitions_per_hub", 32, 32, 100, 1024),
+    ("partitions_may_grow", False, False, True, True),
+    ("groups_per_hub", 1, 20, 100, 1000),
+    ("retention_hours", 24, 168, 2160, 2160),
+    ("units", 40, 40, 16, 20),
+    ("has_capture", False, True, True, True),
+    ("has_kafka", False, True, True, True),
+    ("has_compaction", False, True, True, True),
+    ("has_geo_recovery", False, True, True, True),
+    ("has_network_rules", False, True, True, True),
+    ("has_application_groups", False, False, True, True),
+    ("has_auto_inflate", False, True, False, False),
+    ("rules_per_entity", 12, 12, 12, 12),
+    ("readers_per_partition", 5, 5, 5, 5),
+    ("ip_rules", 128, 128, 128, 128),
+    ("policies_per_application_group", 4, 4, 4, 4),
+]
+
+
+@pytest.mark.parametrize("row", QUOTAS, ids=lambda row: row[0])
+def test_each_tier_has_the_numbers_of_the_quotas_page(row: tuple[str, object, object, object, object]) -> None:
+    """The table is the service's, not ours."""
+    name, *wanted = row
+
+    found = [getattr(limits_for(Profile.STANDARD, tier), name) for tier in Tier]
+
+    assert found == wanted
+
+
+def test_premium_counts_grow_with_capacity() -> None:
+    """100 hubs and 10,000 connections per processing unit, 200 partitions per unit in the namespace."""
+    premium = limits_for(Profile.PREMIUM)
+
+    assert (premium.hubs(4), premium.all_connections(4), premium.partitions(4)) == (400, 40_000, 800)
+
+
+def test_standard_counts_do_not_grow_with_capacity() -> None:
+    """More throughput units buy no more hubs."""
+    standard = limits_for(Profile.STANDARD)
+
+    assert (standard.hubs(4), standard.all_connections(4), standard.partitions(4)) == (10, 5000, None)
+
+
+def test_node_without_a_profile_has_standard_shapes_and_no_throttle() -> None:
+    """A newcomer learns the real shapes and is not slowed down."""
+    default = limits_for()
+    standard = limits_for(Profile.STANDARD)
+
+    assert default.hubs_per_namespace == standard.hubs_per_namespace == 10
+    assert default.ingress_bytes_per_unit is None
+    assert standard.ingress_bytes_per_unit == 1 * MIB
+    assert (standard.ingress_events_per_unit, standard.egress_events_per_unit) == (1000, 4096)
+
+
+def test_unlimited_profile_has_no_limit_but_those_of_the_format() -> None:
+    """A publication must fit a record batch, a partition costs a directory; nothing else is bounded."""
+    limits = limits_for(Profile.UNLIMITED, Tier.BASIC)
+
+    bounded = {name for name in UNLIMITED.__dataclass_fields__ if type(getattr(limits, name)) is int}
+
+    assert bounded == {"publication_bytes", "partitions_per_hub", "default_retention_hours"}
+    assert limits.has_kafka
+    assert limits.has_application_groups
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("hubs_per_namespace", 500, 500),
+        ("hubs_per_namespace", "500", 500),
+        ("hubs_per_namespace", "unlimited", None),
+        ("partitions_may_grow", "true", True),
+        ("partitions_may_grow", False, False),
+        ("publication_bytes", 2048, 2048),
+    ],
+)
+def test_single_number_is_overridden_by_its_name(name: str, value: int | str, wanted: object) -> None:
+    """Every limit can be set alone, from a file or from the environment."""
+    limits = limits_for(overrides={name: value})
+
+    assert getattr(limits, name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hub_count", 1),
+        ("unit_steps", 1),
+        ("hubs_per_namespace", "many"),
+        ("hubs_per_namespace", -1),
+        ("hubs_per_namespace", True),
+        ("publication_bytes", "unlimited"),
+        ("partitions_may_grow", "perhaps"),
+    ],
+)
+def test_override_that_makes_no_sense_is_refused_by_name(name: str, value: int | str) -> None:
+    """A typing error in a settings file must not pass in silence."""
+    with pytest.raises(InvalidArgument) as refusal:
+        limits_for(overrides={name: value})
+
+    assert name in refusal.value.text()
+
+
+def test_book_holds_each_namespace_to_its_own_tier() -> None:
+    """One node may carry namespaces of several tiers; overrides hold for all."""
+    book = LimitsBook(profile=Profile.STANDARD, overrides={"rules_per_entity": 3})
+
+    assert book.default_tier is Tier.STANDARD
+    assert book.of(Tier.PREMIUM).partitions_per_hub == 100
+    assert {book.of(tier).rules_per_entity for tier in Tier} == {3}
