@@ -1,0 +1,57 @@
+"""Which offered batches the log takes: the rules of the format, with the reason for each refusal.
+
+`LocalLog.append` looks at an ordinary batch in one expression of its own; whatever that does not pass comes here, where
+it is either an ordinary batch of a special kind or is refused with its reason (Kafka's checks on produce).
+"""
+
+from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
+from hubmere.store.records import opened, records
+
+
+def admit(batch: bytearray, *, requires_keys: bool) -> BatchHeader:
+    """The header of a batch that keeps the rules; raises InvalidBatch or CorruptBatch."""
+    refusal = _why_refused(batch)
+    if refusal is not None:
+        raise refusal
+    header = read_header(batch)
+    if requires_keys:
+        _require_keys(batch, header)
+    return header
+
+
+def _why_refused(batch: bytearray) -> Refusal | None:
+    """What is wrong with an offered batch, if anything is."""
+    if len(batch) < HEADER_BYTES:
+        return InvalidBatch(f"{len(batch)} bytes are fewer than a header")
+    header = read_header(batch)
+    for is_broken, why in _broken_rules(header, len(batch)):
+        if is_broken:
+            return InvalidBatch(why)
+    return None if is_intact(batch) else CorruptBatch("the checksum does not match")
+
+
+def _broken_rules(header: BatchHeader, size_bytes: int) -> tuple[tuple[bool, str], ...]:
+    is_producer = header.producer_id >= 0
+    return (
+        (
+            header.size_bytes != size_bytes,
+            f"its length says {header.length} of {size_bytes - LENGTH_PREFIX_BYTES} bytes",
+        ),
+        (header.magic != MAGIC, f"magic {header.magic} is not {MAGIC}"),
+        (header.record_count < 1, f"it says that it has {header.record_count} records"),
+        (
+            header.record_count != header.last_delta + 1,
+            f"its last delta is {header.last_delta}, not its count less one",
+        ),
+        (header.is_control, "only the service writes control batches"),
+        (header.is_transactional and not is_producer, "it is part of a transaction without a producer id"),
+        (is_producer and header.producer_sequence < 0, "it has a producer id without a sequence number"),
+        (is_producer and header.producer_epoch < 0, "it has a producer id without an epoch"),
+    )
+
+
+def _require_keys(batch: bytearray, header: BatchHeader) -> None:
+    for record in records(opened(memoryview(batch), header), header.record_count):
+        if record.key is None:
+            raise InvalidBatch("an event without a key on a compacted log")

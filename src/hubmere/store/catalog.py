@@ -1,0 +1,366 @@
+"""The catalog: entities, rules, checkpoints and group offsets in one SQLite file, read from memory, written behind.
+
+Reading: `view` holds what is durable and never touches the disk; `planned` also holds what was submitted and is on its
+way, so that a decision (is the name free, is there room for one more) takes it into account.
+Writing: `submit` checks a change against `planned`, hands it to the one writer thread and returns. The writer puts all
+that waits into one SQLite transaction (WAL, synchronous=FULL); when that is on disk `view` moves and the callback is
+called, on the owner's thread by `post`. So nothing is seen or acknowledged before it is durable, and many commits share
+one flush. When a round fails, every change of it and every change planned on top of it is refused, and `planned` is
+`view` again.
+
+Hubs and their logs. A hub is there when its row is; its logs are made on first use, under the row's uid, which is never
+used again: a crash in between leaves a hub with empty logs, which is what a new hub is. Deleting (1) replaces the row
+by a Deletion in one transaction, so that the name is free and nobody opens the logs, (2) the broker deletes the logs,
+and (3) drops the Deletion. After a crash `pending_deletions` says for which hubs (2) and (3) are to be done again; both
+can be repeated. So there is no moment at which half a hub exists.
+"""
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
+from hubmere.store.migrations import CatalogUnusable, migrate
+from hubmere.store.progress import AuditEntry, Counter, Deletion
+from hubmere.store.rows import TABLES, Item
+from hubmere.store.view import Move, Put, Step, View
+
+Callback = Callable[[Refusal | None], None]
+Post = Callable[[Callable[[], None]], None]
+
+MEMORY = ":memory:"
+
+# Steps that may wait for the writer: some seconds of a busy disk; beyond that the callers must slow down.
+MAX_WAITING_MOVES = 100_000
+# Steps that one transaction takes: bounds the time until its callers hear of it.
+MAX_ROUND_MOVES = 10_000
+# Rounds in which callbacks may begin further changes while the catalog closes: a chain has two or three.
+MAX_CLOSING_ROUNDS = 100
+# Entries of the audit trail that are kept, in memory and in the file.
+AUDIT_KEPT = 5_000
+# Another process (doctor, a backup) may hold the file this long before a write is refused.
+_BUSY_TIMEOUT_S = 5.0
+
+# What a write can meet: the disk, and a value that no SQLite column holds (64-bit integers, well-formed text).
+_WRITE_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
+
+# WAL with a full sync: a commit is on disk when it returns, and readers such as doctor never block it.
+_PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+
+_PUT_AUDIT = "INSERT INTO audit (at_ms, actor, action, resource) VALUES (?, ?, ?, ?)"
+_TRIM_AUDIT = "DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?"
+_LOAD_AUDIT = "SELECT at_ms, actor, action, resource FROM audit ORDER BY id"
+
+
+class Catalog(Protocol):
+    """What the broker needs of a catalog; SQLite offers it for one node, a shared database could for several.
+
+    Thread rule: everything is called on the owner's thread, and only `apply` and `close` wait.
+    """
+
+    @property
+    def view(self) -> View:
+        """What is durable."""
+
+    @property
+    def planned(self) -> View:
+        """What is durable or on its way: for checks before a change."""
+
+    def submit(self, *steps: Step, callback: Callback | None = None, audit: AuditEntry | None = None) -> None:
+        """Begin a change, all or nothing; the callback comes when it is durable or refused.
+
+        Raises NotFound, AlreadyExists, StorageFull or ShuttingDown at once, and then nothing was changed.
+        """
+
+    def apply(self, *steps: Step, audit: AuditEntry | None = None) -> None:
+        """The same, but wait until it is durable: for start-up, the command line and tests."""
+
+    def pending_deletions(self) -> Sequence[Deletion]:
+        """Deleted hubs whose logs may still be there."""
+
+    def audit(self) -> Sequence[AuditEntry]:
+        """The latest entries of the audit trail, oldest first."""
+
+    def close(self) -> None:
+        """Write what waits, then close."""
+
+
+class _Waiting:
+    """One submitted change on its way through the writer."""
+
+    __slots__ = ("audit", "callback", "error", "generation", "is_finished", "moves")
+
+    def __init__(self, moves: list[Move], audit: AuditEntry | None, callback: Callback | None, generation: int) -> None:
+        self.moves = moves
+        self.audit = audit
+        self.callback = callback
+        self.generation = generation
+        self.error: Refusal | None = None
+        self.is_finished = False
+
+
+class SqliteCatalog:
+    """A Catalog in one SQLite file, or in memory for `:memory:`.
+
+    Thread rule: as Catalog says. The writer thread owns the connection after opening; the queue and the list of
+    finished changes are shared under `_lock`.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, post: Post) -> None:
+        self._connection = connection
+        self._post = post
+        self._view = View()
+        self._planned = View()
+        self._audit: deque[AuditEntry] = deque(maxlen=AUDIT_KEPT)
+        self._generation = 0
+        self._failed_generation = -1
+        self._lock = threading.Condition()
+        self._queue: deque[_Waiting] = deque()
+        self._waiting_moves = 0
+        self._unfinished = 0
+        self._finished: deque[_Waiting] = deque()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._write_rounds, name="hubmere-catalog", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str = MEMORY,
+        post: Post | None = None,
+        *,
+        connection_class: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> "SqliteCatalog":
+        """Open or create a catalog file, bring it to this version's shape and load it. Raises CatalogUnusable.
+
+        `post` hands a call to the owner's thread and must do so until `close` has returned; without it callbacks come
+        only inside `apply` and `close`.
+        """
+        connection = open_connection(path, connection_class)
+        catalog = cls(connection, post or _never)
+        try:
+            migrate(connection, str(path))
+            catalog._load()
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            connection.close()
+            raise CatalogUnusable(str(path), str(error)) from error
+        except CatalogUnusable:
+            connection.close()
+            raise
+        catalog._thread.start()
+        return catalog
+
+    def _load(self) -> None:
+        for table in TABLES.values():
+            rows = self._connection.execute(table.load_sql)
+            self._view.repeat(Move(table.from_row(row)) for row in rows)
+        self._audit.extend(
+            AuditEntry(at_ms=at_ms, actor=actor, action=action, resource=resource)
+            for at_ms, actor, action, resource in self._connection.execute(_LOAD_AUDIT)
+        )
+        self._planned = self._view.copy()
+
+    # --- the owner's side --------------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """What is durable."""
+        return self._view
+
+    @property
+    def planned(self) -> View:
+        """What is durable or on its way: for checks before a change."""
+        return self._planned
+
+    def pending_deletions(self) -> Sequence[Deletion]:
+        """Deleted hubs whose logs may still be there."""
+        return self._view.deletions()
+
+    def audit(self) -> Sequence[AuditEntry]:
+        """The latest entries of the audit trail, oldest first."""
+        return tuple(self._audit)
+
+    def submit(self, *steps: Step, callback: Callback | None = None, audit: AuditEntry | None = None) -> None:
+        """Begin a change, all or nothing; the callback comes when it is durable or refused."""
+        self._enqueue(steps, audit, callback)
+
+    def apply(self, *steps: Step, audit: AuditEntry | None = None) -> None:
+        """The same, but wait until it is durable; changes submitted before are completed on the way, in order."""
+        waiting = self._enqueue(steps, audit, None)
+        with self._lock:
+            self._lock.wait_for(lambda: waiting.is_finished)
+        self._complete_finished()
+        if waiting.error is not None:
+            raise waiting.error
+
+    def close(self) -> None:
+        """Write and complete what waits, and what its callbacks begin in turn, then close; closing twice is fine."""
+        for _ in range(MAX_CLOSING_ROUNDS):
+            if not self._is_busy():
+                break
+            self.apply()
+        with self._lock:
+            self._is_closing = True
+            self._lock.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._connection.close()
+
+    def _is_busy(self) -> bool:
+        with self._lock:
+            return not self._is_closing and self._unfinished > 0
+
+    def _enqueue(self, steps: Sequence[Step], audit: AuditEntry | None, callback: Callback | None) -> _Waiting:
+        with self._lock:
+            if self._is_closing:
+                raise ShuttingDown
+            if steps and self._waiting_moves >= MAX_WAITING_MOVES:
+                raise StorageFull("the catalog's queue is full")
+        waiting = _Waiting(self._planned.plan(steps), audit, callback, self._generation)
+        with self._lock:
+            self._queue.append(waiting)
+            self._waiting_moves += len(waiting.moves)
+            self._unfinished += 1
+            self._lock.notify_all()
+        return waiting
+
+    def _complete_finished(self) -> None:
+        try:
+            while (waiting := self._next_finished()) is not None:
+                self._complete(waiting)
+        finally:
+            # Should a callback raise, its error is the loop's to report, and the others still get their turn.
+            if self._finished:
+                self._post(self._complete_finished)
+
+    def _next_finished(self) -> _Waiting | None:
+        with self._lock:
+            if not self._finished:
+                return None
+            self._unfinished -= 1
+            return self._finished.popleft()
+
+    def _complete(self, waiting: _Waiting) -> None:
+        if waiting.error is None:
+            self._view.repeat(waiting.moves)
+            if waiting.audit is not None:
+                self._audit.append(waiting.audit)
+        elif waiting.generation == self._generation:
+            # Whatever was planned since then stood on a change that is not there: the writer refuses all of it.
+            self._generation += 1
+            self._planned = self._view.copy()
+        if waiting.callback is not None:
+            waiting.callback(waiting.error)
+
+    # --- the writer's side -------------------------------------------------------------------------------------------
+
+    def _write_rounds(self) -> None:
+        while (batch := self._next_round()) is not None:
+            self._write_round(batch)
+            with self._lock:
+                for waiting in batch:
+                    waiting.is_finished = True
+                self._finished.extend(batch)
+                self._lock.notify_all()
+            self._post(self._complete_finished)
+
+    def _next_round(self) -> list[_Waiting] | None:
+        with self._lock:
+            self._lock.wait_for(lambda: self._queue or self._is_closing)
+            batch: list[_Waiting] = []
+            taken = 0
+            while self._queue and taken < MAX_ROUND_MOVES:
+                batch.append(self._queue.popleft())
+                taken += len(batch[-1].moves)
+            self._waiting_moves -= taken
+            return batch or None
+
+    def _write_round(self, batch: list[_Waiting]) -> None:
+        sound = [waiting for waiting in batch if waiting.generation > self._failed_generation]
+        for waiting in batch:
+            if waiting.generation <= self._failed_generation:
+                waiting.error = StorageFull("an earlier change of the catalog failed")
+        try:
+            if sound:
+                self._write_transaction(sound)
+        except _WRITE_ERRORS as error:
+            self._failed_generation = sound[-1].generation
+            for waiting in sound:
+                waiting.error = StorageFull(f"catalog: {error}")
+            self._roll_back()
+
+    def _write_transaction(self, batch: list[_Waiting]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        _write_moves(self._connection, (move for waiting in batch for move in waiting.moves))
+        trail = [waiting.audit for waiting in batch if waiting.audit is not None]
+        if trail:
+            rows = [(entry.at_ms, entry.actor, entry.action, entry.resource) for entry in trail]
+            self._connection.executemany(_PUT_AUDIT, rows)
+            self._connection.execute(_TRIM_AUDIT, (AUDIT_KEPT,))
+        self._connection.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def open_connection(
+    path: Path | str, connection_class: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """A connection with the catalog's settings; the file is made readable by its owner alone, for it holds keys."""
+    try:
+        if str(path) != MEMORY:
+            Path(path).touch(mode=0o600)
+        connection = sqlite3.connect(
+            path,
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=connection_class,
+        )
+    except (sqlite3.Error, OSError) as error:
+        raise CatalogUnusable(str(path), str(error)) from error
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+    except sqlite3.Error as error:
+        connection.close()
+        raise CatalogUnusable(str(path), str(error)) from error
+    return connection
+
+
+def reserve_numbers(catalog: Catalog, name: str, count: int, callback: Callable[[range, Refusal | None], None]) -> None:
+    """Take a block of numbers that was never handed out and never will be again: producer ids."""
+    first = catalog.planned.counter(name)
+    block = range(first, first + count)
+    catalog.submit(Put(Counter(name=name, next_value=block.stop)), callback=lambda error: callback(block, error))
+
+
+def _never(_: Callable[[], None]) -> None:
+    """Callbacks wait for the next `apply` or `close`."""
+
+
+def _write_moves(connection: sqlite3.Connection, moves: Iterable[Move]) -> None:
+    """Carry out moves in order; writes of one kind in a row go together, the last of each key alone."""
+    run: dict[Any, Item] = {}
+    kind: type[Item] | None = None
+    for move in moves:
+        if move.is_implied:
+            continue
+        if move.is_removal or type(move.item) is not kind:
+            _put_run(connection, kind, run)
+            run, kind = {}, type(move.item)
+        if move.is_removal:
+            table = TABLES[type(move.item)]
+            connection.execute(table.remove_sql, table.key_of(move.item))
+        else:
+            run[move.item.key] = move.item
+    _put_run(connection, kind, run)
+
+
+def _put_run(connection: sqlite3.Connection, kind: type[Item] | None, run: dict[Any, Item]) -> None:
+    if kind is not None and run:
+        table = TABLES[kind]
+        connection.executemany(table.put_sql, [table.to_row(item) for item in run.values()])

@@ -1,0 +1,262 @@
+"""The segments of one log in order: which holds a sequence number, a byte number or a time; rolling and dropping.
+
+Every look-up is a bisection over segments, then over a sparse index, then a short walk over batch headers. Readers are
+given a `Limit`, the end of what they may see; the chain knows nothing of commits. A change of the list of segments is
+made durable before the files follow it (see manifest).
+Thread rule: the owner's thread only.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from hubmere.model.batch import APPEND_TIME, BatchHeader, index_at_offset, spread_offset
+from hubmere.store.engine import AbortedTransaction, Chunk
+from hubmere.store.files import unlink_if_there
+from hubmere.store.manifest import Manifest, SegmentStart, write_manifest
+from hubmere.store.records import opened, records
+from hubmere.store.segment import LOG, SIDE_FILES, SNAPSHOT, Segment, Space
+
+# Batches at the tail whose positions are kept, so that a reader near the end needs no walk; 16 bytes each. The older
+# half goes when there are more.
+MAX_RECENT_BATCHES = 8192
+
+_BASE_SEQUENCE = Struct(">q")
+DELETED = ".deleted"
+
+
+class Limit(NamedTuple):
+    """The end of what a reader may see: a batch boundary as sequence number and absolute byte position."""
+
+    sequence: int
+    position: int
+
+
+class Chain:
+    """The segments of one log; the last one is active."""
+
+    def __init__(
+        self, space: Space, directory: Path, first_sequence: int, segments: list[Segment], *, compact: bool
+    ) -> None:
+        self._space = space
+        self.directory = directory
+        self.first_sequence = first_sequence
+        self.segments = segments
+        self.is_compact = compact
+        self.active = segments[-1]
+        self._bases = [segment.base_sequence for segment in segments]
+        self._positions = [segment.base_position for segment in segments]
+        self.recent_sequences = array("q")
+        self.recent_positions = array("q")
+        # From here on the active segment's bytes were written, and so checked, by this process.
+        self.written_from = self.active.size_bytes
+        self.sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+
+    def batch_offset(self, segment: Segment, position: int, sequence: int) -> int:
+        """The byte number of a batch: where it stands, or its sequence number on a compacted log."""
+        return sequence if self.is_compact else segment.base_position + position
+
+    # --- reading ---
+
+    def read(self, sequence: int, max_bytes: int, limit: Limit) -> Chunk | None:
+        """Whole batches from the one that holds `sequence`; None when there is none before the limit."""
+        recent = self.recent_sequences
+        if recent and sequence >= recent[0]:
+            return self._read_recent(sequence, max_bytes, limit)
+        for segment, end in self._spans(sequence, limit):
+            found = self._locate_in(segment, sequence, end)
+            if found is not None:
+                return self._read_from(segment, *found, max_bytes, end, limit)
+        return None
+
+    def _read_recent(self, sequence: int, max_bytes: int, limit: Limit) -> Chunk:
+        sequences, positions, active = self.recent_sequences, self.recent_positions, self.active
+        first = bisect_right(sequences, sequence) - 1
+        start, stop, after = positions[first], limit.position - active.base_position, limit.sequence
+        if stop - start > max_bytes:
+            last = max(bisect_right(positions, start + max_bytes) - 1, first + 1)
+            if last < len(positions) and positions[last] < stop:
+                stop, after = positions[last], sequences[last]
+        data = active.read_bytes(start, stop - start)
+        if len(data) != stop - start:
+            raise active.corrupt(start + len(data), "the file ends here")
+        base = sequences[first]
+        return Chunk(memoryview(data), base if self.is_compact else active.base_position + start, base, after)
+
+    def _read_from(
+        self, segment: Segment, start: int, header: BatchHeader, max_bytes: int, end: int, limit: Limit
+    ) -> Chunk:
+        stop = self._boundary(segment, start, header, max_bytes, end)
+        # The next batch's base sequence number stands in the eight bytes behind.
+        data = segment.read_bytes(start, stop - start + (_BASE_SEQUENCE.size if stop < end else 0))
+        batches = memoryview(data)[: stop - start]
+        if segment is self.active:
+            segment.trust(self.written_from, segment.size_bytes)
+        intact, after = segment.check_batches(batches, start, is_dense=not self.is_compact)
+        if after is None:
+            after = _BASE_SEQUENCE.unpack_from(data, stop - start)[0] if stop < end else self._end_of(segment, limit)
+        base = header.base_sequence_number
+        return Chunk(batches[:intact], self.batch_offset(segment, start, base), base, min(after, limit.sequence))
+
+    def _end_of(self, segment: Segment, limit: Limit) -> int:
+        """The sequence number after a segment; the books of the active one are kept by the log."""
+        return limit.sequence if segment is self.active else min(segment.end_sequence, limit.sequence)
+
+    def _boundary(self, segment: Segment, start: int, header: BatchHeader, max_bytes: int, end: int) -> int:
+        if start + max_bytes >= end:
+            return end
+        # Every indexed position begins a batch, so no header need be walked to stop between two.
+        return max(segment.index.floor_of_position(start + max_bytes), start + header.size_bytes)
+
+    def _spans(self, sequence: int, limit: Limit) -> Iterator[tuple[Segment, int]]:
+        """Segments from the one that may hold a sequence number on, each with the end that the limit leaves of it."""
+        for segment in self.segments[max(bisect_right(self._bases, sequence) - 1, 0) :]:
+            if limit.position <= segment.base_position:
+                return
+            yield segment, min(segment.size_bytes, limit.position - segment.base_position)
+
+    # --- finding ---
+
+    def locate(self, sequence: int, limit: Limit) -> tuple[Segment, int, BatchHeader] | None:
+        """The batch that holds a sequence number, or the first after it."""
+        for segment, end in self._spans(sequence, limit):
+            found = self._locate_in(segment, sequence, end)
+            if found is not None:
+                return segment, *found
+        return None
+
+    def _locate_in(self, segment: Segment, sequence: int, end: int) -> tuple[int, BatchHeader] | None:
+        found = segment.locate_sequence(sequence, end)
+        if found is not None and found[1].base_sequence_number > sequence and not self.is_compact:
+            raise segment.corrupt(found[0], f"sequence number {sequence} is missing in front of it")
+        return found
+
+    def offset_of(self, sequence: int, limit: Limit) -> int:
+        """The byte number of an event that is there."""
+        if self.is_compact:
+            return sequence
+        found = self.locate(sequence, limit)
+        assert found is not None
+        segment, position, header = found
+        index = sequence - header.base_sequence_number
+        return spread_offset(segment.base_position + position, header.size_bytes, header.record_count, index)
+
+    def find_offset(self, offset: int, limit: Limit) -> int:
+        """The first event whose byte number is at or after `offset`."""
+        number = max(bisect_right(self._positions, offset) - 1, 0)
+        segment = self.segments[number]
+        end = min(segment.size_bytes, limit.position - segment.base_position)
+        found = segment.locate_position(max(offset - segment.base_position, 0), end)
+        if found is None:
+            return self._end_of(segment, limit)
+        position, header = found
+        batch_offset = segment.base_position + position
+        return header.base_sequence_number + index_at_offset(
+            batch_offset, header.size_bytes, header.record_count, offset
+        )
+
+    def find_time(self, time_ms: int, limit: Limit) -> int:
+        """The first event whose time is at or after `time_ms`; the limit when there is none."""
+        # `last_enqueued_before_ms` is the newest time in front of a segment and so never decreases along the chain.
+        number = bisect_left(self.segments, time_ms, key=lambda segment: segment.start.last_enqueued_before_ms) - 1
+        for segment in self.segments[max(number, 0) :]:
+            end = min(segment.size_bytes, limit.position - segment.base_position)
+            for position, header in segment.newer_batches(time_ms, end):
+                sequence = self._first_in(segment, position, header, time_ms)
+                if sequence is not None:
+                    return sequence
+        return limit.sequence
+
+    def _first_in(self, segment: Segment, position: int, header: BatchHeader, time_ms: int) -> int | None:
+        if header.next_sequence_number <= self.first_sequence:
+            return None
+        if header.attributes & APPEND_TIME or header.base_time_ms >= time_ms:
+            return max(header.base_sequence_number, self.first_sequence)
+        batch = memoryview(segment.read_bytes(position, header.size_bytes))
+        segment.check_batches(batch, position, is_dense=not self.is_compact)
+        for record in records(opened(batch, header), header.record_count):
+            sequence = header.base_sequence_number + record.sequence_delta
+            if header.base_time_ms + record.time_delta >= time_ms and sequence >= self.first_sequence:
+                return sequence
+        return None
+
+    def aborted(self, first_sequence: int, end_sequence: int) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap a range, in the order of their markers."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[max(bisect_right(self._bases, first_sequence) - 1, 0) :]:
+            for entry in segment.aborted:
+                if entry.last_sequence >= first_sequence and entry.first_sequence < end_sequence:
+                    found.append(AbortedTransaction(*entry[:3]))
+                # Whatever ended later had begun at or after what was stable then.
+                if entry.stable_sequence >= end_sequence:
+                    return found
+        return found
+
+    # --- appending ---
+
+    def forget_oldest_recent(self) -> None:
+        """Keep only the newest half of the positions at hand."""
+        del self.recent_sequences[: MAX_RECENT_BATCHES // 2]
+        del self.recent_positions[: MAX_RECENT_BATCHES // 2]
+
+    def roll(self, next_sequence: int, last_offset: int, last_enqueued_ms: int) -> Segment:
+        """Seal the active segment and begin the next; raises OSError and is then unchanged. Returns the sealed one."""
+        sealed = self.active
+        start = SegmentStart(next_sequence, sealed.end_position, last_offset, last_enqueued_ms)
+        self._write_manifest([segment.start for segment in self.segments] + [start], self.first_sequence)
+        fresh = create_segment(self._space, self.directory, start)
+        sealed.trust(self.written_from, sealed.size_bytes)
+        sealed.end_sequence = next_sequence
+        sealed.seal()
+        self.sealed_bytes += sealed.size_bytes
+        self._bases.append(start.base_sequence)
+        self._positions.append(start.base_position)
+        self.segments.append(fresh)
+        self.active = fresh
+        self.written_from = 0
+        del self.recent_sequences[:], self.recent_positions[:]
+        return sealed
+
+    # --- letting go ---
+
+    def trim(self, before_sequence: int) -> list[Path]:
+        """Move the first sequence number; the files of whole segments before it get a name to be deleted under."""
+        gone = max(bisect_right(self._bases, before_sequence) - 1, 0)
+        leaving, kept = self.segments[:gone], self.segments[gone:]
+        self._write_manifest([segment.start for segment in kept], before_sequence)
+        self.first_sequence = before_sequence
+        self.segments = kept
+        self.sealed_bytes -= sum(segment.size_bytes for segment in leaving)
+        del self._bases[:gone], self._positions[:gone]
+        return [path for segment in leaving for path in self._retire(segment)]
+
+    def _retire(self, segment: Segment) -> list[Path]:
+        segment.log.close()
+        retired = []
+        for suffix in (LOG, *SIDE_FILES, SNAPSHOT):
+            path = segment.path(suffix)
+            target = path.with_name(path.name + DELETED)
+            try:
+                self._space.files.rename(path, target)
+            except FileNotFoundError:
+                continue
+            retired.append(target)
+        return retired
+
+    def _write_manifest(self, starts: Sequence[SegmentStart], first_sequence: int) -> None:
+        write_manifest(self._space.files, self.directory, Manifest(first_sequence, tuple(starts), self.is_compact))
+
+
+def create_segment(space: Space, directory: Path, start: SegmentStart) -> Segment:
+    """A new empty segment, its name durable; its line in the manifest is durable already."""
+    segment = Segment(space, directory, start, 0, is_sealed=False)
+    for suffix in SIDE_FILES:
+        unlink_if_there(space.files, segment.path(suffix))
+    fd = space.files.open(segment.path(LOG), create=True)
+    space.files.close(fd)
+    space.files.sync_directory(directory)
+    segment.start_empty()
+    return segment

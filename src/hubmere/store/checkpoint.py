@@ -1,0 +1,138 @@
+"""A new recovery point: first the indexes and the producers on disk, then the word that everything up to here is sound.
+
+Planned on the owner's thread from what a commit covers, written on another one, settled on the owner's again. Each
+piece is written at a fixed place of its file, so that a second try after a crash gives the same bytes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hubmere.store.chain import Chain
+from hubmere.store.files import Files, append_at, unlink_if_there, write_new
+from hubmere.store.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from hubmere.store.manifest import RecoveryPoint, write_recovery_point
+from hubmere.store.producers import ProducerTable
+from hubmere.store.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
+
+
+class _Piece(NamedTuple):
+    path: Path
+    at: int
+    data: bytes
+
+
+class _Saved(NamedTuple):
+    """How many entries of a segment's indexes will be on disk."""
+
+    segment: Segment
+    index_entries: int
+    time_entries: int
+    aborted_entries: int
+
+
+class Checkpoint:
+    """One recovery point with everything that it vouches for."""
+
+    def __init__(
+        self, directory: Path, point: RecoveryPoint, pieces: Sequence[_Piece], saved: Sequence[_Saved],
+        snapshot: bytes | None, unsynced: Sequence[Path],
+    ) -> None:  # fmt: skip
+        self._directory = directory
+        self._point = point
+        self._pieces = pieces
+        self._saved = saved
+        self._snapshot = snapshot
+        self._unsynced = unsynced
+
+    @property
+    def segment_base(self) -> int:
+        """The segment up to whose beginning everything is vouched for."""
+        return self._point.segment_base
+
+    def write(self, files: Files) -> None:
+        """Make it durable; raises OSError, and then the last recovery point still holds."""
+        for path in self._unsynced:
+            _sync_file(files, path)
+        for piece in self._pieces:
+            append_at(files, piece.path, piece.at, piece.data)
+        if self._snapshot is not None:
+            write_new(files, self._directory / (stem(self._point.sequence) + SNAPSHOT), self._snapshot)
+        files.sync_directory(self._directory)
+        write_recovery_point(files, self._directory, self._point)
+        self._drop_old_snapshots(files)
+
+    def settle(self) -> None:
+        """On the owner's thread: what was written need not be written again."""
+        for saved in self._saved:
+            segment = saved.segment
+            segment.saved_index, segment.saved_times = saved.index_entries, saved.time_entries
+            segment.saved_aborted = saved.aborted_entries
+
+    def _drop_old_snapshots(self, files: Files) -> None:
+        keep = stem(self._point.snapshot) + SNAPSHOT if self._point.snapshot >= 0 else ""
+        for name in files.names(self._directory):
+            if name.endswith(SNAPSHOT) and name != keep:
+                unlink_if_there(files, self._directory / name)
+
+
+def plan_checkpoint(
+    chain: Chain,
+    producers: ProducerTable,
+    next_sequence: int,
+    last_offset: int,
+    last_enqueued_ms: int,
+    *,
+    sync_data: bool,
+) -> Checkpoint:
+    """A recovery point at the end of everything written, which the caller makes durable before it is written."""
+    active = chain.active
+    pieces: list[_Piece] = []
+    saved: list[_Saved] = []
+    changed = [segment for segment in chain.segments if segment.has_unsaved_entries]
+    for segment in changed:
+        pieces += _pieces_of(segment)
+        saved.append(_Saved(segment, len(segment.index), len(segment.times), len(segment.aborted)))
+    point = RecoveryPoint(
+        sequence=next_sequence,
+        segment_base=active.base_sequence,
+        position=active.size_bytes,
+        last_offset=last_offset,
+        last_enqueued_ms=last_enqueued_ms,
+        index_entries=len(active.index),
+        time_entries=len(active.times),
+        aborted_entries=len(active.aborted),
+        first_time_ms=active.first_time_ms,
+        max_time_ms=active.max_time_ms,
+        max_time_sequence=active.max_time_sequence,
+        unindexed_bytes=active.unindexed_bytes,
+        snapshot=next_sequence if len(producers) else -1,
+    )
+    snapshot = producers.to_snapshot() if len(producers) else None
+    unsynced = [segment.path(LOG) for segment in (*changed, active)] if sync_data else []
+    return Checkpoint(chain.directory, point, pieces, saved, snapshot, unsynced)
+
+
+def _pieces_of(segment: Segment) -> list[_Piece]:
+    pieces = [
+        _Piece(
+            segment.path(INDEX), segment.saved_index * OFFSET_ENTRY_BYTES, segment.index.to_bytes(segment.saved_index)
+        ),
+        _Piece(
+            segment.path(TIME_INDEX),
+            segment.saved_times * TIME_ENTRY_BYTES,
+            segment.times.to_bytes(segment.saved_times),
+        ),
+    ]
+    if segment.aborted:
+        fresh = b"".join(entry.to_bytes() for entry in segment.aborted[segment.saved_aborted :])
+        pieces.append(_Piece(segment.path(ABORTED_INDEX), segment.saved_aborted * ABORTED_ENTRY_BYTES, fresh))
+    return pieces
+
+
+def _sync_file(files: Files, path: Path) -> None:
+    fd = files.open(path, write=True)
+    try:
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)

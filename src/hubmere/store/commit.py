@@ -1,0 +1,249 @@
+"""Group commit: many appends, one flush, one move of `committed` per partition.
+
+Writers append to the page cache on the owner's thread. A round takes all partitions written since the last one, makes
+their files durable with parallel `fdatasync` in a few threads, and then, back on the owner's thread, lets each
+partition move `committed` once. There is at most one round under way and no timer: the next begins when the last has
+ended, so rounds carry more when there is more to carry. The first round after a pause begins at the end of the owner's
+turn, so that everything appended in that turn goes with it.
+
+With durability `os` a round skips the flush; everything else is the same, so a receipt never completes inside the
+append that returns it.
+
+One `syncfs` for many files was measured against this and lost its place: see `bench/log.py`.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Literal, Protocol
+
+from hubmere.store.files import Files, Handle
+
+Durability = Literal["fsync", "os"]
+Post = Callable[[Callable[[], None]], None]
+Job = Callable[[], None]
+
+# Threads that wait for the disk. More than this many flushes at once gained nothing on the disks that were measured.
+MAX_SYNC_THREADS = 8
+
+
+class Committable(Protocol):
+    """What a partition's log offers to the group commit."""
+
+    def begin_round(self) -> Sequence[Handle]:
+        """Take everything written so far into a round: the open files to be made durable."""
+
+    def end_round(self, error: OSError | None) -> None:
+        """The files are durable, or not: move `committed` or go offline."""
+
+
+class Workers:
+    """A few threads that wait for the disk. With `limit` 0 every job runs at once on the caller's thread."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def limit(self) -> int:
+        """How many jobs can run at once."""
+        return self._limit
+
+    def run(self, job: Job) -> None:
+        """Have a job done; jobs handle their own errors."""
+        if not self._limit:
+            job()
+            return
+        self._jobs.put(job)
+
+    def ensure(self, count: int) -> None:
+        """Have at least so many threads, up to the limit."""
+        while len(self._threads) < min(count, self._limit):
+            thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads after the jobs that are waiting."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+class _Round:
+    """One flush under way: which partitions, which files, and how many slices of them are still open."""
+
+    __slots__ = ("done", "errors", "files", "is_finished", "lock", "logs", "open_slices")
+
+    def __init__(self, logs: list[Committable], files: list[tuple[int, Handle]]) -> None:
+        self.logs = logs
+        self.files = files
+        self.errors: dict[int, OSError] = {}
+        self.lock = threading.Lock()
+        self.open_slices = 0
+        self.done = threading.Event()
+        self.is_finished = False
+
+
+class _Chore:
+    """Something slow that is done for the owner."""
+
+    __slots__ = ("done", "error", "is_done", "is_finished", "work")
+
+    def __init__(self, work: Job, done: Callable[[OSError | None], None]) -> None:
+        self.work = work
+        self.done = done
+        self.error: OSError | None = None
+        self.is_done = threading.Event()
+        self.is_finished = False
+
+
+class GroupCommit:
+    """Runs the rounds of all partitions of a node.
+
+    Thread rule: all methods on the owner's thread; `post` is the way back to it from the threads that wait for the
+    disk, `defer` puts something at the end of the owner's current turn.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        post: Post,
+        *,
+        defer: Post | None = None,
+        durability: Durability = "fsync",
+        threads: int = MAX_SYNC_THREADS,
+    ) -> None:
+        self._files = files
+        self._post = post
+        self._defer = defer or post
+        self.durability = durability
+        self._sync = Workers("hubmere-sync", threads)
+        self._chores = Workers("hubmere-chore", min(threads, 1))
+        self._dirty: list[Committable] = []
+        self._waiting_chores: list[_Chore] = []
+        self._round: _Round | None = None
+        self._is_scheduled = False
+
+    def add(self, log: Committable) -> None:
+        """A partition was written to; call once until its next `begin_round`."""
+        self._dirty.append(log)
+        if self._round is None:
+            self._schedule()
+
+    def run_chore(self, work: Job, done: Callable[[OSError | None], None]) -> None:
+        """Do something slow off the owner's thread, one thing at a time, and tell the owner how it went."""
+        chore = _Chore(work, done)
+        self._waiting_chores.append(chore)
+        self._chores.ensure(1)
+        self._chores.run(lambda: self._do_chore(chore))
+
+    def _do_chore(self, chore: "_Chore") -> None:
+        try:
+            chore.work()
+        except OSError as error:
+            chore.error = error
+        self._post(lambda: self._finish_chore(chore))
+        chore.is_done.set()
+
+    def _finish_chore(self, chore: "_Chore") -> None:
+        if not chore.is_finished:
+            chore.is_finished = True
+            self._waiting_chores.remove(chore)
+            chore.done(chore.error)
+
+    def finish_chores(self) -> None:
+        """Wait for everything that was handed over; for closing, not for the hot path."""
+        while self._waiting_chores:
+            chore = self._waiting_chores[0]
+            chore.is_done.wait()
+            self._finish_chore(chore)
+
+    def flush(self) -> None:
+        """Commit everything written so far and wait for it; for closing, not for the hot path."""
+        self._await_round()
+        while self._dirty:
+            self._start_round()
+            self._await_round()
+
+    def close(self) -> None:
+        """Flush, and end the threads."""
+        self.flush()
+        self.finish_chores()
+        self._sync.stop()
+        self._chores.stop()
+
+    def _start_scheduled(self) -> None:
+        self._is_scheduled = False
+        if self._round is None and self._dirty:
+            self._start_round()
+
+    def _start_round(self) -> None:
+        logs, self._dirty = self._dirty, []
+        files = [(number, handle) for number, log in enumerate(logs) for handle in log.begin_round()]
+        round_ = self._round = _Round(logs, files)
+        for number, handle in files:
+            handle.pins += 1
+            if handle.sync_error is not None:
+                round_.errors[number] = handle.sync_error
+        if self.durability == "os" or not files:
+            self._finish(round_)
+            return
+        slices = min(len(files), max(self._sync.limit, 1))
+        round_.open_slices = slices
+        self._sync.ensure(slices)
+        for first in range(slices):
+            part = [(number, handle.fd_or_closed) for number, handle in files[first::slices]]
+            self._sync.run(lambda part=part: self._sync_slice(round_, part))  # type: ignore[misc]
+
+    def _sync_slice(self, round_: _Round, part: list[tuple[int, int]]) -> None:
+        for number, fd in part:
+            try:
+                self._files.fdatasync(fd)
+            except OSError as error:
+                round_.errors[number] = error
+        with round_.lock:
+            round_.open_slices -= 1
+            is_last = not round_.open_slices
+        if is_last:
+            # Posted before it is called done: whoever waits for `done` may close the owner's loop right after.
+            self._post(lambda: self._finish(round_))
+            round_.done.set()
+
+    def _finish(self, round_: _Round) -> None:
+        if round_.is_finished:
+            return
+        round_.is_finished = True
+        self._round = None
+        for _, handle in round_.files:
+            handle.pins -= 1
+        for number, log in enumerate(round_.logs):
+            log.end_round(round_.errors.get(number))
+        if self._dirty and self._round is None:
+            self._follow_up()
+
+    def _follow_up(self) -> None:
+        # Without a flush to wait for, a writer that appends from its receipt would keep the owner's turn for ever.
+        if self.durability == "os":
+            self._schedule()
+        else:
+            self._start_round()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._defer(self._start_scheduled)
+
+    def _await_round(self) -> None:
+        round_ = self._round
+        if round_ is not None:
+            round_.done.wait()
+            self._finish(round_)

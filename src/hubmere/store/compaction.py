@@ -1,0 +1,220 @@
+"""Compaction: of the events with one key only the last stays, and everything stays where it is.
+
+Sequence numbers, and the first and last sequence number of each batch that stays, do not change; a batch of which only
+some records stay is written again without compression. A tombstone (an event without a value) takes its key away and
+goes itself once it is old enough for every reader to have seen it. The last batch is always kept, so that a reader can
+reach the end. Events of aborted transactions go; markers stay.
+
+Planned on the owner's thread, rewritten on any, adopted on the owner's: only sealed segments are touched, which nobody
+else writes. A rewritten file is called `.cleaned` until it is whole and durable, then `.swap` until it has the
+segment's name; opening a log undoes the first and finishes the second.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from hubmere.model.batch import (
+    APPEND_TIME,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    is_intact,
+    read_header,
+    seal,
+    write_header,
+)
+from hubmere.model.errors import CorruptBatch
+from hubmere.store.engine import LogConfig
+from hubmere.store.files import Files, unlink_if_there, write_all
+from hubmere.store.index import AbortedEntry
+from hubmere.store.records import Record, opened, records
+from hubmere.store.segment import INDEX, LOG, TIME_INDEX, Segment, Space
+from hubmere.store.walk import walk_batches
+
+CLEANED, SWAP = ".cleaned", ".swap"
+# Keys that one pass keeps in memory, about 150 bytes each; what is behind them waits for the next pass.
+MAX_KEYS = 1_000_000
+_DIGEST_BYTES = 16
+
+
+class Source(NamedTuple):
+    """A sealed segment as compaction sees it."""
+
+    segment: Segment
+    size_bytes: int
+
+
+class Rewritten(NamedTuple):
+    """A segment and what will stand in its place: the shadow holds the new size and indexes."""
+
+    segment: Segment
+    shadow: Segment
+
+
+class Compaction:
+    """One pass over the sealed segments of a log, from the first on.
+
+    `dirty_from` is where the last pass ended: what is before has no two events of one key. Thread rule: `rewrite` on
+    any thread, once; everything else on the owner's.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        sources: Sequence[Source],
+        aborted: Sequence[AbortedEntry],
+        config: LogConfig,
+        *,
+        dirty_from: int,
+        now_ms: int,
+    ) -> None:
+        self._space = space
+        self._files: Files = space.files
+        self._sources = sources
+        self._aborted = aborted
+        self._dirty_from = dirty_from
+        self._oldest_tombstone_ms = now_ms - config.tombstone_retention_ms
+        self._latest: dict[bytes, int] = {}
+        self.covered_until = dirty_from
+        self.rewritten: list[Rewritten] = []
+
+    def rewrite(self) -> None:
+        """Write the segments that get smaller under a passing name; raises OSError or CorruptBatch."""
+        self._note_latest()
+        for source in self._sources:
+            shadow = self._rewrite_segment(source, keep_last=source is self._sources[-1])
+            if shadow is not None:
+                self.rewritten.append(Rewritten(source.segment, shadow))
+
+    def _note_latest(self) -> None:
+        for source in self._sources:
+            for batch, header in self._batches(source):
+                if header.next_sequence_number <= self._dirty_from or header.is_control:
+                    continue
+                if len(self._latest) >= MAX_KEYS:
+                    return
+                if not _is_aborted(header, self._aborted):
+                    for record in records(opened(batch, header), header.record_count):
+                        self._latest[_digest(record.key)] = header.base_sequence_number + record.sequence_delta
+                self.covered_until = header.next_sequence_number
+
+    def _batches(self, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
+        fd = self._files.open(source.segment.path(LOG))
+        try:
+            end = 0
+            for batch, header in walk_batches(self._files, fd, 0, source.size_bytes):
+                if not is_intact(batch):
+                    break
+                yield batch, header
+                end += header.size_bytes
+            if end != source.size_bytes:
+                raise source.segment.corrupt(end, "found while compacting")
+        finally:
+            self._files.close(fd)
+
+    def _rewrite_segment(self, source: Source, *, keep_last: bool) -> Segment | None:
+        path = source.segment.path(LOG + CLEANED)
+        shadow = Segment(self._space, source.segment.directory, source.segment.start, 0, is_sealed=False)
+        shadow.start_empty()
+        fd = self._files.open(path, create=True)
+        try:
+            self._files.truncate(fd, 0)
+            at = 0
+            for batch, header in self._batches(source):
+                at += header.size_bytes
+                is_last = keep_last and at == source.size_bytes
+                kept = batch if is_last or header.is_control else self._kept_part(batch, header)
+                if kept is not None:
+                    write_all(self._files, fd, kept)
+                    newest_ms = read_header(kept).max_time_ms
+                    shadow.note(header.next_sequence_number - 1, len(kept), newest_ms)
+            self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)
+        if shadow.size_bytes == source.size_bytes:
+            self._files.unlink(path)
+            return None
+        shadow.end_sequence = source.segment.end_sequence
+        shadow.seal()
+        return shadow
+
+    def _kept_part(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
+        if _is_aborted(header, self._aborted):
+            return None
+        body = opened(batch, header)
+        everything = list(records(body, header.record_count))
+        kept = [record for record in everything if self._is_kept(record, header)]
+        if len(kept) == len(everything):
+            return batch
+        return _rebuilt(header, body, kept) if kept else None
+
+    def _is_kept(self, record: Record, header: BatchHeader) -> bool:
+        sequence = header.base_sequence_number + record.sequence_delta
+        if sequence >= self.covered_until:
+            return True
+        if self._latest.get(_digest(record.key), sequence) > sequence:
+            return False
+        return record.has_value or header.max_time_ms >= self._oldest_tombstone_ms
+
+    # --- adopting ---
+
+    def adopt(self, present: Sequence[Segment]) -> int:
+        """Put the rewritten files in place; returns how many bytes went. Raises OSError."""
+        saved = 0
+        for segment, shadow in self.rewritten:
+            if segment in present:
+                saved += segment.size_bytes - shadow.size_bytes
+                self._swap(segment, shadow)
+            else:
+                unlink_if_there(self._files, segment.path(LOG + CLEANED))
+        return saved
+
+    def _swap(self, segment: Segment, shadow: Segment) -> None:
+        files, swap = self._files, segment.path(LOG + SWAP)
+        files.rename(segment.path(LOG + CLEANED), swap)
+        files.sync_directory(segment.directory)
+        # From here on opening the log would finish it. The old indexes go before the file that they describe.
+        for suffix in (INDEX, TIME_INDEX):
+            unlink_if_there(files, segment.path(suffix))
+        files.rename(swap, segment.path(LOG))
+        files.sync_directory(segment.directory)
+        segment.replace_with(shadow)
+
+    def abandon(self) -> None:
+        """Remove what was written under passing names."""
+        for source in self._sources:
+            unlink_if_there(self._files, source.segment.path(LOG + CLEANED))
+
+
+def _rebuilt(header: BatchHeader, body: bytes, kept: Sequence[Record]) -> bytearray:
+    rest = b"".join(body[record.start : record.end] for record in kept)
+    newest_ms = header.max_time_ms
+    if not header.attributes & APPEND_TIME:
+        newest_ms = header.base_time_ms + max(record.time_delta for record in kept)
+    batch = bytearray(HEADER_BYTES + len(rest))
+    batch[HEADER_BYTES:] = rest
+    fresh = header._replace(
+        length=len(batch) - LENGTH_PREFIX_BYTES,
+        attributes=header.attributes & ~CODEC_MASK,
+        max_time_ms=newest_ms,
+        record_count=len(kept),
+    )
+    write_header(batch, fresh)
+    seal(batch)
+    return batch
+
+
+def _digest(key: bytes | None) -> bytes:
+    if key is None:
+        raise CorruptBatch("an event without a key on a compacted log")
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _is_aborted(header: BatchHeader, aborted: Sequence[AbortedEntry]) -> bool:
+    return header.is_transactional and any(
+        entry.producer_id == header.producer_id
+        and entry.first_sequence <= header.base_sequence_number <= entry.last_sequence
+        for entry in aborted
+    )

@@ -1,0 +1,168 @@
+"""LogEngine: the surface that a local disk, plain memory or a Kafka cluster offers to the broker.
+
+Nothing above this surface may know whether a log is a local file. Positions are monotonic; they are dense on a local
+disk but need not be on other engines. All methods are called on one thread, the owner's (the node's event loop), and
+none of them waits for a flush: what takes time completes later through a Receipt or a watcher.
+
+A receipt completes, and its callback runs, on the owner's thread in a later turn, never inside the call that returned
+it. That holds for both durabilities: with `fsync` after the flush, with `os` (acknowledged once the operating system
+has it, so a power cut may lose the last seconds) at the end of the owner's turn. Receipts of one log complete in the
+order of their appends.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NewType, Protocol
+
+from hubmere.model.batch import Receipt
+from hubmere.model.position import Position
+
+# A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
+LogId = NewType("LogId", str)
+
+Watcher = Callable[[], None]
+
+
+def log_id(hub_uid: str, partition: int) -> LogId:
+    """The id of one partition's log."""
+    return LogId(f"{hub_uid}-{partition}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """How one partition's log is kept; may change while it is open."""
+
+    retention_ms: int | None = 7 * 24 * 3600 * 1000  # None: for ever
+    retention_bytes: int | None = None
+    segment_bytes: int = 256 * 1024 * 1024
+    segment_ms: int = 24 * 3600 * 1000
+    append_time: bool = True  # False: events keep the producer's time (timestampType Create)
+    compact: bool = False  # fixed at creation; offsets are then sequence numbers
+    tombstone_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+
+
+class LogState(NamedTuple):
+    """What can be said of a partition without reading data; all of it is committed."""
+
+    first_sequence: int  # oldest retained; equals end_sequence when empty
+    end_sequence: int  # one after the last committed event
+    stable_sequence: int  # first sequence still in an open transaction, else end_sequence
+    last_offset: int  # byte number of the last event, -1 when there never was one
+    last_enqueued_ms: int  # -1 when there never was one
+    size_bytes: int
+
+
+class StoredBatch(NamedTuple):
+    """One batch as it lies in the log: the closed bytes and the byte number of its beginning."""
+
+    offset: int
+    data: memoryview
+
+
+class AbortedTransaction(NamedTuple):
+    """A range of one producer's events that readers of committed data must drop."""
+
+    producer_id: int
+    first_sequence: int
+    last_sequence: int
+
+
+class Chunk(NamedTuple):
+    """What one read gives: whole closed batches in order, the bytes contiguous."""
+
+    data: memoryview  # concatenated whole batches, possibly starting before the wanted sequence
+    offset: int  # byte number (AMQP offset) of the first batch
+    first_sequence: int  # base sequence of the first batch
+    next_sequence: int  # where the next read continues
+
+
+class PartitionLog(Protocol):
+    """One partition: append, read, find, and one number that moves (`end_sequence` of committed events)."""
+
+    @property
+    def state(self) -> LogState:
+        """Committed positions and size."""
+
+    def append(
+        self,
+        batch: bytearray,
+        now_ms: int,
+        callback: Callable[[Receipt], None] | None = None,
+        *,
+        lenient_producer: bool = False,
+    ) -> Receipt:
+        """Number, stamp and write one closed batch; the receipt completes when it is committed.
+
+        The buffer becomes the log's. `lenient_producer` takes any repeated sequence as a duplicate (the AMQP rule);
+        otherwise only an exact repeat of one of the last five batches is one (the Kafka rule). Raises
+        ProducerRefused, StorageRefusal, InvalidBatch; then nothing was written.
+        """
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        now_ms: int,
+        *,
+        commit: bool,
+        callback: Callable[[Receipt], None] | None = None,
+    ) -> Receipt:
+        """Write a transaction's commit or abort marker."""
+
+    def read(
+        self, sequence: int, max_bytes: int, *, stable_only: bool = False, uncommitted: bool = False
+    ) -> Chunk | None:
+        """Whole batches from the one that holds `sequence`, at least one, at most about `max_bytes`.
+
+        None when nothing committed is there yet. Raises SequenceOutOfRange below the first or above the end.
+        """
+
+    def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
+        """Aborted ranges that overlap a range of sequence numbers."""
+
+    def find(self, position: Position) -> int:
+        """The sequence number at which a reader of this position starts, between first and end."""
+
+    def offset_of(self, sequence: int) -> int:
+        """The byte number of an event."""
+
+    def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence number of an idempotent producer, if known."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` on each move of the committed end (or of the stable end), until unwatched."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop calling a watcher; unknown ones are ignored."""
+
+    def trim(self, before_sequence: int) -> None:
+        """Let everything before a sequence number go (DeleteRecords, retention)."""
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Drop whole segments past retention; returns how many went."""
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Change how the log is kept; `compact` cannot change."""
+
+    def close(self) -> None:
+        """Finish the group commit and seal the indexes."""
+
+
+class LogEngine(Protocol):
+    """All the logs of a node."""
+
+    def open(self, log: LogId, config: LogConfig) -> PartitionLog:
+        """Open a partition's log, making it when it is not there; recovers after a crash."""
+
+    def delete(self, log: LogId) -> None:
+        """Delete a partition's log and free its files; opening it later starts anew."""
+
+    def existing(self) -> Sequence[LogId]:
+        """The logs that are there."""
+
+    def maintain(self, now_ms: int) -> None:
+        """Called every second or so: partitions that went offline are verified and brought back."""
+
+    def close(self) -> None:
+        """Close every log, sealing indexes, and write the clean-shutdown marker."""

@@ -1,0 +1,128 @@
+"""LocalEngine: the logs of a node on a local disk, one directory per partition, one group commit for all.
+
+Files: `<root>/log/<log id>/` with segments as Kafka writes them. `<root>/log/clean-shutdown` says that the last stop
+was clean; it is informative, because every log carries its own recovery point. The folder itself is locked by whoever
+owns it (`files.acquire_lock`), before an engine is made.
+Thread rule: one thread, the owner's, calls everything; `post` is how other threads reach it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hubmere.model.errors import StorageFull
+from hubmere.store.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
+from hubmere.store.engine import LogConfig, LogId
+from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
+from hubmere.store.log import LocalLog
+from hubmere.store.segment import Space
+
+CLEAN_SHUTDOWN = "clean-shutdown"
+# A directory on its way out: renamed first, so that a log of the same id can begin anew at once.
+_LEAVING = "-delete"
+
+
+class LocalEngine:
+    """All the logs of a node under one folder."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        post: Post,
+        defer: Post | None = None,
+        files: Files | None = None,
+        durability: Durability = "fsync",
+        threads: int = MAX_SYNC_THREADS,
+        max_open_files: int = MAX_OPEN_FILES,
+    ) -> None:
+        """`threads` 0 does everything that waits on the caller's thread: for tests and for memory."""
+        self._files = files or Files()
+        self._folder = root / "log"
+        self._space = Space(self._files, HandlePool(self._files, max_open=max_open_files))
+        self._commit = GroupCommit(self._files, post, defer=defer, durability=durability, threads=threads)
+        self._logs: dict[LogId, LocalLog] = {}
+        self._removals = 0
+        self.was_clean = self._start()
+
+    def _start(self) -> bool:
+        self._files.make_directory(self._folder)
+        self._files.sync_directory(self._folder.parent)
+        for name in self._files.names(self._folder):
+            if name.endswith(_LEAVING):
+                remove_tree(self._files, self._folder / name)
+        was_clean = exists(self._files, self._folder / CLEAN_SHUTDOWN)
+        unlink_if_there(self._files, self._folder / CLEAN_SHUTDOWN)
+        self._files.sync_directory(self._folder)
+        return was_clean
+
+    def open(self, log: LogId, config: LogConfig) -> LocalLog:
+        """Open a partition's log, making it when it is not there; recovers after a crash."""
+        known = self._logs.get(log)
+        if known is not None:
+            return known
+        directory = self._folder / log
+        try:
+            self._files.make_directory(directory)
+            self._files.sync_directory(self._folder)
+            opened = LocalLog.open(self._space, self._commit, directory, config)
+        except OSError as error:
+            raise StorageFull(error.strerror or str(error)) from error
+        self._logs[log] = opened
+        return opened
+
+    def delete(self, log: LogId) -> None:
+        """Delete a partition's log and free its files; opening it later starts anew."""
+        known = self._logs.pop(log, None)
+        if known is not None:
+            self._commit.flush()
+            self._commit.finish_chores()
+            known.abandon()
+        directory = self._folder / log
+        if not exists(self._files, directory):
+            return
+        self._removals += 1
+        leaving = self._folder / f"{log}.{self._removals}{_LEAVING}"
+        try:
+            self._files.rename(directory, leaving)
+            self._files.sync_directory(self._folder)
+        except OSError as error:
+            raise StorageFull(error.strerror or str(error)) from error
+        self._commit.run_chore(lambda: remove_tree(self._files, leaving), _left_for_next_start)
+
+    def existing(self) -> Sequence[LogId]:
+        """The logs that are there."""
+        names = self._files.names(self._folder)
+        return [LogId(name) for name in names if name != CLEAN_SHUTDOWN and not name.endswith(_LEAVING)]
+
+    def maintain(self, now_ms: int) -> None:
+        """Now and then: recovery points for logs that went quiet, and a try to bring failed ones back."""
+        for log in self._logs.values():
+            log.heal(now_ms)
+            log.checkpoint()
+
+    def offline(self) -> Sequence[LogId]:
+        """The open logs that take no events until they are verified."""
+        return [name for name, log in self._logs.items() if log.is_offline]
+
+    def flush(self) -> None:
+        """Commit everything written so far and wait for it."""
+        self._commit.flush()
+
+    def close(self) -> None:
+        """Close every log, sealing indexes, and write the clean-shutdown marker."""
+        self._commit.flush()
+        for log in self._logs.values():
+            log.close()
+        is_clean = all(log.is_sealed for log in self._logs.values())
+        self._logs.clear()
+        self._commit.close()
+        if is_clean:
+            self._mark_clean()
+
+    def _mark_clean(self) -> None:
+        write_new(self._files, self._folder / CLEAN_SHUTDOWN, b"")
+        self._files.sync_directory(self._folder)
+
+
+def _left_for_next_start(_error: OSError | None) -> None:
+    """A directory that could not be removed now is removed when the node starts again."""

@@ -1,0 +1,127 @@
+"""What a partition's directory says about itself: its segments, where they begin, and how far all is known to be sound.
+
+Three small text files in the manner of Kafka's checkpoints (version, values, and here a checksum as the last line),
+each replaced as a whole, so that a crash leaves the old or the new one:
+
+- `hubmere-segments`: the first retained sequence number, the policy, and one line per segment. A segment is listed before it is
+  created and unlisted before it is deleted, so a file that is not listed is never data. The line holds the absolute
+  byte position of the segment's beginning, because the byte number of an event must survive the retention of what
+  stood before it.
+- `hubmere-recovery`: up to here data and indexes are on disk and agree; recovery walks from here.
+- `leader-epoch-checkpoint`: Kafka's own file, one line per epoch.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from hubmere.model.errors import CorruptBatch
+from hubmere.store.files import Files, replace_file
+
+SEGMENTS = "hubmere-segments"
+RECOVERY = "hubmere-recovery"
+EPOCHS = "leader-epoch-checkpoint"
+
+_VERSION = 1
+
+
+class SegmentStart(NamedTuple):
+    """A segment's line: where it begins, and what was last before it (for a log that was emptied)."""
+
+    base_sequence: int
+    base_position: int
+    last_offset_before: int
+    last_enqueued_before_ms: int
+
+
+class Manifest(NamedTuple):
+    """The segments of a log in order, and the first sequence number that readers may have."""
+
+    first_sequence: int
+    segments: tuple[SegmentStart, ...]
+    is_compact: bool  # fixed when the log is made
+
+
+class RecoveryPoint(NamedTuple):
+    """Everything before `sequence` is durable, checked and indexed; the counts say how much of the indexes is."""
+
+    sequence: int
+    segment_base: int
+    position: int  # in the segment's file
+    last_offset: int
+    last_enqueued_ms: int
+    index_entries: int
+    time_entries: int
+    aborted_entries: int
+    first_time_ms: int  # of the segment's first batch, -1 when it is empty
+    max_time_ms: int  # of the segment so far
+    max_time_sequence: int
+    unindexed_bytes: int  # since the last index entry
+    snapshot: int  # of the producers; -1 when there was none to keep
+
+
+FIRST_SEGMENT = SegmentStart(0, 0, -1, -1)
+
+
+def read_manifest(files: Files, directory: Path) -> Manifest | None:
+    """The list of segments; None when there is none yet."""
+    rows = _read_rows(files, directory / SEGMENTS)
+    if rows is None:
+        return None
+    first_sequence, is_compact = rows[0]
+    return Manifest(first_sequence, tuple(SegmentStart(*row) for row in rows[1:]), bool(is_compact))
+
+
+def write_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
+    """Make the list of segments durable."""
+    _write_rows(files, directory / SEGMENTS, [(manifest.first_sequence, int(manifest.is_compact)), *manifest.segments])
+
+
+def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
+    """The last recovery point; None when there is none that can be read, which costs time and nothing else."""
+    try:
+        rows = _read_rows(files, directory / RECOVERY)
+    except CorruptBatch:
+        return None
+    return None if rows is None else RecoveryPoint(*rows[0])
+
+
+def write_recovery_point(files: Files, directory: Path, point: RecoveryPoint) -> None:
+    """Make a recovery point durable; everything that it says is durable already."""
+    _write_rows(files, directory / RECOVERY, [point])
+
+
+def read_epochs(files: Files, directory: Path) -> list[tuple[int, int]]:
+    """Leader epochs and where each began, oldest first."""
+    try:
+        lines = files.read(directory / EPOCHS).decode("ascii").split("\n")
+        return [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:] if line)]
+    except (FileNotFoundError, ValueError):
+        return []
+
+
+def write_epochs(files: Files, directory: Path, epochs: Sequence[tuple[int, int]]) -> None:
+    """Kafka's leader epoch file: version 0, count, lines."""
+    lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs), ""]
+    replace_file(files, directory / EPOCHS, "\n".join(lines).encode("ascii"))
+
+
+def _write_rows(files: Files, path: Path, rows: Sequence[Sequence[int]]) -> None:
+    text = "".join(" ".join(map(str, row)) + "\n" for row in [(_VERSION,), *rows]).encode("ascii")
+    replace_file(files, path, text + b"%08x\n" % crc32c(text))
+
+
+def _read_rows(files: Files, path: Path) -> list[tuple[int, ...]] | None:
+    try:
+        data = files.read(path)
+    except FileNotFoundError:
+        return None
+    text, checksum = data[:-9], data[-9:]
+    if checksum != b"%08x\n" % crc32c(text):
+        raise CorruptBatch(f"'{path.name}' of log '{path.parent.name}' does not match its checksum")
+    rows = [tuple(map(int, line.split(b" "))) for line in text.splitlines()]
+    if rows[0] != (_VERSION,):
+        raise CorruptBatch(f"'{path.name}' of log '{path.parent.name}' has version {rows[0]}, known is {_VERSION}")
+    return rows[1:]

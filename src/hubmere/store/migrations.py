@@ -1,0 +1,180 @@
+"""The catalog's schema, as numbered steps from an empty file to what this version writes.
+
+A step is never changed once released; a new shape is a new step at the end. SQLite's `user_version` says how many were
+taken. Each step is one transaction with its number, so a crash leaves the file at the step before or after.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+
+_ENTITIES = """
+CREATE TABLE namespaces (
+    key TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+) STRICT;
+CREATE TABLE hubs (
+    uid TEXT PRIMARY KEY,
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    UNIQUE (namespace, key)
+) STRICT;
+CREATE TABLE consumer_groups (
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (hub_uid, key)
+) STRICT;
+CREATE TABLE access_rules (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    hub_uid TEXT REFERENCES hubs (uid) ON DELETE CASCADE,
+    body TEXT NOT NULL,
+    PRIMARY KEY (namespace, scope, key)
+) STRICT;
+CREATE INDEX access_rules_by_hub ON access_rules (hub_uid);
+CREATE TABLE revoked_publishers (
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (hub_uid, key)
+) STRICT;
+CREATE TABLE geo_aliases (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT;
+CREATE TABLE application_groups (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT;
+CREATE TABLE deletions (
+    hub_uid TEXT PRIMARY KEY,
+    namespace TEXT NOT NULL,
+    hub TEXT NOT NULL,
+    partition_count INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL
+) STRICT;
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    text TEXT NOT NULL
+) STRICT;
+"""
+
+_PROGRESS = """
+CREATE TABLE group_offsets (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    group_id TEXT NOT NULL,
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    leader_epoch INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    committed_ms INTEGER NOT NULL,
+    expires_ms INTEGER,
+    PRIMARY KEY (namespace, group_id, hub_uid, partition)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX group_offsets_by_hub ON group_offsets (hub_uid);
+CREATE TABLE group_metadata (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    group_id TEXT NOT NULL,
+    state TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    PRIMARY KEY (namespace, group_id)
+) STRICT;
+CREATE TABLE transactions (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    transactional_id TEXT NOT NULL,
+    state TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    PRIMARY KEY (namespace, transactional_id)
+) STRICT;
+CREATE TABLE checkpoints (
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    group_name TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    "offset" TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    etag TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    client_id TEXT NOT NULL,
+    PRIMARY KEY (hub_uid, group_name, partition)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE ownerships (
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    group_name TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    owner_level INTEGER NOT NULL,
+    etag TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    PRIMARY KEY (hub_uid, group_name, partition)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE capture_states (
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    PRIMARY KEY (hub_uid, partition)
+) STRICT;
+CREATE TABLE counters (
+    name TEXT PRIMARY KEY,
+    next_value INTEGER NOT NULL
+) STRICT;
+"""
+
+_AUDIT = """
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_ms INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    resource TEXT NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT)
+
+
+class CatalogUnusable(Exception):
+    """The catalog file cannot be used by this version; the operator must act, so the node does not start."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    def __str__(self) -> str:
+        """What is wrong with which file."""
+        return f"The catalog '{self.path}' cannot be used: {self.why}."
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """How many steps the file has taken."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, path: str, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Bring a file to the newest shape; a file from a newer version is left alone and refused."""
+    version = schema_version(connection)
+    if version > len(migrations):
+        raise CatalogUnusable(path, f"its schema is version {version}, this program knows {len(migrations)}")
+    for number in range(version, len(migrations)):
+        _take_step(connection, migrations[number], number + 1)
+
+
+def _take_step(connection: sqlite3.Connection, script: str, number: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in script.split(";"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {number:d}")
+    except sqlite3.Error:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

@@ -1,0 +1,245 @@
+"""Producers with a memory: which appends are repeats, which are out of order, which transactions are open.
+
+Follows Kafka's rules for idempotent producers (last five batches per producer id, epochs fence) and its snapshot
+format, with one liberty that Kafka's own reader tolerates: up to five entries per producer, oldest first, so that
+repeats are still known after a restart. AMQP producers follow a looser rule: whatever is not newer is a repeat.
+A pure table: it never touches the disk. Thread rule: the owner's thread only.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
+from hubmere.store.index import AbortedEntry
+
+# Kafka: a client has at most five requests in flight, so a repeat is one of the last five.
+REMEMBERED_BATCHES = 5
+# Kafka's producer.id.expiration.ms.
+EXPIRY_MS = 24 * 3600 * 1000
+# Producers of one partition that are remembered; the longest silent go first. A forgotten one is taken as new.
+MAX_PRODUCERS = 10_000
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+_HALF = 0x40000000
+
+_SNAPSHOT_HEAD = Struct(">hI")
+_SNAPSHOT_COUNT = Struct(">i")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+
+
+class RememberedBatch(NamedTuple):
+    """One of a producer's last batches: its own numbers, and where it stands in the log."""
+
+    first: int
+    last: int
+    last_sequence: int
+    delta: int
+    time_ms: int
+
+    @property
+    def base_sequence(self) -> int:
+        """The log's sequence number of the batch's first event."""
+        return self.last_sequence - self.delta
+
+
+class Producer:
+    """What is known of one producer id."""
+
+    __slots__ = ("batches", "epoch", "transaction_first")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.transaction_first = -1
+
+    @property
+    def last(self) -> int:
+        """The producer's last sequence number, -1 when there is none."""
+        return self.batches[-1].last if self.batches else -1
+
+    @property
+    def last_time_ms(self) -> int:
+        """When it last wrote."""
+        return self.batches[-1].time_ms if self.batches else -1
+
+
+# A repeat of which only the fact is remembered, not the place.
+FORGOTTEN_PLACE = RememberedBatch(-1, -1, -1, 0, -1)
+
+
+class ProducerTable:
+    """All producers of one partition, as of everything written (committed or not)."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        # Open transactions in the order in which they began, so the first value is the smallest.
+        self._open: dict[int, int] = {}
+        # Ended ones whose marker is not committed yet: marker's sequence number, first sequence number.
+        self._ending: deque[tuple[int, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def find(self, producer_id: int) -> Producer | None:
+        """What is known of a producer."""
+        return self._producers.get(producer_id)
+
+    def check(
+        self, producer_id: int, epoch: int, first: int, delta: int, *, transactional: bool, lenient: bool
+    ) -> RememberedBatch | None:
+        """None when a batch is the producer's next; the earlier one when it is a repeat; raises ProducerRefused."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            return None
+        if epoch < known.epoch:
+            raise ProducerFenced(producer_id, epoch, known.epoch)
+        if epoch > known.epoch:
+            if first != 0 and not lenient:
+                raise SequenceGap(producer_id, first, -1)
+            return None
+        repeat = _repeat_of(known, first, (first + delta) & _SEQUENCE_MASK, lenient=lenient)
+        if repeat is None and first != (known.last + 1) & _SEQUENCE_MASK:
+            raise SequenceGap(producer_id, first, known.last)
+        if repeat is None and known.transaction_first >= 0 and not transactional:
+            raise TransactionRefused(f"Producer {producer_id} has an open transaction on this partition.")
+        return repeat
+
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        first: int,
+        delta: int,
+        last_sequence: int,
+        time_ms: int,
+        *,
+        transactional: bool,
+    ) -> None:
+        """Remember a batch that was written."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            if len(self._producers) >= MAX_PRODUCERS:
+                self._forget_longest_silent()
+            known = self._producers[producer_id] = Producer(epoch)
+        if epoch != known.epoch:
+            known.epoch = epoch
+            known.batches.clear()
+        known.batches.append(RememberedBatch(first, (first + delta) & _SEQUENCE_MASK, last_sequence, delta, time_ms))
+        if transactional and known.transaction_first < 0:
+            known.transaction_first = self._open[producer_id] = last_sequence - delta
+
+    # --- transactions ---
+
+    def check_marker(self, producer_id: int, epoch: int) -> None:
+        """Raises ProducerFenced when a marker comes from a superseded epoch."""
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise ProducerFenced(producer_id, epoch, known.epoch)
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, marker_sequence: int, *, commit: bool
+    ) -> AbortedEntry | None:
+        """Take note of a written marker; the aborted range, when it aborts something."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            return None
+        if epoch != known.epoch:
+            known.epoch = epoch
+            known.batches.clear()
+        first, known.transaction_first = known.transaction_first, -1
+        self._open.pop(producer_id, None)
+        if first < 0:
+            return None
+        self._ending.append((marker_sequence, first))
+        if commit:
+            return None
+        stable = next(iter(self._open.values()), marker_sequence + 1)
+        return AbortedEntry(producer_id, first, marker_sequence, stable)
+
+    def stable_sequence(self, committed_end: int) -> int:
+        """The first sequence number of an open transaction, as readers of committed data see it."""
+        ending = self._ending
+        while ending and ending[0][0] < committed_end:
+            ending.popleft()
+        stable = next(iter(self._open.values()), committed_end)
+        return min(stable, committed_end, *(first for _, first in ending)) if ending else min(stable, committed_end)
+
+    # --- bounds ---
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that were silent for a day; not those with an open transaction."""
+        gone = [
+            producer_id
+            for producer_id, known in self._producers.items()
+            if known.last_time_ms < now_ms - EXPIRY_MS and known.transaction_first < 0
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+
+    def _forget_longest_silent(self) -> None:
+        # A tenth at a time, so that the sort is paid once per many new producers.
+        idle = [pair for pair in self._producers.items() if pair[1].transaction_first < 0]
+        idle.sort(key=lambda pair: pair[1].last_time_ms)
+        for producer_id, _ in idle[: MAX_PRODUCERS // 10]:
+            del self._producers[producer_id]
+
+    # --- snapshots ---
+
+    def to_snapshot(self) -> bytes:
+        """The table in Kafka's snapshot format."""
+        entries = [_SNAPSHOT_ENTRY.pack(*row) for row in self._rows()]
+        body = _SNAPSHOT_COUNT.pack(len(entries)) + b"".join(entries)
+        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def _rows(self) -> Iterator[tuple[int, ...]]:
+        for producer_id, known in self._producers.items():
+            for batch in known.batches or (FORGOTTEN_PLACE,):
+                place = (batch.last, batch.last_sequence, batch.delta, batch.time_ms)
+                yield (producer_id, known.epoch, *place, -1, known.transaction_first)
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> "ProducerTable | None":
+        """The table of a snapshot; None when it is not intact."""
+        body = data[_SNAPSHOT_HEAD.size :]
+        if len(body) < _SNAPSHOT_COUNT.size or (len(body) - _SNAPSHOT_COUNT.size) % _SNAPSHOT_ENTRY.size:
+            return None
+        if _SNAPSHOT_HEAD.unpack_from(data) != (_SNAPSHOT_VERSION, crc32c(body)):
+            return None
+        table = cls()
+        for row in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
+            table._restore(*row)
+        table._open = dict(sorted(table._open.items(), key=lambda pair: pair[1]))
+        return table
+
+    def _restore(
+        self,
+        producer_id: int,
+        epoch: int,
+        last: int,
+        last_sequence: int,
+        delta: int,
+        time_ms: int,
+        _: int,
+        first_open: int,
+    ) -> None:
+        known = self._producers.setdefault(producer_id, Producer(epoch))
+        known.epoch = epoch
+        if last >= 0:
+            known.batches.append(RememberedBatch((last - delta) & _SEQUENCE_MASK, last, last_sequence, delta, time_ms))
+        known.transaction_first = first_open
+        if first_open >= 0:
+            self._open[producer_id] = first_open
+
+
+def _repeat_of(known: Producer, first: int, last: int, *, lenient: bool) -> RememberedBatch | None:
+    for batch in known.batches:
+        if batch.first == first and batch.last == last:
+            return batch
+    if lenient and known.batches and (last - known.last - 1) & _SEQUENCE_MASK >= _HALF:
+        return FORGOTTEN_PLACE
+    return None

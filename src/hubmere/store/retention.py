@@ -1,0 +1,41 @@
+"""Which segments may go: a pure decision over whole segments, oldest first.
+
+Time: a segment goes when its newest event is older than the retention (Kafka: largest timestamp, so nothing goes
+early). Size: the oldest go while what remains is still as large as the limit. The active segment is never among them;
+one that is older than a segment may be, or than the retention, is rolled first so that its events can go.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hubmere.store.engine import LogConfig
+
+
+class SegmentFacts(NamedTuple):
+    """What retention asks of a sealed segment."""
+
+    size_bytes: int
+    newest_time_ms: int
+
+
+def expired(sealed: Iterable[SegmentFacts], total_bytes: int, config: LogConfig, now_ms: int) -> int:
+    """How many of the oldest sealed segments may go; looks no further than the first that stays."""
+    if config.compact:
+        return 0
+    gone = 0
+    for facts in sealed:
+        is_old = config.retention_ms is not None and facts.newest_time_ms < now_ms - config.retention_ms
+        is_surplus = config.retention_bytes is not None and total_bytes - facts.size_bytes >= config.retention_bytes
+        if not is_old and not is_surplus:
+            break
+        gone += 1
+        total_bytes -= facts.size_bytes
+    return gone
+
+
+def is_roll_due(first_time_ms: int, newest_time_ms: int, config: LogConfig, now_ms: int) -> bool:
+    """Whether an active segment that holds events is too old to stay active."""
+    if now_ms - first_time_ms > config.segment_ms:
+        return True
+    is_kept_for_ever = config.compact or config.retention_ms is None
+    return not is_kept_for_ever and newest_time_ms < now_ms - (config.retention_ms or 0)

@@ -1,0 +1,324 @@
+"""One append-only file of batches and its indexes: where things are in it, and whether they are intact.
+
+A segment never decides when to roll, commit or go. Its indexes are read when they are first needed and rebuilt from
+the batches when they are missing or do not fit. Bytes that were on disk before this process are checked against their
+checksums the first time they are read; what fails is named and not served.
+Thread rule: the owner's thread only.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.model.errors import CorruptBatch
+from hubmere.store.files import Files, Handle, HandlePool
+from hubmere.store.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
+from hubmere.store.manifest import SegmentStart
+
+# Positions in an index are 31-bit (Kafka's format), and so are sequence numbers relative to the base.
+MAX_SEGMENT_BYTES = 2**31 - 1
+MAX_RELATIVE_SEQUENCE = 2**31 - 1
+# Sealed segments whose indexes are in memory at once: about 0.8 MB each at 256 MB of data.
+MAX_LOADED_INDEXES = 64
+# Headers are read this much at a time: two index intervals, so that an ordinary look-up is one read.
+_WINDOW_BYTES = 2 * INTERVAL_BYTES
+
+LOG, INDEX, TIME_INDEX, ABORTED_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
+SIDE_FILES = (INDEX, TIME_INDEX, ABORTED_INDEX)
+
+
+def stem(base_sequence: int) -> str:
+    """The name that all files of a segment share (Kafka: twenty digits)."""
+    return f"{base_sequence:020d}"
+
+
+class Space:
+    """What all segments of an engine share: the files, the open handles, and the bound on indexes in memory."""
+
+    def __init__(self, files: Files, pool: HandlePool) -> None:
+        self.files = files
+        self.pool = pool
+        self._loaded: deque[Segment] = deque()
+
+    def note_loaded(self, segment: "Segment") -> None:
+        """Count a sealed segment's indexes, and drop those that were loaded longest ago when there are too many."""
+        self._loaded.append(segment)
+        if len(self._loaded) > MAX_LOADED_INDEXES:
+            self._loaded.popleft().forget_indexes()
+
+
+class Segment:
+    """One file of batches: `size_bytes` of them written, from `base_sequence` on."""
+
+    __slots__ = (
+        "_aborted", "_checked_from", "_checked_to", "_index", "_space", "_times", "base_position", "base_sequence",
+        "directory", "end_sequence", "first_time_ms", "is_sealed", "log", "max_time_ms", "max_time_sequence",
+        "saved_aborted", "saved_index", "saved_times", "size_bytes", "start", "unindexed_bytes",
+    )  # fmt: skip
+
+    def __init__(self, space: Space, directory: Path, start: SegmentStart, size_bytes: int, *, is_sealed: bool) -> None:
+        self._space = space
+        self.directory = directory
+        self.start = start
+        self.base_sequence = start.base_sequence
+        self.base_position = start.base_position
+        self.size_bytes = size_bytes
+        self.end_sequence = start.base_sequence  # the next segment's base; not kept while batches are appended
+        self.is_sealed = is_sealed
+        self.log: Handle = space.pool.handle(self.path(LOG), writes=not is_sealed)
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._aborted: list[AbortedEntry] | None = None
+        self.first_time_ms = -1
+        self.max_time_ms = -1
+        self.max_time_sequence = start.base_sequence
+        self.unindexed_bytes = 0
+        self.saved_index = self.saved_times = self.saved_aborted = 0
+        self._checked_from = self._checked_to = 0
+
+    def path(self, suffix: str) -> Path:
+        """One of the segment's files."""
+        return self.directory / (stem(self.base_sequence) + suffix)
+
+    @property
+    def end_position(self) -> int:
+        """Absolute byte position after the last batch."""
+        return self.base_position + self.size_bytes
+
+    # --- appending ---
+
+    def start_empty(self) -> None:
+        """Begin with empty indexes, for a segment that has no data yet or is about to be walked."""
+        self._index, self._times, self._aborted = OffsetIndex(), TimeIndex(), []
+
+    def have_no_aborted(self) -> None:
+        """There is no file of aborted transactions, so none need be looked for."""
+        self._aborted = []
+
+    def note(self, last_sequence: int, size_bytes: int, time_ms: int) -> None:
+        """Take a batch into the books that was written at the end of the file."""
+        if time_ms > self.max_time_ms:
+            self.max_time_ms = time_ms
+            self.max_time_sequence = last_sequence
+        if self.unindexed_bytes > INTERVAL_BYTES:
+            self.add_entries(last_sequence)
+        if not self.size_bytes:
+            self.first_time_ms = time_ms
+        self.unindexed_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self.end_sequence = last_sequence + 1
+
+    def add_entries(self, last_sequence: int) -> None:
+        """Index the batch that is being written at the end of the file."""
+        self.index.append(last_sequence - self.base_sequence, self.size_bytes)
+        self.times.append(self.max_time_ms, self.max_time_sequence - self.base_sequence)
+        self.unindexed_bytes = 0
+
+    def seal(self) -> None:
+        """No more batches: the newest time becomes the last entry of the time index."""
+        if self.size_bytes:
+            self.times.append(self.max_time_ms, self.max_time_sequence - self.base_sequence)
+        self.is_sealed = True
+
+    def trust(self, start: int, end: int) -> None:
+        """Bytes that were checked by whoever wrote or walked them need no check when they are read."""
+        if self._checked_from == self._checked_to:
+            self._checked_from, self._checked_to = start, end
+        elif start <= self._checked_to and end >= self._checked_from:
+            self._checked_from, self._checked_to = min(start, self._checked_from), max(end, self._checked_to)
+
+    # --- indexes ---
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index, read or rebuilt when it is first needed."""
+        if self._index is None:
+            self._load()
+        assert self._index is not None
+        return self._index
+
+    @property
+    def times(self) -> TimeIndex:
+        """The time index, read or rebuilt when it is first needed."""
+        if self._times is None:
+            self._load()
+        assert self._times is not None
+        return self._times
+
+    @property
+    def aborted(self) -> list[AbortedEntry]:
+        """Aborted transactions whose marker is in this segment."""
+        if self._aborted is None:
+            self._aborted = aborted_from_bytes(self._read_side(ABORTED_INDEX) or b"")
+            self.saved_aborted = len(self._aborted)
+        return self._aborted
+
+    def _load(self) -> None:
+        if not self._load_saved():
+            self.rebuild_indexes()
+        if self.is_sealed:
+            self._space.note_loaded(self)
+
+    def _load_saved(self) -> bool:
+        offsets, times = self._read_side(INDEX), self._read_side(TIME_INDEX)
+        if offsets is None or times is None:
+            return False
+        self._index, self._times = OffsetIndex.from_bytes(offsets), TimeIndex.from_bytes(times)
+        self.saved_index, self.saved_times = len(self._index), len(self._times)
+        last = self.end_sequence - 1 - self.base_sequence
+        is_complete = bool(self._times) or not self.size_bytes or not self.is_sealed
+        return self._index.is_plausible(self.size_bytes) and self._times.is_plausible(last) and is_complete
+
+    def load_prefix(self, index_entries: int, time_entries: int, aborted_entries: int) -> bool:
+        """Load as many entries as a recovery point vouches for; False when the files do not have them."""
+        index = OffsetIndex.from_bytes(self._read_side(INDEX) or b"")
+        times = TimeIndex.from_bytes(self._read_side(TIME_INDEX) or b"")
+        aborted = self.aborted
+        if len(index) < index_entries or len(times) < time_entries or len(aborted) < aborted_entries:
+            return False
+        index.cut(index_entries)
+        times.cut(time_entries)
+        del aborted[aborted_entries:]
+        self._index, self._times = index, times
+        self.saved_index, self.saved_times, self.saved_aborted = index_entries, time_entries, aborted_entries
+        return index.is_plausible(self.size_bytes) and times.is_plausible(self.end_sequence - 1 - self.base_sequence)
+
+    @property
+    def has_unsaved_entries(self) -> bool:
+        """Whether a checkpoint has something to write for this segment."""
+        if self._index is None or self._times is None:
+            return False
+        unsaved_aborted = self._aborted is not None and len(self._aborted) > self.saved_aborted
+        return len(self._index) > self.saved_index or len(self._times) > self.saved_times or unsaved_aborted
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes from the batch headers; the files are written at the next checkpoint."""
+        size_bytes, end_sequence, is_sealed = self.size_bytes, self.end_sequence, self.is_sealed
+        self._index, self._times = OffsetIndex(), TimeIndex()
+        self.saved_index = self.saved_times = 0
+        self.max_time_ms, self.unindexed_bytes, self.size_bytes = -1, 0, 0
+        # What stands behind a broken header cannot be indexed; reads that reach it are refused where it is.
+        with suppress(CorruptBatch):
+            for _, header in self._headers(0, size_bytes):
+                self.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
+        self.size_bytes, self.end_sequence = size_bytes, end_sequence
+        if is_sealed:
+            self.seal()
+
+    def replace_with(self, shadow: "Segment") -> None:
+        """Take over the size and the indexes of the file that has just replaced this one's."""
+        self.log.close()
+        self._index, self._times = shadow._index, shadow._times
+        self.saved_index = self.saved_times = 0
+        self.size_bytes, self.max_time_ms = shadow.size_bytes, shadow.max_time_ms
+        self._checked_from, self._checked_to = 0, shadow.size_bytes
+
+    def forget_indexes(self) -> None:
+        """Give the memory of a sealed segment's indexes back, if the files have them."""
+        if not self.has_unsaved_entries:
+            self._index = self._times = None
+
+    def newest_time_ms(self) -> int:
+        """The largest time of any event here, -1 when there is none."""
+        if self.max_time_ms < 0 and self.size_bytes and self.times.times:
+            self.max_time_ms = self.times.times[-1]
+        return self.max_time_ms
+
+    def _read_side(self, suffix: str) -> bytes | None:
+        try:
+            return self._space.files.read(self.path(suffix))
+        except FileNotFoundError:
+            return None
+
+    # --- looking up ---
+
+    def locate_sequence(self, sequence: int, end: int) -> tuple[int, BatchHeader] | None:
+        """The batch that holds a sequence number, or the first after it; None when there is none before `end`."""
+        start = self.index.floor_of_sequence(sequence - self.base_sequence)
+        for position, header in self._headers(start, end):
+            if header.next_sequence_number > sequence:
+                return position, header
+        return None
+
+    def locate_position(self, position: int, end: int) -> tuple[int, BatchHeader] | None:
+        """The batch that holds a byte of the file; None when it is not before `end`."""
+        for start, header in self._headers(self.index.floor_of_position(position), end):
+            if start + header.size_bytes > position:
+                return start, header
+        return None
+
+    def newer_batches(self, time_ms: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Batches with an event at or after a time, in order."""
+        floor = self.times.floor(time_ms) + 1
+        for position, header in self._headers(self.index.floor_of_sequence(floor), end):
+            if header.max_time_ms >= time_ms:
+                yield position, header
+
+    def _headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        window, start = b"", position
+        while position < end:
+            at = position - start
+            if at + HEADER_BYTES > len(window):
+                window, start, at = self.read_bytes(position, min(_WINDOW_BYTES, end - position)), position, 0
+            header = self._header_at(window, at, position, end)
+            yield position, header
+            position += header.size_bytes
+
+    def _header_at(self, window: bytes, at: int, position: int, end: int) -> BatchHeader:
+        if len(window) - at < HEADER_BYTES:
+            raise self.corrupt(position, "the header is cut short")
+        header = read_header(window, at)
+        if header.magic != MAGIC or not HEADER_BYTES - LENGTH_PREFIX_BYTES <= header.length <= end - position:
+            raise self.corrupt(position, f"magic {header.magic} and length {header.length} are no batch header")
+        return header
+
+    # --- reading ---
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes:
+        """Bytes of the file; fewer only where it ends. Raises CorruptBatch when the disk cannot give them."""
+        try:
+            return self._space.files.pread(self.log.fd(), size_bytes, position)
+        except OSError as error:
+            raise self.corrupt(position, f"the disk cannot read it ({error.strerror})") from error
+
+    def check_batches(self, data: memoryview, position: int, *, is_dense: bool) -> tuple[int, int | None]:
+        """How many leading bytes of whole batches are intact, and the sequence number after them.
+
+        The number is None when the bytes and those behind them were checked before, so nothing had to be walked.
+        Raises CorruptBatch when not even the first batch is intact.
+        """
+        end = position + len(data)
+        if self._checked_from <= position and (end < self._checked_to or end == self._checked_to == self.size_bytes):
+            return len(data), None
+        at, after = 0, -1
+        while at < len(data):
+            why = _what_is_wrong(data, at, after if is_dense else -1)
+            if why and at == 0:
+                raise self.corrupt(position, why)
+            if why:
+                break
+            header = read_header(data, at)
+            at += header.size_bytes
+            after = header.next_sequence_number
+        self.trust(position, position + at)
+        return at, after
+
+    def corrupt(self, position: int, why: str) -> CorruptBatch:
+        """The refusal that names the place."""
+        name = f"{self.directory.name}/{stem(self.base_sequence)}{LOG}"
+        return CorruptBatch(f"{name} at byte {position}: {why}")
+
+
+def _what_is_wrong(data: memoryview, at: int, expected: int) -> str | None:
+    if len(data) - at < HEADER_BYTES:
+        return "the header is cut short"
+    header = read_header(data, at)
+    if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(data) - at:
+        return f"magic {header.magic} and length {header.length} are no whole batch"
+    if expected not in (-1, header.base_sequence_number):
+        return f"it begins with sequence number {header.base_sequence_number} instead of {expected}"
+    if not is_intact(data[at : at + header.size_bytes]):
+        return "the checksum does not match"
+    return None

@@ -1,0 +1,187 @@
+"""The secrets of a node on disk: its private CA, its server key and its admin token.
+
+Every file with a secret is created with mode 0600, never widened afterwards, and replaced by rename, so that a crash
+leaves the old or the new. Decides when a certificate is due for renewal; how one is made is the issuer's business,
+which is handed in. Called at start and by the command line, before anything is served; not thread-safe.
+
+    <data>/tls/ca.pem, ca-key.pem, server.pem, server-key.pem, issued.json      <data>/admin-token
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+RENEW_WITHIN = timedelta(days=30)
+_SECRET = 0o600
+_PUBLIC = 0o644
+_FOLDER = 0o700
+_TOKEN_BYTES = 32
+
+
+class KeyPair(Protocol):
+    """A certificate and its key."""
+
+    @property
+    def certificate(self) -> bytes:
+        """PEM."""
+
+    @property
+    def key(self) -> bytes:
+        """PEM, not encrypted."""
+
+
+class IssuedKeyPair(KeyPair, Protocol):
+    """A key pair fresh from the issuer."""
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the certificate ends."""
+
+
+class Issuer(Protocol):
+    """Makes certificates: the module `endpoints.certificates` is one."""
+
+    def build_ca(self, now: datetime) -> IssuedKeyPair:
+        """A new authority."""
+
+    def build_server_certificate(self, ca: KeyPair, names: Sequence[str], now: datetime) -> IssuedKeyPair:
+        """A new server certificate by an authority."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where the node's certificates lie."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptKeyPair:
+    """A key pair as it was read back."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Vault:
+    """The secrets under one data folder."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._tls = data / "tls"
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """Where the certificates lie once `ensure_tls` has run."""
+        return TlsFiles(ca=self._tls / "ca.pem", certificate=self._tls / "server.pem", key=self._tls / "server-key.pem")
+
+    def admin_token(self) -> str:
+        """The token of the node's administrator, made at first use."""
+        path = self._data / "admin-token"
+        if not path.exists():
+            _make_folder(self._data)
+            _replace(path, secrets.token_urlsafe(_TOKEN_BYTES).encode("ascii") + b"\n", _SECRET)
+        return path.read_text(encoding="ascii").strip()
+
+    def ensure_tls(self, names: Sequence[str], now: datetime, issuer: Issuer) -> TlsFiles:
+        """The certificates for these names: those that are there, or new ones where missing, ending or for others.
+
+        The authority is replaced only when it is missing or about to end, because clients have been told to trust it.
+        """
+        _make_folder(self._data)
+        _make_folder(self._tls)
+        issued = _Issued.read(self._tls / "issued.json")
+        if not self._has("ca") or issued.ca_expires_at - now < RENEW_WITHIN:
+            issued = self._issue_ca(issuer, now)
+        if not self._has("server") or issued.server_expires_at - now < RENEW_WITHIN or issued.names != tuple(names):
+            self._issue_server(issuer, names, now, issued)
+        return self.tls_files
+
+    def _has(self, name: str) -> bool:
+        return (self._tls / f"{name}.pem").is_file() and (self._tls / f"{name}-key.pem").is_file()
+
+    def _keep(self, name: str, pair: KeyPair) -> None:
+        _replace(self._tls / f"{name}-key.pem", pair.key, _SECRET)
+        _replace(self._tls / f"{name}.pem", pair.certificate, _PUBLIC)
+
+    # The note of what was issued goes last and comes off first: after a crash in between a pair is made anew, never
+    # used with the other half of another one.
+
+    def _issue_ca(self, issuer: Issuer, now: datetime) -> "_Issued":
+        (self._tls / "issued.json").unlink(missing_ok=True)
+        ca = issuer.build_ca(now)
+        self._keep("ca", ca)
+        issued = _Issued(ca_expires_at=ca.expires_at)
+        issued.write(self._tls / "issued.json")
+        return issued
+
+    def _issue_server(self, issuer: Issuer, names: Sequence[str], now: datetime, issued: "_Issued") -> None:
+        ca_only = _Issued(ca_expires_at=issued.ca_expires_at)
+        ca_only.write(self._tls / "issued.json")
+        ca = _KeptKeyPair(certificate=self.tls_files.ca.read_bytes(), key=(self._tls / "ca-key.pem").read_bytes())
+        server = issuer.build_server_certificate(ca, names, now)
+        self._keep("server", server)
+        done = _Issued(ca_expires_at=issued.ca_expires_at, server_expires_at=server.expires_at, names=tuple(names))
+        done.write(self._tls / "issued.json")
+
+
+_NEVER = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Issued:
+    """What was issued for whom and until when: known without opening a certificate."""
+
+    ca_expires_at: datetime = _NEVER
+    server_expires_at: datetime = _NEVER
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> "_Issued":
+        """The note as it was written; without a readable one nothing counts as issued."""
+        try:
+            note = json.loads(path.read_bytes())
+            return cls(
+                ca_expires_at=datetime.fromtimestamp(note["ca_expires_at"], UTC),
+                server_expires_at=datetime.fromtimestamp(note["server_expires_at"], UTC),
+                names=tuple(note["names"]),
+            )
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def write(self, path: Path) -> None:
+        """Keep the note."""
+        note = {
+            "ca_expires_at": int(self.ca_expires_at.timestamp()),
+            "server_expires_at": int(self.server_expires_at.timestamp()),
+            "names": self.names,
+        }
+        _replace(path, json.dumps(note).encode("utf-8"), _PUBLIC)
+
+
+def _make_folder(path: Path) -> None:
+    path.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    """Put a whole file under a name, durable; the mode holds from the first byte on."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(fd)
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,432 @@
+"""The catalog in memory: every entity and record by its key, so that nobody waits for SQLite to read.
+
+A view also plans: `plan` checks a change against what is there, carries it out on this view and returns the primitive
+moves that another view, or the database, repeats. A change that is refused leaves no trace.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from hubmere.model.entity import (
+    AccessRule,
+    ApplicationGroup,
+    ConsumerGroup,
+    Entity,
+    GeoAlias,
+    GeoRole,
+    Hub,
+    Namespace,
+    RevokedPublisher,
+)
+from hubmere.model.errors import (
+    AliasNotFound,
+    AlreadyExists,
+    GroupNotFound,
+    HubNotFound,
+    NamespaceNotFound,
+    NotFound,
+    RuleNotFound,
+)
+from hubmere.model.names import fold
+from hubmere.store.progress import (
+    CaptureState,
+    Checkpoint,
+    Counter,
+    Deletion,
+    GroupMetadata,
+    GroupOffset,
+    Meta,
+    Ownership,
+    Record,
+    RecordKey,
+    TransactionState,
+)
+from hubmere.store.rows import TABLES, Item
+
+T = TypeVar("T", bound=Item)
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Add an entity; refused when the name is taken."""
+
+    item: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Overwrite an entity that is there."""
+
+    item: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove an entity that is there, with all that hangs on it; a hub leaves a Deletion until its logs are gone."""
+
+    item: Entity
+    now_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write a record, new or not."""
+
+    item: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Remove a record if it is there."""
+
+    item: Record
+
+
+Step = Create | Replace | Delete | Put | Drop
+
+
+class Move(NamedTuple):
+    """One primitive move: write an item, or remove it; `is_implied` ones the database does by foreign keys."""
+
+    item: Item
+    is_removal: bool = False
+    is_implied: bool = False
+
+
+# What goes with a hub and with a namespace, found by the field that names it.
+_OF_HUB: tuple[type[Item], ...] = (
+    ConsumerGroup, AccessRule, RevokedPublisher, GroupOffset, Checkpoint, Ownership, CaptureState,
+)  # fmt: skip
+_OF_NAMESPACE: tuple[type[Item], ...] = (
+    AccessRule, GeoAlias, ApplicationGroup, GroupOffset, GroupMetadata, TransactionState,
+)  # fmt: skip
+_OF_GROUP: tuple[type[Item], ...] = (Checkpoint, Ownership)
+
+
+class View:
+    """Entities and records by key and by parent.
+
+    Thread rule: used on the owner's thread only. Values are immutable, so what a lookup returned may be kept.
+    """
+
+    __slots__ = ("_hubs_by_uid", "_items", "_listed", "version")
+
+    def __init__(self) -> None:
+        self._items: dict[type[Any], dict[RecordKey, Any]] = {kind: {} for kind in TABLES}
+        self._listed: dict[type[Any], dict[RecordKey, dict[RecordKey, Any]]] = {kind: {} for kind in TABLES}
+        self._hubs_by_uid: dict[str, Hub] = {}
+        # Moves on with every change of an entity: what was worked out from an older one is stale.
+        self.version = 0
+
+    def copy(self) -> "View":
+        """Another view of the same items."""
+        twin = View()
+        twin.repeat(Move(item) for item in self.items())
+        twin.version = self.version
+        return twin
+
+    def items(self) -> Iterator[Item]:
+        """Everything there is, parents before children."""
+        for kind in self._items.values():
+            yield from kind.values()
+
+    # --- namespaces and hubs -----------------------------------------------------------------------------------------
+
+    def namespaces(self) -> Sequence[Namespace]:
+        """All namespaces of the node."""
+        return self._list(Namespace, ())
+
+    def find_namespace(self, name: str) -> Namespace | None:
+        """A namespace by its name in any case."""
+        return self._find(Namespace, (fold(name),))
+
+    def namespace(self, name: str) -> Namespace:
+        """A namespace that must be there."""
+        return self._found(self.find_namespace(name), NamespaceNotFound, name)
+
+    def find_alias(self, name: str) -> GeoAlias | None:
+        """The pairing of an alias, as its primary has it."""
+        for alias in self._items[GeoAlias].values():
+            if fold(alias.name) == fold(name) and alias.role is not GeoRole.SECONDARY:
+                found: GeoAlias = alias
+                return found
+        return None
+
+    def aliases(self, namespace: str) -> Sequence[GeoAlias]:
+        """The aliases of a namespace."""
+        return self._list(GeoAlias, (fold(namespace),))
+
+    def alias(self, namespace: str, name: str) -> GeoAlias:
+        """An alias that must be there."""
+        return self._found(self._find(GeoAlias, (fold(namespace), fold(name))), AliasNotFound, name)
+
+    def hubs(self, namespace: str) -> Sequence[Hub]:
+        """The hubs of a namespace."""
+        return self._list(Hub, (fold(namespace),))
+
+    def find_hub(self, namespace: str, name: str) -> Hub | None:
+        """A hub by its name in any case."""
+        return self._find(Hub, (fold(namespace), fold(name)))
+
+    def hub(self, namespace: str, name: str) -> Hub:
+        """A hub that must be there."""
+        return self._found(self.find_hub(namespace, name), HubNotFound, f"{namespace}/{name}")
+
+    def hub_of_uid(self, uid: str) -> Hub | None:
+        """A hub by the id that names its logs."""
+        return self._hubs_by_uid.get(uid)
+
+    def deletions(self) -> Sequence[Deletion]:
+        """Hubs that are gone while their logs may still be there."""
+        return self._list(Deletion, ())
+
+    # --- what hangs on them ------------------------------------------------------------------------------------------
+
+    def groups(self, hub: Hub) -> Sequence[ConsumerGroup]:
+        """The consumer groups of a hub."""
+        return self._list(ConsumerGroup, (hub.uid,))
+
+    def find_group(self, hub: Hub, name: str) -> ConsumerGroup | None:
+        """A consumer group by its name in any case."""
+        return self._find(ConsumerGroup, (hub.uid, fold(name)))
+
+    def group(self, hub: Hub, name: str) -> ConsumerGroup:
+        """A consumer group that must be there."""
+        return self._found(self.find_group(hub, name), GroupNotFound, f"{hub.namespace}/{hub.name}/{name}")
+
+    def rules(self, scope: Namespace | Hub) -> Sequence[AccessRule]:
+        """The authorization rules on a namespace or on a hub."""
+        return self._list(AccessRule, _rule_parent(scope))
+
+    def find_rule(self, scope: Namespace | Hub, name: str) -> AccessRule | None:
+        """A rule by its name in any case, on this scope and no other."""
+        return self._find(AccessRule, (*_rule_parent(scope), fold(name)))
+
+    def rule(self, scope: Namespace | Hub, name: str) -> AccessRule:
+        """A rule that must be there."""
+        return self._found(self.find_rule(scope, name), RuleNotFound, f"{scope.name}/{name}")
+
+    def rules_named(self, namespace: Namespace, name: str) -> Sequence[AccessRule]:
+        """Every rule of that name in a namespace: its own first, then those of its hubs."""
+        scopes: list[Namespace | Hub] = [namespace, *self.hubs(namespace.name)]
+        return [rule for scope in scopes if (rule := self.find_rule(scope, name)) is not None]
+
+    def revoked_publishers(self, hub: Hub) -> Sequence[RevokedPublisher]:
+        """The publishers taken off a hub."""
+        return self._list(RevokedPublisher, (hub.uid,))
+
+    def find_revoked_publisher(self, hub: Hub, name: str) -> RevokedPublisher | None:
+        """The revocation of a publisher, if there is one."""
+        return self._find(RevokedPublisher, (hub.uid, fold(name)))
+
+    def application_groups(self, namespace: str) -> Sequence[ApplicationGroup]:
+        """The application groups of a namespace."""
+        return self._list(ApplicationGroup, (fold(namespace),))
+
+    def find_application_group(self, namespace: str, name: str) -> ApplicationGroup | None:
+        """An application group by its name in any case."""
+        return self._find(ApplicationGroup, (fold(namespace), fold(name)))
+
+    # --- where readers and producers stand ---------------------------------------------------------------------------
+
+    def group_offset(self, namespace: str, group_id: str, hub_uid: str, partition: int) -> GroupOffset | None:
+        """What a Kafka group committed for a partition."""
+        return self._find(GroupOffset, (fold(namespace), group_id, hub_uid, partition))
+
+    def group_offsets(self, namespace: str, group_id: str) -> Sequence[GroupOffset]:
+        """All that a Kafka group committed."""
+        return self._list(GroupOffset, (fold(namespace), group_id))
+
+    def groups_with_offsets(self, namespace: str) -> Sequence[str]:
+        """The Kafka groups of a namespace that have committed something."""
+        return [str(parent[1]) for parent in self._listed[GroupOffset] if parent[0] == fold(namespace)]
+
+    def group_metadata(self, namespace: str) -> Sequence[GroupMetadata]:
+        """What the coordinator keeps of each Kafka group."""
+        return self._list(GroupMetadata, (fold(namespace),))
+
+    def find_group_metadata(self, namespace: str, group_id: str) -> GroupMetadata | None:
+        """What the coordinator keeps of one Kafka group."""
+        return self._find(GroupMetadata, (fold(namespace), group_id))
+
+    def transactions(self, namespace: str) -> Sequence[TransactionState]:
+        """Every transactional producer of a namespace."""
+        return self._list(TransactionState, (fold(namespace),))
+
+    def find_transaction(self, namespace: str, transactional_id: str) -> TransactionState | None:
+        """One transactional producer."""
+        return self._find(TransactionState, (fold(namespace), transactional_id))
+
+    def checkpoints(self, hub_uid: str, group: str) -> Sequence[Checkpoint]:
+        """How far a group has come on each partition."""
+        return self._list(Checkpoint, (hub_uid, fold(group)))
+
+    def find_checkpoint(self, hub_uid: str, group: str, partition: int) -> Checkpoint | None:
+        """How far a group has come on one partition."""
+        return self._find(Checkpoint, (hub_uid, fold(group), partition))
+
+    def ownerships(self, hub_uid: str, group: str) -> Sequence[Ownership]:
+        """Which processor of a group reads which partition."""
+        return self._list(Ownership, (hub_uid, fold(group)))
+
+    def find_ownership(self, hub_uid: str, group: str, partition: int) -> Ownership | None:
+        """Which processor of a group reads one partition."""
+        return self._find(Ownership, (hub_uid, fold(group), partition))
+
+    def capture_states(self, hub_uid: str) -> Sequence[CaptureState]:
+        """How far capture has come on each partition of a hub."""
+        return self._list(CaptureState, (hub_uid,))
+
+    def counter(self, name: str) -> int:
+        """The first number of a counter that was never handed out."""
+        counter = self._find(Counter, (name,))
+        return 0 if counter is None else counter.next_value
+
+    def meta(self, name: str) -> str | None:
+        """A fact about the node."""
+        meta = self._find(Meta, (name,))
+        return None if meta is None else meta.text
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    def plan(self, steps: Iterable[Step]) -> list[Move]:
+        """Carry out a change as a whole and return its moves; on a refusal everything is as it was."""
+        moves: list[Move] = []
+        undo: list[Move] = []
+        try:
+            for step in steps:
+                fresh = self._moves_of(step)
+                undo.extend(self._inverse(move) for move in fresh)
+                self.repeat(fresh)
+                moves.extend(fresh)
+        except (NotFound, AlreadyExists):
+            self.repeat(reversed(undo))
+            raise
+        return moves
+
+    def repeat(self, moves: Iterable[Move]) -> None:
+        """Carry out moves that were planned on another view or read from the database."""
+        for move in moves:
+            if move.is_removal:
+                self._remove(move.item)
+            else:
+                self._put(move.item)
+
+    def _moves_of(self, step: Step) -> list[Move]:
+        current = self._items[type(step.item)].get(step.item.key)
+        if isinstance(step, Create) and current is not None:
+            raise AlreadyExists(_shown(step.item))
+        if isinstance(step, (Replace, Delete)) and not _is_same(current, step.item):
+            raise _MISSING.get(type(step.item), NotFound)(_shown(step.item))
+        if isinstance(step, Delete):
+            return self._deletion_moves(step)
+        if isinstance(step, Drop):
+            return [] if current is None else [Move(current, is_removal=True)]
+        self._check_parents(step.item)
+        return [Move(step.item)]
+
+    def _deletion_moves(self, step: Delete) -> list[Move]:
+        target = self._items[type(step.item)][step.item.key]
+        if isinstance(target, Namespace):
+            gone = [move for hub in self.hubs(target.name) for move in self._hub_moves(hub, step.now_ms, True)]
+            gone_items = {id(move.item) for move in gone}
+            of_namespace = self._naming(_OF_NAMESPACE, "namespace", fold(target.name))
+            gone += [Move(item, True, True) for item in of_namespace if id(item) not in gone_items]
+            return [*gone, Move(target, is_removal=True)]
+        if isinstance(target, Hub):
+            return self._hub_moves(target, step.now_ms, False)
+        moves = [Move(target, is_removal=True)]
+        if isinstance(target, ConsumerGroup):
+            of_group = (item for kind in _OF_GROUP for item in self._listed[kind].get(target.key, {}).values())
+            moves += [Move(item, is_removal=True) for item in of_group]
+        return moves
+
+    def _hub_moves(self, hub: Hub, now_ms: int, is_implied: bool) -> list[Move]:
+        tombstone = Deletion(
+            hub_uid=hub.uid,
+            namespace=hub.namespace,
+            hub=hub.name,
+            partition_count=hub.partition_count,
+            since_ms=now_ms,
+        )
+        gone = [Move(item, True, True) for item in self._naming(_OF_HUB, "hub_uid", hub.uid)]
+        return [Move(tombstone), *gone, Move(hub, True, is_implied)]
+
+    def _naming(self, kinds: Iterable[type[Item]], field: str, key: str) -> Iterator[Item]:
+        for kind in kinds:
+            for item in self._items[kind].values():
+                if (name := getattr(item, field)) is not None and (name == key or fold(name) == key):
+                    yield item
+
+    def _inverse(self, move: Move) -> Move:
+        before = self._items[type(move.item)].get(move.item.key)
+        return Move(move.item, is_removal=True) if before is None else Move(before)
+
+    def _check_parents(self, item: Item) -> None:
+        if isinstance(item, (Namespace, Deletion)):
+            return
+        namespace = getattr(item, "namespace", None)
+        if namespace is not None and self.find_namespace(namespace) is None:
+            raise NamespaceNotFound(namespace)
+        hub_uid = None if isinstance(item, Hub) else getattr(item, "hub_uid", None)
+        if hub_uid is not None and hub_uid not in self._hubs_by_uid:
+            raise HubNotFound(getattr(item, "hub", None) or hub_uid)
+
+    def _put(self, item: Item) -> None:
+        kind = type(item)
+        self._items[kind][item.key] = item
+        self._listed[kind].setdefault(item.parent, {})[item.key] = item
+        if isinstance(item, Hub):
+            self._hubs_by_uid[item.uid] = item
+        self.version += kind in _ENTITY_KINDS
+
+    def _remove(self, item: Item) -> None:
+        kind = type(item)
+        self._items[kind].pop(item.key, None)
+        siblings = self._listed[kind].get(item.parent, {})
+        siblings.pop(item.key, None)
+        if not siblings:
+            self._listed[kind].pop(item.parent, None)
+        if isinstance(item, Hub):
+            self._hubs_by_uid.pop(item.uid, None)
+        self.version += kind in _ENTITY_KINDS
+
+    def _find(self, kind: type[T], key: RecordKey) -> T | None:
+        return self._items[kind].get(key)
+
+    def _list(self, kind: type[T], parent: RecordKey) -> list[T]:
+        siblings = self._listed[kind].get(parent, {})
+        return [siblings[key] for key in sorted(siblings)]
+
+    @staticmethod
+    def _found(item: T | None, missing: type[NotFound], name: str) -> T:
+        if item is None:
+            raise missing(name)
+        return item
+
+
+_ENTITY_KINDS = frozenset(
+    {Namespace, Hub, ConsumerGroup, AccessRule, RevokedPublisher, GeoAlias, ApplicationGroup},
+)
+
+_MISSING: dict[type[Item], type[NotFound]] = {
+    Namespace: NamespaceNotFound,
+    Hub: HubNotFound,
+    ConsumerGroup: GroupNotFound,
+    AccessRule: RuleNotFound,
+    GeoAlias: AliasNotFound,
+}
+
+
+def _rule_parent(scope: Namespace | Hub) -> RecordKey:
+    return (fold(scope.namespace), scope.uid) if isinstance(scope, Hub) else (fold(scope.name), "")
+
+
+def _is_same(current: Item | None, item: Entity) -> bool:
+    # A hub made anew under an old name is another hub: whoever still holds the old one must not change it.
+    return current is not None and (not isinstance(item, Hub) or getattr(current, "uid", None) == item.uid)
+
+
+def _shown(item: Item) -> str:
+    return str(getattr(item, "name", "/".join(map(str, item.key))))

@@ -1,0 +1,132 @@
+"""Builders for tests of the log: every default is valid, a test states only what matters to it."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import cramjam
+
+from hubmere.model.batch import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    is_intact,
+    read_header,
+    seal,
+    write_header,
+)
+from hubmere.store.engine import Chunk, LogConfig, LogId, log_id
+from hubmere.store.files import Files
+from hubmere.store.local import LocalEngine
+from hubmere.store.log import LocalLog
+
+LOG_0: LogId = log_id("hub", 0)
+LOG_1: LogId = log_id("hub", 1)
+
+Event = tuple[bytes | None, bytes | None]
+
+
+def a_varint(value: int) -> bytes:
+    """A zig-zag varint, as the Kafka record format has it."""
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def a_record(delta: int, key: bytes | None, value: bytes | None, time_delta: int = 0) -> bytes:
+    """One record without headers."""
+    body = b"\0" + a_varint(time_delta) + a_varint(delta) + _bytes_of(key) + _bytes_of(value) + a_varint(0)
+    return a_varint(len(body)) + body
+
+
+def _bytes_of(value: bytes | None) -> bytes:
+    return a_varint(-1) if value is None else a_varint(len(value)) + value
+
+
+def a_batch(
+    values: Sequence[bytes] = (b"one",),
+    *,
+    events: Sequence[Event] | None = None,
+    time_ms: int = 1_000,
+    time_deltas: Sequence[int] | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    attributes: int = 0,
+) -> bytearray:
+    """A closed batch of events; `producer` is its id, epoch and first sequence number."""
+    pairs = events if events is not None else [(None, value) for value in values]
+    deltas = time_deltas or [0] * len(pairs)
+    body = b"".join(a_record(index, *pair, deltas[index]) for index, pair in enumerate(pairs))
+    if attributes & 7 == 4:
+        body = bytes(cramjam.zstd.compress(body))
+    batch = bytearray(HEADER_BYTES) + body
+    length, count = len(batch) - LENGTH_PREFIX_BYTES, len(pairs)
+    newest = time_ms + max(deltas)
+    write_header(batch, BatchHeader(0, length, 0, 2, 0, attributes, count - 1, time_ms, newest, *producer, count))
+    seal(batch)
+    return batch
+
+
+class Owner:
+    """Stands for the node's event loop: what is posted runs when the test lets it."""
+
+    def __init__(self) -> None:
+        self._turns: deque[Callable[[], None]] = deque()
+
+    def post(self, turn: Callable[[], None]) -> None:
+        self._turns.append(turn)
+
+    def run(self) -> None:
+        """Run everything that is due, and what becomes due by it."""
+        while self._turns:
+            self._turns.popleft()()
+
+
+def an_engine(root: Path, owner: Owner, files: Files | None = None, *, durability: str = "fsync") -> LocalEngine:
+    """A local engine that waits on the caller's thread, so that every test is deterministic."""
+    assert durability in ("fsync", "os")
+    return LocalEngine(
+        root, post=owner.post, files=files, threads=0, durability="fsync" if durability == "fsync" else "os"
+    )
+
+
+def small_segments(**changes: object) -> LogConfig:
+    """A log that rolls after a few batches."""
+    settings: dict[str, object] = {"segment_bytes": 1_000, **changes}
+    return LogConfig(**settings)  # type: ignore[arg-type]
+
+
+def batches_of(chunk: Chunk | None) -> list[tuple[BatchHeader, bytes]]:
+    """The batches of a chunk: header and records as they stand."""
+    found, at = [], 0
+    data = chunk.data if chunk is not None else memoryview(b"")
+    while at < len(data):
+        header = read_header(data, at)
+        found.append((header, bytes(data[at + HEADER_BYTES : at + header.size_bytes])))
+        at += header.size_bytes
+    return found
+
+
+def are_intact(chunk: Chunk) -> bool:
+    """Whether every batch of a chunk is whole and matches its checksum."""
+    at, data = 0, chunk.data
+    while at < len(data):
+        size_bytes = read_header(data, at).size_bytes
+        if not is_intact(data[at : at + size_bytes]):
+            return False
+        at += size_bytes
+    return at == len(data)
+
+
+def everything(log: LocalLog, max_bytes: int = 700) -> list[tuple[BatchHeader, bytes]]:
+    """All committed batches, read in small steps; each is intact, because nothing else may ever be served."""
+    found, sequence = [], log.state.first_sequence
+    while (chunk := log.read(sequence, max_bytes)) is not None:
+        assert are_intact(chunk), "a broken batch was served"
+        found += [pair for pair in batches_of(chunk) if pair[0].next_sequence_number > sequence]
+        assert chunk.next_sequence > sequence, "a read must make progress"
+        sequence = chunk.next_sequence
+    return found

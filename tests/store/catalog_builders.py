@@ -1,0 +1,70 @@
+"""An owner's thread that turns by hand, and catalogs with something in them."""
+
+import queue
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from hubmere.model.entity import Hub, Namespace
+from hubmere.model.spec import HubSpec, root_rule
+from hubmere.store.catalog import MEMORY, SqliteCatalog
+from hubmere.store.progress import Checkpoint, GroupOffset
+from hubmere.store.view import Create
+from model.builders import NOW_MS, a_hub_and_group, a_namespace
+
+# Far above what a loaded machine needs for one small transaction; reached only when something is broken.
+PATIENCE_S = 30.0
+
+
+class HandTurnedLoop:
+    """Keeps posted calls until the test turns the crank."""
+
+    def __init__(self) -> None:
+        self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def post(self, call: Callable[[], None]) -> None:
+        self._posted.put(call)
+
+    def turn(self) -> None:
+        """Wait for the next posted call and run it."""
+        self._posted.get(timeout=PATIENCE_S)()
+
+    def turn_until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            self.turn()
+
+
+class SmallDisk(sqlite3.Connection):
+    """A database that the test can declare full: SQLite then refuses to grow, as on a full disk."""
+
+    def fill(self) -> None:
+        pages = self.execute("PRAGMA page_count").fetchone()[0]
+        self.execute(f"PRAGMA max_page_count = {pages}")
+
+    def make_room(self) -> None:
+        self.execute("PRAGMA max_page_count = 1000000")
+
+
+def a_catalog(path: Path | str = MEMORY, loop: HandTurnedLoop | None = None) -> SqliteCatalog:
+    return SqliteCatalog.open(path, None if loop is None else loop.post)
+
+
+def with_hub(catalog: SqliteCatalog, name: str = "eh1", *, namespace: str = "ns1234") -> tuple[Namespace, Hub]:
+    """A namespace with its root rule and one hub, made durable."""
+    owner = catalog.view.find_namespace(namespace)
+    if owner is None:
+        owner = a_namespace(namespace)
+        catalog.apply(Create(owner), Create(root_rule(owner, now_ms=NOW_MS)))
+    hub, group = a_hub_and_group(name, namespace=owner, spec=HubSpec(partition_count=2))
+    catalog.apply(Create(hub), Create(group))
+    return owner, hub
+
+
+def an_offset(hub: Hub, sequence: int = 7, *, group_id: str = "g", partition: int = 0) -> GroupOffset:
+    return GroupOffset(
+        namespace=hub.parent[0], group_id=group_id, hub_uid=hub.uid, partition=partition, sequence=sequence
+    )
+
+
+def a_checkpoint(hub: Hub, sequence: int = 7, *, group: str = "$default", partition: int = 0) -> Checkpoint:
+    return Checkpoint(hub_uid=hub.uid, group_name=group, partition=partition, sequence=sequence, offset=str(sequence))

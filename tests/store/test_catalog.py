@@ -1,0 +1,615 @@
+"""One contract for the catalog in a file and in memory: reads from memory, durable changes, refusals without trace."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.entity import (
+    ApplicationGroup,
+    CaptureDescription,
+    GeoAlias,
+    GeoRole,
+    NetworkRuleSet,
+    RevokedPublisher,
+    Rights,
+    Status,
+    ThrottlingMetric,
+    ThrottlingPolicy,
+)
+from hubmere.model.errors import (
+    AliasNotFound,
+    AlreadyExists,
+    GroupNotFound,
+    HubNotFound,
+    NamespaceNotFound,
+    NotFound,
+    Refusal,
+    RuleNotFound,
+    ShuttingDown,
+    StorageFull,
+)
+from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
+from hubmere.model.spec import new_group
+from hubmere.store.catalog import AUDIT_KEPT, MEMORY, SqliteCatalog, reserve_numbers
+from hubmere.store.progress import (
+    AuditEntry,
+    CaptureState,
+    Counter,
+    GroupMetadata,
+    Meta,
+    Ownership,
+    Record,
+    TransactionState,
+)
+from hubmere.store.rows import TABLES
+from hubmere.store.view import Create, Delete, Drop, Put, Replace
+from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
+from store.catalog_builders import HandTurnedLoop, SmallDisk, a_catalog, a_checkpoint, an_offset, with_hub
+
+
+@pytest.fixture(params=["file", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    return tmp_path / "catalog.db" if request.param == "file" else MEMORY
+
+
+@pytest.fixture
+def catalog(place: Path | str) -> Iterator[SqliteCatalog]:
+    opened = a_catalog(place)
+    yield opened
+    opened.close()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_hub_is_found_in_any_case_and_shown_in_its_own(catalog: SqliteCatalog) -> None:
+    """Conformance: Model 7."""
+    with_hub(catalog, "Orders")
+
+    found = catalog.view.hub("NS1234", "orders")
+
+    assert found.name == "Orders"
+    assert catalog.view.hub_of_uid(found.uid) is found
+
+
+def test_what_is_not_there_is_refused_by_its_kind(catalog: SqliteCatalog) -> None:
+    """Each endpoint maps the kinds to its own answers."""
+    namespace, hub = with_hub(catalog)
+    view = catalog.view
+
+    with pytest.raises(NamespaceNotFound):
+        view.namespace("absent")
+    with pytest.raises(HubNotFound):
+        view.hub(namespace.name, "absent")
+    with pytest.raises(GroupNotFound):
+        view.group(hub, "absent")
+    with pytest.raises(RuleNotFound):
+        view.rule(hub, "absent")
+    with pytest.raises(AliasNotFound):
+        view.alias(namespace.name, "absent")
+
+
+def test_listings_are_in_the_order_of_names(catalog: SqliteCatalog) -> None:
+    """The same before and after a restart."""
+    for name in ("b", "C", "a"):
+        with_hub(catalog, name)
+
+    hubs = catalog.view.hubs("ns1234")
+    assert [hub.name for hub in hubs] == ["a", "b", "C"]
+    assert [group.name for group in catalog.view.groups(hubs[0])] == ["$Default"]
+
+
+def test_rules_of_one_name_are_found_on_namespace_and_hubs(catalog: SqliteCatalog) -> None:
+    """A rule's name is unique on its scope only."""
+    namespace, hub = with_hub(catalog)
+    catalog.apply(Create(a_rule(hub, "send")), Create(a_rule(namespace, "Send")))
+
+    found = catalog.view.rules_named(namespace, "SEND")
+
+    assert [rule.hub for rule in found] == [None, "eh1"]
+    assert len(catalog.view.rules(namespace)) == 2
+
+
+def test_alias_is_found_at_its_primary(catalog: SqliteCatalog) -> None:
+    """Both namespaces of a pairing list the alias; requests go to one."""
+    first, second = a_namespace("first1"), a_namespace("second")
+    catalog.apply(Create(first), Create(second))
+    name = alias_name("shop")
+    catalog.apply(
+        Create(GeoAlias(namespace=second.name, name=name, role=GeoRole.SECONDARY)),
+        Create(GeoAlias(namespace=first.name, name=name)),
+    )
+
+    found = catalog.view.find_alias("SHOP")
+
+    assert found is not None
+    assert found.namespace == "first1"
+    assert [alias.name for alias in catalog.view.aliases("second")] == ["shop"]
+    assert catalog.view.alias("second", "shop").role is GeoRole.SECONDARY
+    assert catalog.view.find_alias("other") is None
+
+
+# --- changing --------------------------------------------------------------------------------------------------------
+
+
+def test_change_is_whole_or_nothing(catalog: SqliteCatalog) -> None:
+    """A refused step takes back the steps before it, from the plan as well as from the disk."""
+    namespace, hub = with_hub(catalog)
+    other, group = a_hub_and_group("other", namespace=namespace)
+
+    with pytest.raises(AlreadyExists):
+        catalog.apply(Create(other), Create(group), Create(hub))
+
+    assert catalog.planned.find_hub(namespace.name, "other") is None
+    assert [hub.name for hub in catalog.view.hubs(namespace.name)] == ["eh1"]
+    catalog.apply(Create(other), Create(group))
+
+
+def test_change_of_what_is_not_there_is_refused(catalog: SqliteCatalog) -> None:
+    """Replacing and deleting need something to replace and delete."""
+    _, hub = with_hub(catalog)
+    absent = a_rule(hub, "absent")
+
+    with pytest.raises(RuleNotFound):
+        catalog.apply(Replace(absent))
+    with pytest.raises(RuleNotFound):
+        catalog.apply(Delete(absent))
+    with pytest.raises(NotFound):
+        catalog.apply(Delete(RevokedPublisher(hub_uid=hub.uid, name=publisher_name("p"))))
+
+
+def test_child_without_a_parent_is_refused(catalog: SqliteCatalog) -> None:
+    """An offset for a hub that was deleted meanwhile must not come back to life."""
+    _, hub = with_hub(catalog)
+    catalog.apply(Delete(hub))
+
+    with pytest.raises(HubNotFound):
+        catalog.apply(Put(an_offset(hub)))
+    with pytest.raises(NamespaceNotFound):
+        catalog.apply(Create(a_hub_and_group(namespace=a_namespace("nowhere"))[0]))
+
+
+def test_stale_hub_cannot_touch_its_successor(catalog: SqliteCatalog) -> None:
+    """A hub made anew under the name is another hub."""
+    namespace, old = with_hub(catalog)
+    catalog.apply(Delete(old))
+    _, new = with_hub(catalog)
+
+    with pytest.raises(HubNotFound):
+        catalog.apply(Replace(replace(old, status=Status.DISABLED)))
+    with pytest.raises(HubNotFound):
+        catalog.apply(Delete(old))
+
+    assert catalog.view.hub(namespace.name, "eh1") == new
+
+
+def test_replaced_entity_is_seen_and_moves_the_version(catalog: SqliteCatalog) -> None:
+    """What was worked out from the older version is known to be stale; records do not count."""
+    namespace, hub = with_hub(catalog)
+    before = catalog.view.version
+
+    catalog.apply(Replace(replace(hub, status=Status.SEND_DISABLED)))
+    after = catalog.view.version
+    catalog.apply(Put(an_offset(hub)))
+
+    assert catalog.view.hub(namespace.name, "eh1").status is Status.SEND_DISABLED
+    assert after > before
+    assert catalog.view.version == after
+
+
+def test_deleting_a_hub_takes_all_that_hangs_on_it_and_leaves_a_tombstone(place: Path | str) -> None:
+    """Rules, groups, revocations, offsets, checkpoints: a hub made anew has no past."""
+    catalog = a_catalog(place)
+    namespace, hub = with_hub(catalog)
+    catalog.apply(
+        Create(a_rule(hub, "send")),
+        Create(RevokedPublisher(hub_uid=hub.uid, name=publisher_name("dev"))),
+        Put(an_offset(hub)),
+        Put(a_checkpoint(hub)),
+        Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")),
+        Put(CaptureState(hub_uid=hub.uid, partition=0, state="{}")),
+    )
+
+    catalog.apply(Delete(hub, now_ms=NOW_MS))
+
+    (deletion,) = catalog.pending_deletions()
+    assert (deletion.hub_uid, deletion.partition_count, deletion.since_ms) == (hub.uid, 2, NOW_MS)
+    assert {type(item).__name__ for item in catalog.view.items()} == {"Namespace", "AccessRule", "Deletion"}
+    assert [rule.hub for rule in catalog.view.rules(namespace)] == [None]
+    assert rows_left(catalog) == {"namespaces": 1, "access_rules": 1, "deletions": 1}
+    catalog.apply(Drop(deletion))
+    assert catalog.pending_deletions() == []
+    catalog.close()
+
+
+def test_deleting_a_namespace_deletes_its_hubs(catalog: SqliteCatalog) -> None:
+    """Every hub leaves a tombstone, nothing else stays."""
+    namespace, first = with_hub(catalog, "eh1")
+    _, second = with_hub(catalog, "eh2")
+    _, kept = with_hub(catalog, "eh1", namespace="another")
+    catalog.apply(
+        Create(GeoAlias(namespace=namespace.name, name=alias_name("shop"))),
+        Put(an_offset(first)),
+        Put(GroupMetadata(namespace="ns1234", group_id="g", state="{}")),
+        Put(TransactionState(namespace="ns1234", transactional_id="t", state="{}")),
+        Put(an_offset(kept)),
+    )
+
+    catalog.apply(Delete(namespace))
+
+    assert {deletion.hub_uid for deletion in catalog.pending_deletions()} == {first.uid, second.uid}
+    assert [left.name for left in catalog.view.namespaces()] == ["another"]
+    assert catalog.view.group_offsets("another", "g") == [an_offset(kept)]
+    assert rows_left(catalog) == {
+        "namespaces": 1, "hubs": 1, "consumer_groups": 1, "access_rules": 1, "deletions": 2, "group_offsets": 1,
+    }  # fmt: skip
+
+
+def test_deleting_a_group_takes_its_checkpoints(catalog: SqliteCatalog) -> None:
+    """A group made anew starts from the beginning."""
+    _, hub = with_hub(catalog)
+    group = new_group(hub, group_name("Cg1"), limits(), existing=(), now_ms=NOW_MS)
+    catalog.apply(Create(group), Put(a_checkpoint(hub, group="cg1")), Put(a_checkpoint(hub, group="$default")))
+
+    catalog.apply(Delete(group))
+
+    assert catalog.view.checkpoints(hub.uid, "cg1") == []
+    assert len(catalog.view.checkpoints(hub.uid, "$Default")) == 1
+    assert rows_left(catalog)["checkpoints"] == 1
+
+
+def test_refused_deletion_of_a_namespace_restores_everything(catalog: SqliteCatalog) -> None:
+    """The undo of a cascade is a cascade."""
+    namespace, hub = with_hub(catalog)
+    catalog.apply(Put(an_offset(hub)))
+    before = set(catalog.planned.items())
+
+    with pytest.raises(AlreadyExists):
+        catalog.apply(Delete(namespace), Create(a_namespace("another")), Create(a_namespace("another")))
+
+    assert set(catalog.planned.items()) == before
+    assert catalog.planned.hub_of_uid(hub.uid) == hub
+
+
+def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
+    """Row for row: whatever can be put in comes out equal."""
+    path = tmp_path / "catalog.db"
+    catalog = a_catalog(path)
+    namespace, hub = with_hub(catalog)
+    policy = ThrottlingPolicy(name="p", metric=ThrottlingMetric.OUTGOING_BYTES, rate_per_s=5)
+    catalog.apply(
+        Replace(replace(namespace, tags={"team": "ä\ud800"}, network=NetworkRuleSet(ip_masks=("::1",)))),
+        Replace(replace(hub, capture=CaptureDescription(enabled=True), user_metadata="☃")),
+        Create(a_rule(hub, "send", Rights.SEND)),
+        Create(RevokedPublisher(hub_uid=hub.uid, name=publisher_name("dev 01"))),
+        Create(GeoAlias(namespace=namespace.name, name=alias_name("shop"))),
+        Create(
+            ApplicationGroup(
+                namespace=namespace.name,
+                name=application_group_name("app"),
+                client_id="SASKeyName=x",
+                policies=(policy,),
+            )
+        ),
+        Put(an_offset(hub)),
+        Put(replace(an_offset(hub, partition=1), expires_ms=5, metadata="m\x00ä")),
+        Put(a_checkpoint(hub)),
+        Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=1, owner="me", owner_level=3)),
+        Put(CaptureState(hub_uid=hub.uid, partition=0, state="{}")),
+        Put(GroupMetadata(namespace="ns1234", group_id="g", state="{}")),
+        Put(TransactionState(namespace="ns1234", transactional_id="t", state="{}")),
+        Put(Counter(name="producer-id", next_value=1000)),
+        Put(Meta(name="node-id", text="n")),
+        audit=AuditEntry(at_ms=1, actor="me", action="create", resource="all"),
+    )
+    _, gone = with_hub(catalog, "gone")
+    catalog.apply(Delete(gone))
+    before = list(catalog.view.items())
+    trail = catalog.audit()
+    catalog.close()
+
+    reopened = a_catalog(path)
+
+    assert {type(item) for item in before} == set(TABLES)
+    assert set(reopened.view.items()) == set(before)
+    assert reopened.view.namespace("ns1234").tags == {"team": "ä\ud800"}
+    assert reopened.audit() == trail
+    reopened.close()
+
+
+def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> None:
+    """The look-ups of coordinators and checkpoint doors."""
+    namespace, hub = with_hub(catalog)
+    ownership = Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")
+    metadata = GroupMetadata(namespace="ns1234", group_id="g", state="{}")
+    transaction = TransactionState(namespace="ns1234", transactional_id="t", state="{}")
+    capture = CaptureState(hub_uid=hub.uid, partition=0, state="{}")
+    offsets = [an_offset(hub), an_offset(hub, partition=1)]
+    records: list[Record] = [ownership, metadata, transaction, capture, a_checkpoint(hub), *offsets]
+    catalog.apply(*map(Put, records))
+    view = catalog.view
+
+    assert view.group_offsets(namespace.name, "g") == offsets
+    assert view.group_offset(namespace.name, "g", hub.uid, 1) == offsets[1]
+    assert view.group_offset(namespace.name, "G", hub.uid, 1) is None
+    assert view.groups_with_offsets(namespace.name) == ["g"]
+    assert (view.group_metadata("NS1234"), view.find_group_metadata("ns1234", "g")) == ([metadata], metadata)
+    assert (view.transactions("ns1234"), view.find_transaction("ns1234", "t")) == ([transaction], transaction)
+    assert (view.ownerships(hub.uid, "$Default"), view.find_ownership(hub.uid, "$Default", 0)) == (
+        [ownership],
+        ownership,
+    )
+    assert view.find_checkpoint(hub.uid, "$Default", 0) == a_checkpoint(hub)
+    assert view.capture_states(hub.uid) == [capture]
+    assert (view.counter("absent"), view.meta("absent")) == (0, None)
+    assert view.find_revoked_publisher(hub, "p") is None
+    assert (view.revoked_publishers(hub), view.application_groups("ns1234")) == ([], [])
+    assert view.find_application_group("ns1234", "a") is None
+
+
+# --- write-behind ----------------------------------------------------------------------------------------------------
+
+
+def test_change_is_planned_at_once_and_seen_when_durable() -> None:
+    """Nothing is seen or acknowledged before it is on disk, yet a second manager finds the name taken."""
+    loop = HandTurnedLoop()
+    catalog = a_catalog(loop=loop)
+    outcomes: list[Refusal | None] = []
+    namespace = a_namespace()
+
+    catalog.submit(Create(namespace), callback=outcomes.append)
+
+    assert catalog.planned.find_namespace(namespace.name) == namespace
+    assert catalog.view.find_namespace(namespace.name) is None
+    with pytest.raises(AlreadyExists):
+        catalog.submit(Create(namespace))
+    assert outcomes == []
+    loop.turn_until(lambda: bool(outcomes))
+    assert outcomes == [None]
+    assert catalog.view.find_namespace(namespace.name) == namespace
+    catalog.close()
+
+
+def test_callbacks_come_in_the_order_of_submission(tmp_path: Path) -> None:
+    """A later acknowledgement never overtakes an earlier one."""
+    loop = HandTurnedLoop()
+    catalog = a_catalog(tmp_path / "catalog.db", loop)
+    order: list[int] = []
+
+    def submit(number: int) -> None:
+        catalog.submit(Put(Meta(name="last", text=str(number))), callback=lambda _: order.append(number))
+
+    for number in range(500):
+        submit(number)
+    loop.turn_until(lambda: len(order) == 500)
+
+    assert order == list(range(500))
+    assert catalog.view.meta("last") == "499"
+    catalog.close()
+
+
+def test_waiting_changes_share_one_transaction(tmp_path: Path) -> None:
+    """While the disk is busy commits gather; the last value of a key is the one written."""
+    path = tmp_path / "catalog.db"
+    loop = HandTurnedLoop()
+    catalog = a_catalog(path, loop)
+    _, hub = with_hub(catalog)
+    outcomes: list[Refusal | None] = []
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+
+    for sequence in range(100):
+        catalog.submit(Put(an_offset(hub, sequence)), callback=outcomes.append)
+    assert outcomes == []
+    blocker.execute("COMMIT")
+    loop.turn_until(lambda: len(outcomes) == 100)
+
+    assert set(outcomes) == {None}
+    assert blocker.execute("SELECT count(*), max(sequence) FROM group_offsets").fetchone() == (1, 99)
+    blocker.close()
+    catalog.close()
+
+
+def test_apply_completes_what_was_submitted_before_it() -> None:
+    """Order holds between the waiting and the not waiting way."""
+    loop = HandTurnedLoop()
+    catalog = a_catalog(loop=loop)
+    seen: list[str | None] = []
+
+    catalog.submit(Put(Meta(name="x", text="1")), callback=lambda _: seen.append(catalog.view.meta("x")))
+    catalog.apply(Put(Meta(name="x", text="2")))
+
+    assert seen == ["1"]
+    assert catalog.view.meta("x") == "2"
+    catalog.close()
+
+
+def test_close_writes_what_waits_and_then_refuses(tmp_path: Path) -> None:
+    """A graceful stop loses nothing, and nothing slips in after it."""
+    path = tmp_path / "catalog.db"
+    catalog = a_catalog(path)
+    outcomes: list[Refusal | None] = []
+    catalog.submit(Put(Meta(name="x", text="1")), callback=outcomes.append)
+
+    catalog.close()
+    catalog.close()
+
+    assert outcomes == [None]
+    with pytest.raises(ShuttingDown):
+        catalog.submit(Put(Meta(name="x", text="2")))
+    reopened = a_catalog(path)
+    assert reopened.view.meta("x") == "1"
+    reopened.close()
+
+
+def test_callback_may_begin_further_changes_while_closing() -> None:
+    """Deleting a hub goes on in callbacks: a graceful stop lets the chain come to its end."""
+    catalog = a_catalog()
+    _, hub = with_hub(catalog)
+
+    def forget(_: Refusal | None) -> None:
+        for deletion in catalog.pending_deletions():
+            catalog.submit(Drop(deletion))
+
+    catalog.submit(Delete(hub), callback=forget)
+    catalog.close()
+
+    assert catalog.pending_deletions() == []
+
+
+def test_callback_that_raises_does_not_silence_the_others(tmp_path: Path) -> None:
+    """Its error is for the loop to report; every other change is still acknowledged."""
+    path = tmp_path / "catalog.db"
+    loop = HandTurnedLoop()
+    catalog = a_catalog(path, loop)
+    outcomes: list[Refusal | None] = []
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+
+    def fail(_: Refusal | None) -> None:
+        raise LookupError("a bug in the caller")
+
+    catalog.submit(Put(Meta(name="a", text="1")), callback=fail)
+    catalog.submit(Put(Meta(name="b", text="2")), callback=outcomes.append)
+    blocker.execute("COMMIT")
+    blocker.close()
+    with pytest.raises(LookupError):
+        loop.turn_until(lambda: bool(outcomes))
+    loop.turn_until(lambda: bool(outcomes))
+
+    assert outcomes == [None]
+    assert (catalog.view.meta("a"), catalog.view.meta("b")) == ("1", "2")
+    catalog.close()
+
+
+def test_numbers_are_reserved_in_blocks_that_never_overlap(tmp_path: Path) -> None:
+    """Producer ids are never reused, not even by two requests at a time or over a restart."""
+    path = tmp_path / "catalog.db"
+    blocks: list[range] = []
+    for _ in range(2):
+        catalog = a_catalog(path)
+        for _ in range(3):
+            reserve_numbers(catalog, "producer-id", 1000, lambda block, error: blocks.append(block))
+        catalog.close()
+
+    assert blocks == [range(first, first + 1000) for first in range(0, 6000, 1000)]
+
+
+def test_audit_trail_is_bounded(catalog: SqliteCatalog) -> None:
+    """The latest entries stay, in memory and in the file."""
+    for number in range(AUDIT_KEPT + 10):
+        catalog.submit(audit=AuditEntry(at_ms=number, actor="me", action="touch", resource="x"))
+    catalog.apply()
+
+    kept = [entry.at_ms for entry in catalog.audit()]
+
+    assert kept == list(range(10, AUDIT_KEPT + 10))
+    assert catalog._connection.execute("SELECT count(*), min(at_ms) FROM audit").fetchone() == (AUDIT_KEPT, 10)
+
+
+# --- a broken disk ---------------------------------------------------------------------------------------------------
+
+
+def test_full_disk_refuses_the_change_and_all_that_stands_on_it(tmp_path: Path) -> None:
+    """What was planned on a change that failed would be a lie; once there is room the catalog goes on."""
+    loop = HandTurnedLoop()
+    catalog = SqliteCatalog.open(tmp_path / "catalog.db", loop.post, connection_class=SmallDisk)
+    disk = catalog._connection
+    assert isinstance(disk, SmallDisk)
+    namespace, _ = with_hub(catalog)
+    outcomes: list[Refusal | None] = []
+    other, group = a_hub_and_group("other", namespace=namespace)
+    disk.fill()
+
+    catalog.submit(Create(other), Put(Meta(name="big", text="x" * 1_000_000)), callback=outcomes.append)
+    catalog.submit(Create(group), callback=outcomes.append)
+    loop.turn_until(lambda: len(outcomes) == 2)
+
+    assert [type(outcome) for outcome in outcomes] == [StorageFull, StorageFull]
+    assert catalog.planned.find_hub(namespace.name, "other") is None
+    assert set(catalog.planned.items()) == set(catalog.view.items())
+    disk.make_room()
+    catalog.apply(Create(other), Create(group))
+    assert catalog.view.hub(namespace.name, "other") == other
+    catalog.close()
+
+
+def test_change_submitted_after_a_failure_that_is_not_yet_known_is_refused(tmp_path: Path) -> None:
+    """Between the failure and the owner hearing of it, plans still stand on what is not there."""
+    loop = HandTurnedLoop()
+    catalog = SqliteCatalog.open(tmp_path / "catalog.db", loop.post, connection_class=SmallDisk)
+    disk = catalog._connection
+    assert isinstance(disk, SmallDisk)
+    outcomes: list[Refusal | None] = []
+    disk.fill()
+    failing = catalog._enqueue([Put(Meta(name="big", text="x" * 1_000_000))], None, outcomes.append)
+    with catalog._lock:
+        catalog._lock.wait_for(lambda: failing.is_finished)
+    disk.make_room()
+
+    catalog.submit(Put(Meta(name="late", text="x")), callback=outcomes.append)
+    loop.turn_until(lambda: len(outcomes) == 2)
+
+    assert [type(outcome) for outcome in outcomes] == [StorageFull, StorageFull]
+    assert catalog.planned.meta("late") is None
+    catalog.apply(Put(Meta(name="late", text="x")))
+    catalog.close()
+
+
+def test_value_that_no_column_holds_is_refused_and_the_writer_lives(catalog: SqliteCatalog) -> None:
+    """A number beyond 64 bits, a lone surrogate: a client's fault must not stop the catalog."""
+    _, hub = with_hub(catalog)
+
+    with pytest.raises(StorageFull):
+        catalog.apply(Put(an_offset(hub, 2**63)))
+    with pytest.raises(StorageFull):
+        catalog.apply(Put(Meta(name="x", text="\ud800")))
+
+    catalog.apply(Put(an_offset(hub, 2**63 - 1)))
+    assert catalog.view.group_offsets("ns1234", "g") == [an_offset(hub, 2**63 - 1)]
+
+
+def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A disk that stands still must slow the callers down, not fill the memory."""
+    path = tmp_path / "catalog.db"
+    catalog = a_catalog(path)
+    monkeypatch.setattr("hubmere.store.catalog.MAX_WAITING_MOVES", 10)
+    monkeypatch.setattr("hubmere.store.catalog.MAX_ROUND_MOVES", 1)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+
+    def submit_many() -> None:
+        for number in range(20):
+            catalog.submit(Put(Meta(name=str(number), text="x")))
+
+    with pytest.raises(StorageFull):
+        submit_many()
+
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    catalog.close()
+    assert len(list(catalog.view.items())) >= 10
+
+
+def test_catalog_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """It holds every key of every rule."""
+    path = tmp_path / "catalog.db"
+    catalog = a_catalog(path)
+    with_hub(catalog)
+
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+
+    assert set(modes.values()) == {0o600}
+    catalog.close()
+
+
+def rows_left(catalog: SqliteCatalog) -> dict[str, int]:
+    """How many rows each table has, by way of the catalog's own connection while its writer rests."""
+    counts = {
+        table.name: catalog._connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
+        for table in TABLES.values()
+    }
+    return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,106 @@
+"""The catalog's check-up: sound files are told sound, every kind of damage is named."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.store.catalog import open_connection
+from hubmere.store.catalog_check import check_catalog
+from hubmere.store.migrations import MIGRATIONS, migrate
+from hubmere.store.view import Put
+from store.catalog_builders import a_catalog, a_checkpoint, an_offset, with_hub
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "odd #?% name.db"
+    catalog = a_catalog(place)
+    _, hub = with_hub(catalog)
+    catalog.apply(Put(an_offset(hub)), Put(a_checkpoint(hub)))
+    catalog.close()
+    return place
+
+
+def damage(path: Path, statement: str) -> None:
+    connection = open_connection(path)
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute(statement)
+    connection.close()
+
+
+def test_sound_catalog_has_no_findings_and_is_not_changed(path: Path) -> None:
+    """A check-up must be safe to run at any time."""
+    before = path.read_bytes()
+
+    assert check_catalog(path) == []
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding"),
+    [
+        ("DELETE FROM hubs", "belongs to a hubs"),
+        ("DELETE FROM consumer_groups", "no $Default group"),
+        ("UPDATE hubs SET body = '{'", "hubs cannot be read"),
+        ("UPDATE namespaces SET body = json_set(body, '$.tier', 'Gold')", "namespaces cannot be read"),
+        (f"PRAGMA user_version = {len(MIGRATIONS) + 1}", "this program knows"),
+    ],
+)
+def test_damage_is_named(path: Path, statement: str, finding: str) -> None:
+    """The operator must know what to restore."""
+    damage(path, statement)
+
+    findings = check_catalog(path)
+
+    assert any(finding in sentence for sentence in findings)
+
+
+def test_flipped_pages_are_found(path: Path) -> None:
+    """SQLite's own check sees what no query may."""
+    content = bytearray(path.read_bytes())
+    for at in range(4096 * 2 + 8, len(content), 4096):
+        content[at : at + 16] = b"\xff" * 16
+    path.write_bytes(content)
+
+    assert check_catalog(path) != []
+
+
+def test_index_that_disagrees_with_its_table_is_found(path: Path) -> None:
+    """A damage that no query of ours would notice."""
+    connection = open_connection(path)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute(
+        "UPDATE sqlite_schema SET sql = 'CREATE INDEX group_offsets_by_hub ON group_offsets (group_id)' "
+        "WHERE name = 'group_offsets_by_hub'"
+    )
+    connection.close()
+
+    findings = check_catalog(path)
+
+    assert findings[0].startswith("SQLite finds: ")
+
+
+def test_path_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    """A folder where the file should be."""
+    assert "cannot be" in check_catalog(tmp_path)[0]
+
+
+def test_file_that_is_not_there_or_no_database_is_told(tmp_path: Path) -> None:
+    """And nothing is created in its place."""
+    absent, diary = tmp_path / "absent.db", tmp_path / "diary.db"
+    diary.write_text("dear diary " * 1000)
+
+    assert check_catalog(absent) == ["absent.db is missing"]
+    assert "cannot be read" in check_catalog(diary)[0]
+    assert not absent.exists()
+
+
+def test_file_of_an_older_version_is_sound(tmp_path: Path) -> None:
+    """It comes up on the next start; that is no damage."""
+    old = tmp_path / "old.db"
+    connection = open_connection(old)
+    migrate(connection, str(old), MIGRATIONS[:1])
+    connection.close()
+
+    assert check_catalog(old) == []

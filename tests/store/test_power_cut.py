@@ -1,0 +1,168 @@
+"""Power cuts at every call to the operating system: what was acknowledged is there, in order, once; nothing torn."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.batch import Receipt, read_header
+from hubmere.model.errors import Refusal
+from hubmere.store.engine import LogConfig, LogId
+from hubmere.store.local import LocalEngine
+from hubmere.store.log import LocalLog
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
+from store.faulty_files import FaultyFiles, Loss, PowerCut
+
+ROOT = Path("/data")
+COMPACTED = small_segments(segment_bytes=600, compact=True, tombstone_retention_ms=0)
+CONFIGS = {LOG_0: small_segments(), LOG_1: COMPACTED}
+
+
+class Diary:
+    """What the writer was told: the first and last sequence number of each acknowledged batch and its bytes."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[LogId, list[tuple[int, bytes]]] = {LOG_0: [], LOG_1: []}
+        self.trimmed_to = 0
+
+    def expect(self, log: LogId, batch: bytearray) -> Callable[[Receipt], None]:
+        def note(receipt: Receipt) -> None:
+            if receipt.error is None:
+                self.acknowledged[log].append((receipt.sequence_number, bytes(batch)))
+
+        return note
+
+
+def a_life(files: FaultyFiles, diary: Diary) -> None:
+    """Everything that a log does in its life, small: appends, rolls, retention, compaction, trim, close."""
+    owner = Owner()
+    engine = an_engine(ROOT, owner, files)
+    plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+    _append(compacted, LOG_1, a_batch(events=[(b"once", b"never written again")]), 1_000, diary)
+    for step in range(12):
+        _append(plain, LOG_0, a_batch([b"x" * 150, b"y"]), 1_000 + step, diary)
+        _append(plain, LOG_0, a_batch([b"z" * 40], producer=(7, 0, step)), 1_000 + step, diary)
+        _append(compacted, LOG_1, a_batch(events=[(b"k%d" % (step % 3), b"v" * 120)]), 1_000 + step, diary)
+        owner.run()
+    engine.maintain(2_000)
+    owner.run()
+    compacted.compact(2_000)
+    plain.trim(9)
+    diary.trimmed_to = 9
+    for log in (plain, compacted):
+        log.apply_retention(2_000)
+    owner.run()
+    for step in range(3):
+        _append(plain, LOG_0, a_batch([b"late"]), 3_000 + step, diary)
+    owner.run()
+    engine.close()
+    owner.run()
+
+
+def _append(log: LocalLog, name: LogId, batch: bytearray, now_ms: int, diary: Diary) -> None:
+    log.append(batch, now_ms, diary.expect(name, batch))
+
+
+def reopened(files: FaultyFiles) -> tuple[LocalEngine, Owner]:
+    owner = Owner()
+    return an_engine(ROOT, owner, files), owner
+
+
+def check_plain(log: LocalLog, diary: Diary) -> None:
+    stored = {header.base_sequence_number: header for header, _ in everything(log)}
+    bases = [header.base_sequence_number for header, _ in everything(log)]
+    assert bases == sorted(set(bases))
+    for sequence, batch in diary.acknowledged[LOG_0]:
+        if read_header(batch).next_sequence_number > log.state.first_sequence:
+            assert stored[sequence].crc == read_header(batch).crc
+    assert diary.trimmed_to <= log.state.first_sequence <= 9
+
+
+def check_compacted(log: LocalLog, diary: Diary) -> None:
+    stored = {header.base_sequence_number: body for header, body in everything(log)}
+    # The first event has a key of its own; after it three keys take turns.
+    latest = {sequence and 1 + sequence % 3: (sequence, batch) for sequence, batch in diary.acknowledged[LOG_1]}
+    for sequence, batch in latest.values():
+        assert stored[sequence] == batch[61:]
+    assert log.state.end_sequence >= len(diary.acknowledged[LOG_1])
+
+
+def _calls_in_a_life() -> int:
+    files = FaultyFiles()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    a_life(files, Diary())
+    return files.calls
+
+
+CALLS = _calls_in_a_life()
+
+
+@pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name.lower())
+def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
+    """Rule of the house: nothing is acknowledged before it is on disk, so a cut can only take what was not."""
+    for cut_at in range(3, CALLS + 2):
+        files, diary = FaultyFiles(), Diary()
+        files.make_directory(ROOT)
+        files.sync_directory(Path("/"))
+        files.cut_at = cut_at
+
+        try:
+            a_life(files, diary)
+        except PowerCut:
+            pass
+        engine, owner = reopened(files.after_cut(loss, seed=cut_at))
+
+        plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+        check_plain(plain, diary)
+        check_compacted(compacted, diary)
+        end = plain.state.end_sequence
+        receipt = plain.append(a_batch([b"after"]), 5_000)
+        owner.run()
+        assert (receipt.is_done, receipt.error, receipt.sequence_number) == (True, None, end)
+
+
+def test_a_power_cut_during_recovery_is_survived_too() -> None:
+    """Recovery cuts and rewrites files itself; a second cut in the middle of it must not do harm."""
+    files, diary = FaultyFiles(), Diary()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    files.cut_at = CALLS * 2 // 3
+    with pytest.raises(PowerCut):
+        a_life(files, diary)
+    crashed = files.after_cut(Loss.NONE)
+    counting = crashed.after_cut(Loss.NONE)
+    engine, _ = reopened(counting)
+    engine.open(LOG_0, CONFIGS[LOG_0])
+    engine.open(LOG_1, CONFIGS[LOG_1])
+
+    for cut_at in range(1, counting.calls + 1):
+        again = crashed.after_cut(Loss.NONE)
+        again.cut_at = cut_at
+        with pytest.raises(PowerCut):
+            half_open, _ = reopened(again)
+            half_open.open(LOG_0, CONFIGS[LOG_0])
+            half_open.open(LOG_1, CONFIGS[LOG_1])
+        engine, _ = reopened(again.after_cut(Loss.TORN, seed=cut_at))
+
+        check_plain(engine.open(LOG_0, CONFIGS[LOG_0]), diary)
+        check_compacted(engine.open(LOG_1, CONFIGS[LOG_1]), diary)
+
+
+def test_a_life_without_a_cut_is_as_the_diary_says() -> None:
+    """The script itself must do what the cuts are measured against: roll, trim, compact and acknowledge all."""
+    files, diary = FaultyFiles(), Diary()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+
+    a_life(files, diary)
+
+    assert len(diary.acknowledged[LOG_0]) == 27
+    assert len(diary.acknowledged[LOG_1]) == 13
+    engine, _ = reopened(files.after_cut(Loss.ALL))
+    assert engine.was_clean
+    plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+    assert plain.state.first_sequence == 9
+    assert len(everything(compacted)) < 13
+    check_plain(plain, diary)
+    check_compacted(compacted, diary)
