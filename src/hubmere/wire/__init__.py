@@ -1,0 +1,1 @@
+"""Protocol engines without I/O: bytes to signals, commands to bytes."""

@@ -1,0 +1,536 @@
+"""The engine: one AMQP 1.0 connection, either end, without I/O.
+
+`receive_data` turns bytes into signals, commands queue frames, `data_to_send` hands them over. It decides everything
+that the transport layer of AMQP decides (parts 2 and 5): headers, SASL, open and close, heartbeats, channels. It
+answers open, begin, detach, end and close by itself; who may attach, what credit is granted and what becomes of a
+delivery is decided by the caller.
+
+A violation by the peer is not raised: signals that came before it in the same input would be lost, and with another cut
+of the input they would not. The closing frame is queued and `ConnectionFailed` (or `SessionEnded` with a violation) is
+the last signal on the matter; later input is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from hubmere.wire.amqp import sasl
+from hubmere.wire.amqp.composites import read_described
+from hubmere.wire.amqp.deliveries import run_for
+from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.amqp.frames import (
+    EMPTY_FRAME,
+    FRAME_TYPE_AMQP,
+    FRAME_TYPE_SASL,
+    HEADER_AMQP,
+    HEADER_SASL,
+    MAX_PERFORMATIVE_BYTES,
+    MAX_UNOPENED_FRAME_BYTES,
+    MIN_MAX_FRAME_BYTES,
+    FrameBuffer,
+    frame,
+    framing_error,
+    split_frame,
+)
+from hubmere.wire.amqp.options import EngineOptions
+from hubmere.wire.amqp.outbox import Outbox
+from hubmere.wire.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Transfer,
+)
+from hubmere.wire.amqp.runs import TransferShape, shape_of
+from hubmere.wire.amqp.sasl import judge_init
+from hubmere.wire.amqp.session import Session, SessionState
+from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, CredentialsOffered, Signal
+from hubmere.wire.amqp.types import Buffer
+
+# A peer that asks for a heartbeat every few milliseconds gets them no faster than this.
+MIN_HEARTBEAT_SECONDS = 0.25
+# Once we have closed, the peer's close is worth waiting for only this long.
+CLOSE_TIMEOUT_SECONDS = 10.0
+# What a peer may send behind its credentials before they are judged: header, open, begin and some attaches.
+MAX_WAITING_BYTES = 16384
+
+
+class Role(Enum):
+    """Which end of the connection we are."""
+
+    SERVER = auto()
+    CLIENT = auto()
+
+
+class Phase(Enum):
+    """How far a connection has come."""
+
+    HEADER = auto()  # the first header is due
+    SASL = auto()
+    VERDICT = auto()  # credentials were reported; input waits
+    AMQP_HEADER = auto()  # the header behind the SASL layer, or the peer's answer to ours
+    OPEN = auto()  # the peer's open is due
+    OPENED = auto()
+    CLOSING = auto()  # we closed; only the peer's close matters
+    CLOSED = auto()
+
+
+class Connection:
+    """One connection. Give every received chunk and the present time to `receive_data`, write `data_to_send` after it
+    and after commands, and call `advance` when `next_deadline` has come.
+
+    Owned by one task; not thread-safe. Times are seconds of any monotonic clock.
+    """
+
+    __slots__ = (
+        "_by_local_channel",
+        "_closing_since",
+        "_ended_channels",
+        "_frame_limit",
+        "_heartbeat_seconds",
+        "_input",
+        "_last_received",
+        "_last_sent",
+        "_now",
+        "_phase",
+        "_sessions",
+        "_shape",
+        "_started",
+        "context",
+        "held_bytes",
+        "link_count",
+        "options",
+        "outbox",
+        "remote_channel_max",
+        "role",
+    )
+
+    def __init__(self, role: Role, options: EngineOptions, now: float) -> None:
+        self.role = role
+        self.options = options
+        self.context: object = None
+        self.held_bytes = 0
+        self.link_count = 0
+        self.outbox = Outbox()
+        self.remote_channel_max = 0
+        self._phase = Phase.HEADER
+        self._input = FrameBuffer()
+        self._frame_limit = MAX_UNOPENED_FRAME_BYTES
+        self._sessions: dict[int, Session] = {}
+        self._by_local_channel: dict[int, Session] = {}
+        self._ended_channels: set[int] = set()  # by the peer's numbers, so at most channel-max of them
+        self._shape: TransferShape | None = None
+        self._heartbeat_seconds = 0.0
+        self._now = self._started = self._last_received = self._last_sent = now
+        self._closing_since: float | None = None
+
+    # --- the surface of every engine
+
+    @property
+    def phase(self) -> Phase:
+        """How far the connection has come."""
+        return self._phase
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the transport should be closed once `data_to_send` is written."""
+        return self._phase is Phase.CLOSED
+
+    def receive_data(self, data: Buffer, now: float) -> list[Signal]:
+        """What the peer's bytes say. Views in the signals refer to `data`."""
+        self._now = now
+        if self._phase is Phase.CLOSED or not data:
+            return []
+        self._last_received = now
+        self._input.feed(data)
+        return self._read()
+
+    def data_to_send(self) -> bytes:
+        """All that is queued, once."""
+        data = self.outbox.take()
+        if data:
+            self._last_sent = self._now
+        return data
+
+    def next_deadline(self) -> float | None:
+        """When `advance` is due, None when there is nothing to wait for."""
+        if self._phase is Phase.CLOSED:
+            return None
+        if self._phase is Phase.CLOSING:
+            return self._now if self._closing_since is None else self._closing_since + CLOSE_TIMEOUT_SECONDS
+        if self._phase is not Phase.OPENED:
+            return self._started + self.options.handshake_seconds
+        deadlines = []
+        if self.options.idle_timeout_ms:
+            deadlines.append(self._silence_deadline())
+        if self._heartbeat_seconds:
+            deadlines.append(self._last_sent + self._heartbeat_seconds)
+        return min(deadlines, default=None)
+
+    def advance(self, now: float) -> list[Signal]:
+        """Does what is due at `now`: heartbeats, and giving up on a peer that is silent or slow."""
+        self._now = now
+        deadline = self.next_deadline()
+        if deadline is None or now < deadline:
+            return []
+        signals: list[Signal] = []
+        if self._phase is Phase.CLOSING:
+            self._wait_for_close(signals)
+        elif self._phase is not Phase.OPENED:
+            self._fail(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, "no open came in time"), signals)
+        elif self.options.idle_timeout_ms and now >= self._silence_deadline():
+            self._fail(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, "the idle time-out has expired"), signals)
+        else:
+            self.outbox.add_raw(EMPTY_FRAME)
+            self._last_sent = now
+        return signals
+
+    def _wait_for_close(self, signals: list[Signal]) -> None:
+        # A command knows no time: the wait begins with the first look at the clock behind it.
+        if self._closing_since is None:
+            self._closing_since = self._now
+        else:
+            self._finish(signals, ConnectionClosed(None))
+
+    def _silence_deadline(self) -> float:
+        # AMQP 1.0, 2.4.5: what we announce is half of what we bear.
+        return self._last_received + self.options.idle_timeout_ms / 1000 * 2
+
+    def connection_lost(self) -> list[Signal]:
+        """The transport is gone: reports the end of everything that was alive."""
+        signals: list[Signal] = []
+        if self._phase is not Phase.CLOSED:
+            self._finish(signals, ConnectionClosed(None))
+        return signals
+
+    # --- commands
+
+    def open(self) -> None:
+        """Client: begins the exchange of headers, SASL and open."""
+        if self.role is not Role.CLIENT or self._phase is not Phase.HEADER or not self.outbox.is_untouched:
+            raise LocalProtocolError("a client opens once")
+        if self.options.credentials is not None:
+            self.outbox.add_raw(HEADER_SASL)
+        else:
+            self._open_amqp()
+
+    def _open_amqp(self) -> None:
+        self._phase = Phase.AMQP_HEADER
+        self.outbox.add_raw(HEADER_AMQP)
+        self.outbox.add_raw(frame(self.options.open_frame()))
+
+    def accept_credentials(self, now: float) -> list[Signal]:
+        """Server: the credentials of `CredentialsOffered` are good. Returns what the waiting input says."""
+        self._take_verdict()
+        self._end_sasl(True)
+        self._now = now
+        self._input.reclaim()
+        return self._read()
+
+    def refuse_credentials(self) -> None:
+        """Server: the credentials are not good. The outcome is queued, the connection is over."""
+        self._take_verdict()
+        self._end_sasl(False)
+
+    def _take_verdict(self) -> None:
+        if self._phase is not Phase.VERDICT:
+            raise LocalProtocolError("no credentials wait for a verdict")
+
+    def begin(self) -> Session:
+        """Asks the peer for a session; `SessionBegun` reports its answer."""
+        channel = len(self._by_local_channel)
+        if channel in self._by_local_channel:
+            channel = next(n for n in range(channel) if n not in self._by_local_channel)
+        if self._phase is not Phase.OPENED or channel > min(self.remote_channel_max, self.options.channel_max):
+            raise LocalProtocolError("no session can be begun now")
+        session = Session(self, channel, SessionState.PENDING)
+        session.emit(session.begin_frame(None))
+        self._by_local_channel[channel] = session
+        return session
+
+    def close(self, condition: str | None = None, description: str = "") -> bool:
+        """Closes the connection, with a reason if one is given; `ConnectionClosed` reports the peer's answer."""
+        if self._phase in (Phase.CLOSING, Phase.CLOSED):
+            return False
+        if self._phase is not Phase.OPENED:
+            self._phase = Phase.CLOSED  # nothing was opened, so there is nothing to say
+            return True
+        self.outbox.pay()
+        self._phase = Phase.CLOSING
+        self.outbox.add_ending(Close, condition, description, 0)
+        return True
+
+    # --- limits, for sessions and links
+
+    def hold(self, size_bytes: int) -> None:
+        """Counts bytes of unfinished deliveries."""
+        if self.held_bytes + size_bytes > self.options.max_held_bytes:
+            raise RemoteProtocolError(
+                Condition.RESOURCE_LIMIT_EXCEEDED, "unfinished deliveries take more memory than a connection may hold"
+            )
+        self.held_bytes += size_bytes
+
+    def check_link_limit(self) -> None:
+        """Refuses one more link."""
+        if self.link_count >= self.options.max_links:
+            raise RemoteProtocolError(
+                Condition.RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.options.max_links} links"
+            )
+
+    # --- what the peer does
+
+    def _read(self) -> list[Signal]:
+        signals: list[Signal] = []
+        try:
+            while (reader := _READERS.get(self._phase)) is not None and reader(self, signals):
+                pass
+            if self._input.keep_rest() > MAX_WAITING_BYTES and self._phase is Phase.VERDICT:
+                raise framing_error("too much input waits for a verdict on credentials")
+        except RemoteProtocolError as violation:
+            self._fail(violation, signals)
+        self._input.release()
+        return signals
+
+    def _read_header(self, signals: list[Signal]) -> bool:
+        header = self._input.take_header()
+        if header is None:
+            return False
+        reaction = _HEADERS.get((self.role, self._phase, bytes(header)))
+        if reaction is None:
+            raise framing_error("this protocol header is not supported")
+        reaction(self)
+        return True
+
+    def _begin_sasl(self) -> None:
+        self._phase = Phase.SASL
+        if self.role is Role.SERVER:
+            self.outbox.add_raw(HEADER_SASL)
+            self.outbox.add_raw(frame(SaslMechanisms(self.options.mechanisms), 0, FRAME_TYPE_SASL))
+
+    def _begin_amqp(self) -> None:
+        self._phase = Phase.OPEN
+        if self.role is Role.SERVER:
+            self.outbox.add_raw(HEADER_AMQP)
+
+    def _read_sasl(self, signals: list[Signal]) -> bool:
+        unit = self._input.take_frame(MAX_UNOPENED_FRAME_BYTES)
+        if unit is None:
+            return False
+        _channel, start = split_frame(unit, FRAME_TYPE_SASL)
+        body, end = read_described(unit, start)
+        step = _SASL_STEPS.get((self.role, type(body)))
+        if step is None or end != len(unit):
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, "this frame has no place in the SASL exchange")
+        step(self, body, signals)
+        return True
+
+    def _receive_init(self, init: SaslInit, signals: list[Signal]) -> None:
+        verdict = judge_init(init, self.options.mechanisms)
+        if isinstance(verdict, CredentialsOffered):
+            self._phase = Phase.VERDICT
+            signals.append(verdict)
+        elif verdict:
+            self._end_sasl(True)
+        else:
+            raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"mechanism {init.mechanism!r} is not offered")
+
+    def _end_sasl(self, accepted: bool) -> None:
+        code = sasl.OUTCOME_OK if accepted else sasl.OUTCOME_AUTH
+        self.outbox.add_raw(frame(SaslOutcome(code), 0, FRAME_TYPE_SASL))
+        self._phase = Phase.AMQP_HEADER if accepted else Phase.CLOSED
+
+    def _receive_mechanisms(self, offer: SaslMechanisms, signals: list[Signal]) -> None:
+        assert self.options.credentials is not None
+        init = self.options.credentials.init(offer.mechanisms, self.options.hostname)
+        self.outbox.add_raw(frame(init, 0, FRAME_TYPE_SASL))
+
+    def _receive_outcome(self, outcome: SaslOutcome, signals: list[Signal]) -> None:
+        if outcome.code != sasl.OUTCOME_OK:
+            raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"SASL ended with outcome {outcome.code}")
+        self._open_amqp()
+
+    def _read_frame(self, signals: list[Signal]) -> bool:
+        if self._shape is not None and not self._input.is_torn:
+            self._read_run(self._shape, signals)
+        unit = self._input.take_frame(self._frame_limit)
+        if unit is None:
+            return False
+        channel, start = split_frame(unit, FRAME_TYPE_AMQP)
+        if start == len(unit):
+            return True  # a heartbeat
+        self._receive_body(unit, channel, start, signals)
+        return True
+
+    def _read_run(self, shape: TransferShape, signals: list[Signal]) -> None:
+        link, source = shape.link, self._input
+        if not link.takes_runs:
+            self._shape = None
+            return
+        ids: list[int] = []
+        payloads: list[memoryview | bytes] = []
+        source.position = shape.read_run(source.view, source.position, source.end, self._frame_limit, (ids, payloads))
+        if ids:
+            run = run_for(signals, link, shape.message_format, shape.settled)
+            run.ids += ids
+            run.payloads += payloads
+            link.count_received(len(ids))
+            link.session.count_incoming(len(ids))
+
+    def _receive_body(self, unit: memoryview, channel: int, start: int, signals: list[Signal]) -> None:
+        # Only payload may lie beyond; a longer performative is cut and so undecodable.
+        body, end = read_described(unit[: start + MAX_PERFORMATIVE_BYTES], start)
+        kind = type(body)
+        if kind is not Transfer and end != len(unit):
+            raise framing_error("bytes follow a performative that has no payload")
+        receive = _PERFORMATIVES.get((self._phase, kind))
+        if receive is not None:
+            receive(self, body, channel, signals)
+        elif self._phase is Phase.OPENED and kind in _SESSION_PERFORMATIVES:
+            self._receive_session(unit, channel, (start, end), body, signals)
+        elif self._phase is not Phase.CLOSING:
+            raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"{kind.__name__.lower()} is not allowed now")
+
+    def _receive_session(
+        self, unit: memoryview, channel: int, bounds: tuple[int, int], body: Any, signals: list[Signal]
+    ) -> None:
+        session = self._sessions.get(channel)
+        if session is None:
+            if channel in self._ended_channels:
+                return  # the Azure SDK for Python detaches links behind the end of their session
+            raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"no session is mapped to channel {channel}")
+        is_stable = self._input.is_stable or unit.obj is not self._input.view.obj
+        session.receive(body, unit[bounds[1] :], is_stable, signals)
+        if type(body) is Transfer:
+            self._shape = shape_of(unit, bounds[0], bounds[1], body, session)
+
+    def _receive_open(self, peer: Open, channel: int, signals: list[Signal]) -> None:
+        if peer.max_frame_size < MIN_MAX_FRAME_BYTES:
+            raise RemoteProtocolError(Condition.INVALID_FIELD, f"max-frame-size is less than {MIN_MAX_FRAME_BYTES}")
+        if self.role is Role.SERVER:
+            self.outbox.add_raw(frame(self.options.open_frame()))
+        self._phase = Phase.OPENED
+        self._frame_limit = self.options.max_frame_size
+        self.outbox.limit_bytes = min(peer.max_frame_size, self.options.max_frame_size)
+        self.remote_channel_max = peer.channel_max
+        if peer.idle_time_out:
+            self._heartbeat_seconds = max(MIN_HEARTBEAT_SECONDS, peer.idle_time_out / 1000 / 2)
+        signals.append(ConnectionOpened(peer))
+
+    def _receive_begin(self, begin: Begin, channel: int, signals: list[Signal]) -> None:
+        if channel > self.options.channel_max:
+            raise framing_error(f"channel {channel} exceeds channel-max {self.options.channel_max}")
+        if channel in self._sessions:
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, f"channel {channel} is mapped to another session")
+        if begin.remote_channel is None:
+            session = Session(self, self._answering_channel(channel), SessionState.PENDING)
+            session.begun(begin, signals)
+            session.answer_begin(channel)
+            self._by_local_channel[session.channel] = session
+        else:
+            session = self._pending_session(begin.remote_channel)
+            session.begun(begin, signals)
+        self._sessions[channel] = session
+        self._ended_channels.discard(channel)
+
+    def _answering_channel(self, remote_channel: int) -> int:
+        # Answering on the peer's channel number is accepted by all clients and keeps traces readable.
+        taken = self._by_local_channel
+        if remote_channel not in taken and remote_channel <= self.remote_channel_max:
+            return remote_channel
+        channel = next(n for n in range(len(taken) + 1) if n not in taken)
+        if channel > self.remote_channel_max:
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's channel-max leaves no channel for an answer")
+        return channel
+
+    def _pending_session(self, local_channel: int) -> Session:
+        session = self._by_local_channel.get(local_channel)
+        if session is None or session.state is not SessionState.PENDING:
+            raise RemoteProtocolError(Condition.ILLEGAL_STATE, "a begin answers no begin of ours")
+        return session
+
+    def _receive_end(self, end: End, channel: int, signals: list[Signal]) -> None:
+        session = self._sessions.pop(channel, None)
+        if session is not None:  # a second end asks for what is already so
+            del self._by_local_channel[session.channel]
+            self._ended_channels.add(channel)
+            session.receive_end(end, signals)
+
+    def _receive_close(self, close: Close, channel: int, signals: list[Signal]) -> None:
+        if self._phase is Phase.OPENED:
+            self.outbox.pay()
+            self.outbox.add(Close(), 0)
+        self._finish(signals, ConnectionClosed(close.error))
+
+    def _fail(self, violation: RemoteProtocolError, signals: list[Signal]) -> None:
+        """Queues the answer that the phase has for a violation; the connection is over."""
+        self.outbox.pay()
+        if self.role is Role.SERVER and self._phase in _REFUSALS:
+            self.outbox.add_raw(_REFUSALS[self._phase])
+        elif self._phase in (Phase.OPEN, Phase.OPENED):
+            if self.role is Role.SERVER and self._phase is Phase.OPEN:
+                # AMQP 1.0, 2.4.3: a close follows an open, also when it says that the peer's was not understood.
+                self.outbox.add_raw(frame(self.options.open_frame()))
+            self.outbox.add_ending(Close, violation.condition, violation.description, 0)
+        self._finish(signals, ConnectionFailed(violation))
+
+    def _finish(self, signals: list[Signal], last: Signal) -> None:
+        for session in self._by_local_channel.values():
+            session.lost(signals, None)
+        self._by_local_channel.clear()
+        self._sessions.clear()
+        self._shape = None
+        self._input = FrameBuffer()
+        self._phase = Phase.CLOSED
+        signals.append(last)
+
+
+_READERS: dict[Phase, Callable[[Connection, list[Signal]], bool]] = {
+    Phase.HEADER: Connection._read_header,
+    Phase.SASL: Connection._read_sasl,
+    Phase.AMQP_HEADER: Connection._read_header,
+    Phase.OPEN: Connection._read_frame,
+    Phase.OPENED: Connection._read_frame,
+    Phase.CLOSING: Connection._read_frame,
+}
+
+_HEADERS: dict[tuple[Role, Phase, bytes], Callable[[Connection], None]] = {
+    (Role.SERVER, Phase.HEADER, HEADER_SASL): Connection._begin_sasl,
+    # No SASL layer equals ANONYMOUS.
+    (Role.SERVER, Phase.HEADER, HEADER_AMQP): Connection._begin_amqp,
+    (Role.SERVER, Phase.AMQP_HEADER, HEADER_AMQP): Connection._begin_amqp,
+    (Role.CLIENT, Phase.HEADER, HEADER_SASL): Connection._begin_sasl,
+    (Role.CLIENT, Phase.AMQP_HEADER, HEADER_AMQP): Connection._begin_amqp,
+}
+
+# AMQP 1.0, 2.2: an unsupported header is answered with a supported one, then the transport is closed.
+_REFUSALS: dict[Phase, bytes] = {
+    Phase.HEADER: HEADER_SASL,
+    Phase.AMQP_HEADER: HEADER_AMQP,
+    Phase.SASL: frame(SaslOutcome(sasl.OUTCOME_AUTH), 0, FRAME_TYPE_SASL),
+    Phase.VERDICT: frame(SaslOutcome(sasl.OUTCOME_AUTH), 0, FRAME_TYPE_SASL),
+}
+
+_SASL_STEPS: dict[tuple[Role, type], Callable[[Connection, Any, list[Signal]], None]] = {
+    (Role.SERVER, SaslInit): Connection._receive_init,
+    (Role.CLIENT, SaslMechanisms): Connection._receive_mechanisms,
+    (Role.CLIENT, SaslOutcome): Connection._receive_outcome,
+}
+
+_PERFORMATIVES: dict[tuple[Phase, type], Callable[[Connection, Any, int, list[Signal]], None]] = {
+    (Phase.OPEN, Open): Connection._receive_open,
+    (Phase.OPENED, Begin): Connection._receive_begin,
+    (Phase.OPENED, End): Connection._receive_end,
+    (Phase.OPENED, Close): Connection._receive_close,
+    (Phase.CLOSING, Close): Connection._receive_close,
+}
+
+_SESSION_PERFORMATIVES = frozenset({Attach, Flow, Transfer, Disposition, Detach})

@@ -1,0 +1,83 @@
+"""Deliveries on their way in: pieces of one that is not whole yet, and runs of whole ones (AMQP 1.0, 2.6.14).
+
+Decides what is copied and what is kept as a view; never whether a delivery is welcome.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
+from hubmere.wire.amqp.performatives import Transfer
+from hubmere.wire.amqp.signals import DeliveriesReceived, Signal
+from hubmere.wire.amqp.types import Buffer
+
+if TYPE_CHECKING:
+    from hubmere.wire.amqp.link import Link
+
+# Smaller pieces of a delivery are gathered in one buffer: a list of tiny objects would cost many times their bytes.
+SMALL_PIECE_BYTES = 1024
+
+
+def first_id(transfer: Transfer) -> int:
+    """The id of the delivery that a transfer begins."""
+    # AMQP 1.0, 2.7.5: must be on the first transfer of a delivery.
+    if transfer.delivery_id is None:
+        raise RemoteProtocolError(Condition.INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
+    return transfer.delivery_id
+
+
+class PartialDelivery:
+    """The frames of a delivery that is not whole yet."""
+
+    __slots__ = ("delivery_id", "is_oversized", "message_format", "pieces", "settled", "size_bytes")
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.delivery_id = first_id(transfer)
+        self.message_format = transfer.message_format or 0
+        self.settled = False
+        self.pieces: list[Buffer] = []
+        self.size_bytes = 0
+        self.is_oversized = False
+
+    def add(self, payload: memoryview, is_stable: bool) -> None:
+        """Keeps a piece: as a view when that pins little else, else as a copy."""
+        self.size_bytes += len(payload)
+        if len(payload) < SMALL_PIECE_BYTES:
+            if not self.pieces or type(self.pieces[-1]) is not bytearray:
+                self.pieces.append(bytearray())
+            self.pieces[-1] += payload  # type: ignore[operator]
+        elif is_stable and len(payload) * 2 >= memoryview(payload.obj).nbytes:
+            self.pieces.append(payload)
+        else:
+            self.pieces.append(bytes(payload))
+
+    def outgrow(self, size_bytes: int) -> None:
+        """The delivery is larger than its link bears: only its size is followed from now on."""
+        self.size_bytes += size_bytes
+        self.is_oversized = True
+        self.pieces.clear()
+
+
+def report_delivery(
+    signals: list[Signal], link: Link, delivery_id: int, message_format: int, settled: bool, payload: memoryview | bytes
+) -> None:
+    """Adds a whole delivery to the run at the end of `signals`, or begins one."""
+    run = run_for(signals, link, message_format, settled)
+    run.ids.append(delivery_id)
+    run.payloads.append(payload)
+
+
+def run_for(signals: list[Signal], link: Link, message_format: int, settled: bool) -> DeliveriesReceived:
+    """The run at the end of `signals` if it is of this kind, else a new one."""
+    last = signals[-1] if signals else None
+    if (
+        type(last) is DeliveriesReceived
+        and last.link is link
+        and last.message_format == message_format
+        and last.settled is settled
+    ):
+        return last
+    run = DeliveriesReceived(link, message_format, settled, [], [])
+    signals.append(run)
+    return run

@@ -1,0 +1,169 @@
+"""Protocol headers and frames: how a byte stream is cut, and what may be in a cut.
+
+Decides where a frame ends and which sizes are refused (AMQP 1.0, 2.2 and 2.3); never looks into a frame body. Whole
+frames are views of the caller's buffer, only the torn rest of an input is copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from hubmere.wire.amqp.composites import write_described
+from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
+from hubmere.wire.amqp.types import Buffer
+
+HEADER_AMQP = b"AMQP\x00\x01\x00\x00"
+HEADER_SASL = b"AMQP\x03\x01\x00\x00"
+HEADER_BYTES = 8
+
+FRAME_HEADER_BYTES = 8
+FRAME_TYPE_AMQP = 0
+FRAME_TYPE_SASL = 1
+EMPTY_FRAME = bytes.fromhex("0000000802000000")
+
+# AMQP 1.0, 2.8.19 MIN-MAX-FRAME-SIZE: every peer takes frames of this size.
+MIN_MAX_FRAME_BYTES = 512
+# The service announces 65536; clients with large batches gain from more. Above 1 MiB one frame would block a link.
+MAX_FRAME_BYTES = 1 << 20
+# Until its open has been read a peer is a stranger. SASL init and open of all SDKs stay below 1 KiB.
+MAX_UNOPENED_FRAME_BYTES = 8192
+# Frames without payload are decoded into objects of up to 64 times their size. An attach of an SDK stays below 2 KiB.
+MAX_PERFORMATIVE_BYTES = 65536
+
+# A reason longer than this is cut when the peer's frames do not hold it; all of them hold this.
+SHORT_DESCRIPTION_BYTES = 200
+
+FRAME_HEADER = struct.Struct(">IBBH")
+_SIZE = struct.Struct(">I")
+
+
+def framing_error(text: str) -> RemoteProtocolError:
+    """The refusal for bytes that cannot be a frame."""
+    return RemoteProtocolError(Condition.CONNECTION_FRAMING_ERROR, text)
+
+
+def shorten(description: str) -> str:
+    """A reason that every peer's frames hold."""
+    return description.encode()[:SHORT_DESCRIPTION_BYTES].decode(errors="ignore")
+
+
+def frame_of(body: bytes, channel: int = 0, frame_type: int = FRAME_TYPE_AMQP) -> bytes:
+    """A whole frame around an encoded body."""
+    return FRAME_HEADER.pack(FRAME_HEADER_BYTES + len(body), 2, frame_type, channel) + body
+
+
+def frame(performative: Any, channel: int = 0, frame_type: int = FRAME_TYPE_AMQP) -> bytes:
+    """A whole frame around a performative."""
+    return frame_of(write_described(performative), channel, frame_type)
+
+
+class FrameBuffer:
+    """Cuts what is fed into protocol headers and frames.
+
+    `view`, `position` and `end` are open to the run reader, which takes whole frames out of `view` by itself. A view is
+    valid until the caller reuses the fed buffer, unless `is_stable`: then it refers to memory that nobody overwrites.
+    Owned by one connection; not thread-safe.
+    """
+
+    __slots__ = ("_torn", "end", "is_stable", "position", "view")
+
+    def __init__(self) -> None:
+        self._torn: bytearray | None = None
+        self.view = _NOTHING
+        self.position = 0
+        self.end = 0
+        self.is_stable = True
+
+    def feed(self, data: Buffer) -> None:
+        """Makes `data` the input from which `take` cuts; what was fed before has been taken or kept."""
+        view = memoryview(data)
+        self.view = view if view.format == "B" and view.contiguous and view.ndim == 1 else view.cast("B")
+        self.position = 0
+        self.end = len(self.view)
+        self.is_stable = type(data) is bytes
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the beginning of the next unit came with an earlier input."""
+        return self._torn is not None
+
+    def take_header(self) -> memoryview | None:
+        """The next 8 bytes, None until they are there."""
+        return self._take(HEADER_BYTES)
+
+    def take_frame(self, limit_bytes: int) -> memoryview | None:
+        """The next whole frame, None until it is there. Its announced size is checked before anything is kept."""
+        if self._torn is None and self.end - self.position >= FRAME_HEADER_BYTES:
+            size: int = _SIZE.unpack_from(self.view, self.position)[0]
+            _check_size(size, limit_bytes)
+            return self._take(size)
+        start = self._torn
+        if start is None or len(start) < FRAME_HEADER_BYTES:
+            if not self._fill(FRAME_HEADER_BYTES):
+                return None
+            start = self._torn
+        assert start is not None
+        size = _SIZE.unpack_from(start)[0]
+        _check_size(size, limit_bytes)
+        return self._take(size)
+
+    def keep_rest(self) -> int:
+        """Copies what was not taken, so that the caller may reuse its buffer; the size of all that is kept."""
+        if self.position < self.end:
+            self._fill(len(self._torn or b"") + self.end - self.position)
+        self.release()
+        return len(self._torn or b"")
+
+    def reclaim(self) -> None:
+        """Feeds what `keep_rest` kept."""
+        kept, self._torn = self._torn, None
+        self.feed(bytes(kept or b""))
+
+    def release(self) -> None:
+        """Lets go of the caller's buffer."""
+        self.view = _NOTHING
+        self.position = self.end = 0
+
+    def _take(self, size: int) -> memoryview | None:
+        start = self.position
+        if self._torn is None and self.end - start >= size:
+            self.position = start + size
+            return self.view[start : start + size]
+        if not self._fill(size):
+            return None
+        whole, self._torn = self._torn, None
+        assert whole is not None
+        return memoryview(whole)
+
+    def _fill(self, size: int) -> bool:
+        """Moves input into the torn unit until it holds `size` bytes; whether it does."""
+        if self._torn is None:
+            if self.position == self.end:
+                return False
+            self._torn = bytearray()
+        stop = min(self.end, self.position + size - len(self._torn))
+        self._torn += self.view[self.position : stop]
+        self.position = stop
+        return len(self._torn) >= size
+
+
+_NOTHING = memoryview(b"")
+
+
+def _check_size(size: int, limit_bytes: int) -> None:
+    if size < FRAME_HEADER_BYTES:
+        raise framing_error(f"a frame announces {size} bytes, less than its own header")
+    if size > limit_bytes:
+        raise framing_error(f"a frame of {size} bytes exceeds the limit of {limit_bytes} bytes")
+
+
+def split_frame(unit: memoryview, frame_type: int) -> tuple[int, int]:
+    """Channel and start of the body of a whole frame of the expected type."""
+    size, data_offset, actual_type, channel = FRAME_HEADER.unpack_from(unit)
+    start = data_offset * 4
+    if start < FRAME_HEADER_BYTES or start > size:
+        raise framing_error("the data offset of a frame lies outside of it")
+    if actual_type != frame_type:
+        raise framing_error(f"a frame has type {actual_type} where {frame_type} is due")
+    return channel, start

@@ -1,0 +1,54 @@
+"""What an engine announces to its peer and what it bears. Values only; limits that no one should change are constants
+in the modules that hold to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hubmere.wire.amqp import sasl
+from hubmere.wire.amqp.errors import LocalProtocolError
+from hubmere.wire.amqp.frames import MAX_FRAME_BYTES, MIN_MAX_FRAME_BYTES
+from hubmere.wire.amqp.performatives import Open
+from hubmere.wire.amqp.sasl import ClientCredentials
+from hubmere.wire.amqp.types import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """What we announce and what we bear; one value may serve all connections. Defaults are the service's."""
+
+    container_id: str = "hubmere"
+    hostname: str | None = None
+    max_frame_size: int = 65536
+    channel_max: int = 4999
+    idle_timeout_ms: int = 240_000
+    incoming_window: int = 5000
+    # The service announces 255 on its bus and more elsewhere; Python clients stop allocating links above it.
+    handle_max: int = 8191
+    # Links of all sessions together, so that 5000 sessions of 8192 links are not a way to fill the memory.
+    max_links: int = 10_000
+    # The largest message of any tier; a link that announces less bears less.
+    max_message_bytes: int = 20 << 20
+    # Unfinished deliveries of all links together.
+    max_held_bytes: int = 64 << 20
+    # From the first byte to the open.
+    handshake_seconds: float = 60.0
+    mechanisms: tuple[str, ...] = sasl.OFFERED
+    # A client without credentials leaves the SASL layer out.
+    credentials: ClientCredentials | None = None
+    properties: dict[Value, Value] | None = None
+
+    def __post_init__(self) -> None:
+        if not MIN_MAX_FRAME_BYTES <= self.max_frame_size <= MAX_FRAME_BYTES:
+            raise LocalProtocolError(f"max_frame_size lies between {MIN_MAX_FRAME_BYTES} and {MAX_FRAME_BYTES}")
+
+    def open_frame(self) -> Open:
+        """The open that we send."""
+        return Open(
+            container_id=self.container_id,
+            hostname=self.hostname,
+            max_frame_size=self.max_frame_size,
+            channel_max=self.channel_max,
+            idle_time_out=self.idle_timeout_ms or None,
+            properties=self.properties,
+        )

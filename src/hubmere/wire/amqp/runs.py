@@ -1,0 +1,87 @@
+"""Runs of transfers: many single-frame deliveries of one link, read without decoding each frame.
+
+After a transfer went through the general reader, its bytes are remembered as a shape: everything except the frame size,
+the delivery-id and the delivery-tag. A following frame whose bytes equal the shape means the same transfer with another
+id, tag and payload, so nothing in it needs to be checked again. What differs goes back to the general reader.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from hubmere.wire.amqp.performatives import Transfer
+from hubmere.wire.amqp.types import Buffer
+
+if TYPE_CHECKING:
+    from hubmere.wire.amqp.link import Link
+    from hubmere.wire.amqp.session import Session
+
+_TRANSFER_AT_8 = b"\x00\x53\x14"
+# Where the fields begin after a narrow and a wide list constructor.
+_FIELDS_AT = {0xC0: 14, 0xD0: 20}
+_WIDTH = {0x43: 0, 0x52: 1, 0x70: 4}
+_ID_FORMAT = {0x52: "B", 0x70: "I"}
+
+
+@lru_cache(maxsize=256)
+def _layout(head: int, id_format: str, tag: int, tail: int) -> struct.Struct:
+    return struct.Struct(f">I{head}s{id_format}2s{tag}x{tail}s")
+
+
+class TransferShape:
+    """The recurring bytes of the last single-frame transfer of a connection, and the link that they belong to."""
+
+    __slots__ = ("_head", "_layout", "_tag_head", "_tail", "link", "message_format", "settled")
+
+    def __init__(
+        self, link: Link, transfer: Transfer, layout: struct.Struct, fixed: tuple[Buffer, Buffer, Buffer]
+    ) -> None:
+        self.link = link
+        self.message_format = transfer.message_format or 0
+        self.settled = transfer.settled is True
+        self._layout = layout
+        self._head, self._tag_head, self._tail = (bytes(part) for part in fixed)
+
+    def read_run(
+        self, view: memoryview, start: int, end: int, frame_limit: int, run: tuple[list[int], list[memoryview | bytes]]
+    ) -> int:
+        """Appends ids and payloads of as many whole frames of this shape as follow; the position behind them."""
+        ids, payloads = run
+        unpack, fixed_bytes = self._layout.unpack_from, self._layout.size
+        head, tag_head, tail = self._head, self._tag_head, self._tail
+        largest = min(frame_limit, fixed_bytes + self.link.max_message_size)
+        pos, last_start = start, end - fixed_bytes
+        while pos <= last_start:
+            size, frame_head, delivery_id, frame_tag_head, frame_tail = unpack(view, pos)
+            stop = pos + size
+            if frame_head != head or frame_tail != tail or frame_tag_head != tag_head or stop > end:
+                break
+            if not fixed_bytes <= size <= largest:
+                break
+            ids.append(delivery_id)
+            payloads.append(view[pos + fixed_bytes : stop])
+            pos = stop
+        return pos
+
+
+def shape_of(
+    frame: Buffer, body_start: int, payload_start: int, transfer: Transfer, session: Session
+) -> TransferShape | None:
+    """The shape of a whole transfer frame that was read; None when it is of a kind that comes alone."""
+    link = session.links.get(transfer.handle)
+    if link is None or not link.takes_runs or transfer.more or transfer.aborted or transfer.delivery_tag is None:
+        return None
+    fields_at = _FIELDS_AT.get(frame[11])
+    if body_start != 8 or frame[8:11] != _TRANSFER_AT_8 or fields_at is None:
+        return None
+    id_at = fields_at + 1 + _WIDTH[frame[fields_at]]
+    id_format = _ID_FORMAT.get(frame[id_at])
+    tag_at = id_at + 1 + _WIDTH.get(frame[id_at], 0)
+    tail_at = tag_at + 2 + len(transfer.delivery_tag)
+    if id_format is None or frame[tag_at] != 0xA0:
+        return None
+    layout = _layout(id_at - 3, id_format, len(transfer.delivery_tag), payload_start - tail_at)
+    fixed = (frame[4 : id_at + 1], frame[tag_at : tag_at + 2], frame[tail_at:payload_start])
+    return TransferShape(link, transfer, layout, fixed)

@@ -1,0 +1,441 @@
+"""One session: its channel, its windows, its links, transfers and dispositions.
+
+Decides how many transfer frames may go (AMQP 1.0, 2.5.6), which link a handle means, and how settlements become range
+dispositions. Our own incoming window is topped up as it is used and not policed: the Azure SDK for Python counts
+deliveries where the specification counts frames, and a connection is held back by credit and by not reading.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.amqp.frames import framing_error, shorten
+from hubmere.wire.amqp.link import Link, LinkState, check_modes
+from hubmere.wire.amqp.performatives import (
+    ACCEPTED,
+    ROLE_RECEIVER,
+    ROLE_SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    DeliveryState,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
+from hubmere.wire.amqp.serial import SERIAL_MASK, serial_add, serial_distance
+from hubmere.wire.amqp.settlements import Settlement, accepted_body, add_settlement, merged
+from hubmere.wire.amqp.signals import DispositionReceived, SessionBegun, SessionEnded, Signal, WindowOpened
+from hubmere.wire.amqp.types import Value
+
+if TYPE_CHECKING:
+    from hubmere.wire.amqp.connection import Connection
+
+# The service's first transfer-id; delivery-ids count on their own, from 0.
+FIRST_OUTGOING_ID = 1
+# A link name of an SDK is a guid or an address; what is kept per link must not grow with the frame size.
+MAX_LINK_NAME_CHARACTERS = 2048
+# An attach of nulls takes this much around the name.
+_NULL_ATTACH_BYTES = 48
+
+
+class SessionState(Enum):
+    """How far a session has come."""
+
+    PENDING = auto()  # our begin waits for the peer's
+    MAPPED = auto()
+    ENDING = auto()  # we ended it; what the peer sends until its end is thrown away
+    DISCARDING = auto()  # the same after a violation, which has been reported already
+    ENDED = auto()
+
+
+# Nobody waits for the end of these.
+_UNREPORTED = frozenset({SessionState.PENDING, SessionState.DISCARDING, SessionState.ENDED})
+_OVER = frozenset({SessionState.ENDING, SessionState.DISCARDING, SessionState.ENDED})
+
+
+class Session:
+    """One session of a connection. Commands follow the rules of `Link`'s. `context` belongs to the caller.
+
+    Only the owner of the connection may call; not thread-safe.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_incoming_used",
+        "_local_links",
+        "_pending_links",
+        "_remote_window",
+        "_settlements",
+        "channel",
+        "connection",
+        "context",
+        "links",
+        "next_delivery_id",
+        "next_incoming_id",
+        "next_outgoing_id",
+        "outgoing_window",
+        "remote_handle_max",
+        "state",
+    )
+
+    def __init__(self, connection: Connection, channel: int, state: SessionState) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.state = state
+        self.context: object = None
+        self.next_outgoing_id = FIRST_OUTGOING_ID
+        self.next_delivery_id = 0
+        self.next_incoming_id: int | None = None
+        self.outgoing_window = SERIAL_MASK >> 1
+        self.remote_handle_max = 0
+        self.links: dict[int, Link] = {}  # by the peer's handle
+        self._local_links: dict[int, Link] = {}  # by ours
+        self._pending_links: dict[tuple[str, bool], Link] | None = None
+        self._remote_window = 0
+        self._incoming_used = 0
+        self._backlog: deque[bytes] | None = None
+        self._settlements: list[Settlement] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session {self.channel}, {self.state.name}, {len(self.links)} links>"
+
+    # --- commands
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether both sides have begun and none has ended."""
+        return self.state is SessionState.MAPPED
+
+    def transfer_window(self) -> int:
+        """How many transfer frames may go now."""
+        return 0 if self._backlog or not self.is_mapped else self._remote_window
+
+    def attach(
+        self,
+        name: str,
+        *,
+        is_sender: bool,
+        source: Source | None = None,
+        target: Target | None = None,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        max_message_size: int | None = None,
+        desired_capabilities: tuple[str, ...] | None = None,
+        properties: dict[Value, Value] | None = None,
+    ) -> Link:
+        """Asks the peer for a link; `LinkAttached` reports its answer."""
+        self._check_attach(name, is_sender)
+        link = Link(self, name=name, handle=self._free_handle(), is_sender=is_sender, state=LinkState.PENDING)
+        self.emit(
+            Attach(
+                name=name,
+                handle=link.handle,
+                role=ROLE_SENDER if is_sender else ROLE_RECEIVER,
+                snd_settle_mode=snd_settle_mode,
+                rcv_settle_mode=rcv_settle_mode,
+                source=source or Source(),
+                target=target or Target(),
+                initial_delivery_count=0 if is_sender else None,
+                max_message_size=max_message_size,
+                desired_capabilities=desired_capabilities,
+                properties=properties,
+            )
+        )
+        self._pending_links = self._pending_links or {}
+        self._pending_links[name, is_sender] = link
+        self._local_links[link.handle] = link
+        return link
+
+    def _check_attach(self, name: str, is_sender: bool) -> None:
+        if not self.is_mapped:
+            raise LocalProtocolError(f"{self!r} is not mapped")
+        if (name, is_sender) in (self._pending_links or {}):
+            raise LocalProtocolError(f"a link named {name!r} is being attached already")
+
+    def _free_handle(self) -> int:
+        handle = self._unused_handle()
+        if handle > self.remote_handle_max:
+            raise LocalProtocolError(f"the peer allows handles up to {self.remote_handle_max}")
+        return handle
+
+    def _unused_handle(self) -> int:
+        taken = self._local_links
+        if len(taken) not in taken:
+            return len(taken)
+        return next(n for n in range(len(taken)) if n not in taken)
+
+    def settle(self, first: int, last: int | None = None, *, state: DeliveryState = ACCEPTED) -> bool:
+        """Settles the received deliveries `first` to `last`. Neighbours with the same state share one disposition,
+        which leaves with the next `data_to_send`."""
+        if not self.is_mapped:
+            return False
+        if self._settlements is None:
+            self._settlements = []
+            self.connection.outbox.owe(self)
+        add_settlement(self._settlements, first, first if last is None else last, state)
+        return True
+
+    def end(self, condition: str | None = None, description: str = "") -> bool:
+        """Ends the session, with a reason if one is given; its links are gone without further frames."""
+        if self.state in _OVER:
+            return False
+        if self.state is SessionState.PENDING:
+            raise LocalProtocolError(f"{self!r} is not mapped yet")
+        self.flush_settlements()
+        self.state = SessionState.ENDING
+        self._backlog = None
+        self.emit_ending(End, condition, description)
+        return True
+
+    # --- frames out
+
+    def emit(self, performative: Any) -> None:
+        """Queues a frame on our channel."""
+        self.connection.outbox.add(performative, self.channel)
+
+    def emit_ending(self, make: Callable[[Error | None], Any], condition: str | None, description: str) -> None:
+        """Queues a frame that ends something, with the reason cut to what the peer's frames hold."""
+        self.connection.outbox.add_ending(make, condition, description, self.channel)
+
+    def flow(self) -> Flow:
+        """A flow with the state of the session; it renews our incoming window."""
+        self._incoming_used = 0
+        return Flow(
+            next_incoming_id=self.next_incoming_id,
+            incoming_window=self.connection.options.incoming_window,
+            next_outgoing_id=self.next_outgoing_id,
+            outgoing_window=self.outgoing_window,
+            echo=False,
+        )
+
+    def emit_transfers(self, bodies: Iterable[bytes]) -> None:
+        """Queues transfer frames; those beyond the remote window wait."""
+        for body in bodies:
+            if self._remote_window and not self._backlog:
+                self._emit_transfer(body)
+            else:
+                self._backlog = self._backlog or deque()
+                self._backlog.append(body)
+
+    def _emit_transfer(self, body: bytes) -> None:
+        self._remote_window -= 1
+        self.next_outgoing_id = serial_add(self.next_outgoing_id, 1)
+        self.connection.outbox.add_body(body, self.channel)
+
+    def emit_framed(self, frames: bytes, count: int) -> None:
+        """Queues `count` transfer frames that are framed already."""
+        self._remote_window -= count
+        self.next_outgoing_id = serial_add(self.next_outgoing_id, count)
+        self.connection.outbox.add_raw(frames)
+
+    def flush_settlements(self) -> None:
+        """Turns what was settled into range dispositions, as few as possible."""
+        settlements, self._settlements = self._settlements, None
+        for first, last, state in merged(settlements or []):
+            if type(state) is Accepted:
+                self.connection.outbox.add_body(accepted_body(first, last), self.channel)
+            else:
+                self._emit_disposition(ROLE_RECEIVER, first, last, state)
+
+    def _emit_disposition(self, role: bool, first: int, last: int, state: DeliveryState) -> None:
+        end = None if last == first else last
+        try:
+            self.emit(Disposition(role=role, first=first, last=end, settled=True, state=state))
+        except FrameTooLarge:
+            # Only an error makes a state that long; what counts is its condition.
+            error = state.error if isinstance(state, Rejected) else None
+            short = Rejected(Error(shorten(error.condition), shorten(error.description or ""))) if error else None
+            self.emit(Disposition(role=role, first=first, last=end, settled=True, state=short))
+
+    # --- what the peer does
+
+    def begun(self, begin: Begin, signals: list[Signal]) -> None:
+        """Takes the peer's terms; the session is mapped."""
+        self.state = SessionState.MAPPED
+        self.next_incoming_id = begin.next_outgoing_id
+        self.remote_handle_max = begin.handle_max
+        self.outgoing_window = self._remote_window = begin.incoming_window
+        signals.append(SessionBegun(self))
+
+    def answer_begin(self, remote_channel: int) -> None:
+        """Queues our begin for the peer's."""
+        self.emit(self.begin_frame(remote_channel))
+
+    def begin_frame(self, remote_channel: int | None) -> Begin:
+        """Our side's terms."""
+        options = self.connection.options
+        return Begin(
+            remote_channel=remote_channel,
+            next_outgoing_id=self.next_outgoing_id,
+            incoming_window=options.incoming_window,
+            outgoing_window=self.outgoing_window,
+            handle_max=options.handle_max,
+        )
+
+    def receive(self, performative: Any, payload: memoryview, is_stable: bool, signals: list[Signal]) -> None:
+        """Any frame on this session's channel except begin and end."""
+        if self.state is not SessionState.MAPPED:
+            return
+        try:
+            _RECEIVERS[type(performative)](self, performative, payload, is_stable, signals)
+        except RemoteProtocolError as violation:
+            if not violation.is_session_scoped:
+                raise
+            self.end(violation.condition, violation.description)
+            self.lost(signals, None, violation)
+            self.state = SessionState.DISCARDING
+
+    def _receive_attach(self, attach: Attach, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
+        self._check_remote_attach(attach)
+        is_sender = attach.role == ROLE_RECEIVER
+        pending = self._pending_links.pop((attach.name, is_sender), None) if self._pending_links else None
+        if pending is not None:
+            self.links[attach.handle] = pending
+            self.connection.link_count += 1
+            pending.answered(attach, signals)
+            return
+        link = Link(
+            self,
+            name=attach.name,
+            handle=self._answering_handle(attach.handle),
+            is_sender=is_sender,
+            state=LinkState.REQUESTED,
+        )
+        self.links[attach.handle] = self._local_links[link.handle] = link
+        self.connection.link_count += 1
+        link.requested(attach, signals)
+
+    def _check_remote_attach(self, attach: Attach) -> None:
+        connection = self.connection
+        if attach.handle > connection.options.handle_max:
+            raise framing_error(f"handle {attach.handle} exceeds handle-max {connection.options.handle_max}")
+        if attach.handle in self.links:
+            raise RemoteProtocolError(
+                Condition.SESSION_HANDLE_IN_USE, f"handle {attach.handle} is attached to another link"
+            )
+        if len(attach.name) > MAX_LINK_NAME_CHARACTERS:
+            raise RemoteProtocolError(Condition.INVALID_FIELD, "a link name is too long")
+        if len(attach.name.encode()) + _NULL_ATTACH_BYTES > connection.outbox.limit_bytes:
+            raise RemoteProtocolError(Condition.FRAME_SIZE_TOO_SMALL, "a link name does not fit a frame of the peer")
+        check_modes(attach)
+        connection.check_link_limit()
+
+    def _answering_handle(self, remote_handle: int) -> int:
+        # Using the peer's number as ours is legal and keeps traces readable.
+        if remote_handle not in self._local_links and remote_handle <= self.remote_handle_max:
+            return remote_handle
+        handle = self._unused_handle()
+        if handle > self.remote_handle_max:
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's handle-max leaves no handle for an answer")
+        return handle
+
+    def _receive_flow(self, flow: Flow, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
+        self._move_window(flow, signals)
+        if flow.handle is None:
+            if flow.echo:
+                self.emit(self.flow())
+            return
+        self._link(flow.handle).receive_flow(flow, signals)
+
+    def _move_window(self, flow: Flow, signals: list[Signal]) -> None:
+        # AMQP 1.0, 2.5.6. A peer that has not seen our begin yet sends no next-incoming-id: it means our first one.
+        start = FIRST_OUTGOING_ID if flow.next_incoming_id is None else flow.next_incoming_id
+        in_flight = max(0, serial_distance(start, self.next_outgoing_id))
+        was_shut = not self.transfer_window()
+        self._remote_window = max(0, flow.incoming_window - in_flight)
+        while self._backlog and self._remote_window:
+            self._emit_transfer(self._backlog.popleft())
+        if was_shut and self.transfer_window():
+            signals.append(WindowOpened(self))
+
+    def _receive_transfer(
+        self, transfer: Transfer, payload: memoryview, is_stable: bool, signals: list[Signal]
+    ) -> None:
+        link = self._link(transfer.handle)
+        self.count_incoming(1)
+        link.receive_transfer(transfer, payload, is_stable, signals)
+
+    def count_incoming(self, frames: int) -> None:
+        """Moves our window on, and renews it in time."""
+        self.next_incoming_id = serial_add(self.next_incoming_id or 0, frames)
+        self._incoming_used += frames
+        if self._incoming_used * 2 > self.connection.options.incoming_window:
+            self.emit(self.flow())
+
+    def _receive_disposition(
+        self, disposition: Disposition, _payload: memoryview, _is_stable: bool, signals: list[Signal]
+    ) -> None:
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        settled = disposition.settled is True
+        by_receiver = disposition.role == ROLE_RECEIVER
+        if by_receiver:
+            # Only ids that were sent mean something; a range must not reach into the future.
+            if serial_distance(first, self.next_delivery_id) <= 0:
+                return
+            if serial_distance(last, self.next_delivery_id) <= 0:
+                last = serial_add(self.next_delivery_id, -1)
+            if not settled and disposition.state is not None:
+                self._settle_second(first, last, disposition.state)
+        signals.append(DispositionReceived(self, by_receiver, first, last, settled, disposition.state))
+
+    def _settle_second(self, first: int, last: int, state: DeliveryState) -> None:
+        # AMQP 1.0, 2.6.12: a receiver in mode second settles after the sender has. Nothing is locked here, so at once.
+        self._emit_disposition(ROLE_SENDER, first, last, state)
+
+    def _receive_detach(self, detach: Detach, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
+        link = self.links.pop(detach.handle, None)
+        if link is not None:  # a second detach asks for what is already so
+            self._forget(link)
+            link.receive_detach(detach, signals)
+
+    def _forget(self, link: Link) -> None:
+        del self._local_links[link.handle]
+        self.connection.link_count -= 1
+
+    def _link(self, handle: int) -> Link:
+        link = self.links.get(handle)
+        if link is None:
+            raise RemoteProtocolError(Condition.SESSION_UNATTACHED_HANDLE, f"no link is attached to handle {handle}")
+        return link
+
+    def receive_end(self, end: End, signals: list[Signal]) -> None:
+        """The peer ended: answered at once unless we ended first."""
+        if self.state not in _OVER:
+            self.flush_settlements()
+            self.emit(End())
+        self.lost(signals, end.error)
+
+    def lost(self, signals: list[Signal], error: Error | None, violation: RemoteProtocolError | None = None) -> None:
+        """The session and its links are gone on both sides."""
+        before, self.state = self.state, SessionState.ENDED
+        if before in _UNREPORTED:
+            return
+        links = list(self._local_links.values())
+        self.links.clear()
+        self._local_links.clear()
+        self._pending_links = self._backlog = self._settlements = None
+        for link in links:
+            self.connection.link_count -= link.state is not LinkState.PENDING
+            link.lost(signals, error, False)
+        signals.append(SessionEnded(self, error, violation))
+
+
+_RECEIVERS: dict[type, Callable[[Session, Any, memoryview, bool, list[Signal]], None]] = {
+    Attach: Session._receive_attach,
+    Flow: Session._receive_flow,
+    Transfer: Session._receive_transfer,
+    Disposition: Session._receive_disposition,
+    Detach: Session._receive_detach,
+}

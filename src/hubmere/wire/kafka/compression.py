@@ -1,0 +1,133 @@
+"""Compression of record batches: the four codecs, as clients really write them, never past a bound.
+
+Decompressing foreign bytes cannot take more memory than the caller allows: output goes into a buffer that starts near
+the size the data announces and grows only up to the limit. Snappy comes in two forms, bare blocks (librdkafka) and
+blocks framed by xerial's stream format (Java, kafka-python); the reader tells them apart by the magic bytes.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct, unpack_from
+from typing import Final
+
+import cramjam
+
+from hubmere.wire.kafka.errors import RemoteProtocolError
+from hubmere.wire.kafka.primitives import Buffer
+
+
+class Codec(IntEnum):
+    """The three low bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+# The largest batch that is opened. A batch on the wire is at most a few MiB; this allows a ratio of 16 and more on the
+# largest ones and stops a bomb before it hurts.
+MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
+
+# A first guess where the data does not announce its size: text compresses 4 to 7 times.
+_GUESSED_RATIO: Final = 8
+_FIRST_GUESS_BYTES: Final = 64 * 1024
+_GROWTH: Final = 4
+
+# How the codecs say that the output buffer is too small, as opposed to the input being broken.
+_BUFFER_FULL: Final = "failed to write whole buffer"
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, readable since version 1
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024  # what xerial's own writer uses
+_BLOCK_LENGTH: Final = Struct(">i")
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    """Compress the records of a batch; snappy in xerial's framing, which every client reads."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """Open the records of a batch; refuses what is broken or larger than `max_bytes`."""
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _decompress_snappy(bytes(data), max_bytes)
+    decode_into = _DECOMPRESS_INTO.get(codec)
+    if decode_into is None:
+        raise RemoteProtocolError(f"compression {codec} is not known")
+    return _decompress_stream(decode_into, bytes(data), max_bytes)
+
+
+def _decompress_stream(decode_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int) -> bytes:
+    room = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
+    while True:
+        out = bytearray(room)
+        try:
+            written = decode_into(data, out)
+        except cramjam.DecompressionError as broken:
+            if room >= max_bytes or _BUFFER_FULL not in str(broken):
+                raise RemoteProtocolError(f"records do not decompress within {max_bytes} bytes: {broken}") from None
+            room = min(max_bytes, room * _GROWTH)
+        else:
+            return bytes(memoryview(out)[:written])
+
+
+def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _decompress_block(data, max_bytes)
+    parts: list[bytes] = []
+    left = max_bytes
+    at = len(_XERIAL_HEADER)
+    while at < len(data):
+        block, at = _next_block(data, at)
+        parts.append(_decompress_block(block, left))
+        left -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _next_block(data: bytes, at: int) -> tuple[bytes, int]:
+    if len(data) - at < _BLOCK_LENGTH.size:
+        raise RemoteProtocolError("a snappy block's length is cut off")
+    (length,) = unpack_from(">i", data, at)
+    at += _BLOCK_LENGTH.size
+    if not 0 <= length <= len(data) - at:
+        raise RemoteProtocolError(f"a snappy block of length {length} with {len(data) - at} bytes left")
+    return data[at : at + length], at + length
+
+
+def _decompress_block(block: bytes, max_bytes: int) -> bytes:
+    try:
+        size_bytes = cramjam.snappy.decompress_raw_len(block)
+        if size_bytes > max_bytes:
+            raise RemoteProtocolError(f"snappy records of {size_bytes} bytes; {max_bytes} is the most")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as broken:
+        raise RemoteProtocolError(f"snappy records do not decompress: {broken}") from None
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(bytes(view[start : start + _XERIAL_BLOCK_BYTES])))
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+_COMPRESS: Final[dict[Codec, Callable[[Buffer], bytes]]] = {
+    Codec.NONE: bytes,
+    Codec.GZIP: lambda data: bytes(cramjam.gzip.compress(bytes(data))),
+    Codec.SNAPPY: _compress_snappy,
+    Codec.LZ4: lambda data: bytes(cramjam.lz4.compress(bytes(data))),
+    Codec.ZSTD: lambda data: bytes(cramjam.zstd.compress(bytes(data))),
+}
+
+_DECOMPRESS_INTO: Final[dict[int, Callable[[bytes, bytearray], int]]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}

@@ -1,0 +1,368 @@
+"""The engines: one end of a Kafka connection each, without I/O.
+
+`ServerConnection` turns bytes into requests and releases responses in the order of the requests, whatever the order in
+which they are given; `ClientConnection` is the opposite end. Any split of the input gives the same requests.
+Authentication, throttling and what a request means belong to the shell. Follows the Kafka protocol guide ("Request and
+Response Headers"), KIP-482 for flexible versions and KIP-511 for ApiVersions.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from hubmere.wire.kafka.codegen import holds_records, reader_of, writer_of
+from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.kafka.framing import LENGTH, Frames, framed, joined
+from hubmere.wire.kafka.messages import API_OF_REQUEST, APIS
+from hubmere.wire.kafka.messages.metadata import API_VERSIONS, ApiVersion, ApiVersionsResponse
+from hubmere.wire.kafka.messages.produce import PRODUCE
+from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
+from hubmere.wire.kafka.primitives import Buffer, read_text, skip_tag_section
+from hubmere.wire.kafka.reader_source import Reader
+from hubmere.wire.kafka.schema import Api, VersionRange
+from hubmere.wire.kafka.writer_source import Writer
+
+# The service takes publications of 1 MiB; the rest is room for headers and for several partitions. A frame beyond it
+# closes the connection, so that a peer cannot make us hold more than this for it.
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
+
+# What a client of ours takes in one response: Kafka's default fetch.max.bytes of 50 MiB and room to spare.
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+
+# The version of a SASL token that came in a bare frame, after a handshake of version 0.
+BARE_TOKEN_VERSION: Final = -1
+
+# API key, version, correlation id and the length of the client id; the last is negative for null.
+_REQUEST_HEADER: Final = Struct(">hhih")
+# Frame length and correlation id.
+_RESPONSE_HEADER: Final = Struct(">ii")
+_NO_TAGS: Final = b"\x00"
+_MAX_CORRELATION_ID: Final = 0x7FFFFFFF
+_MAX_CLIENT_ID_BYTES: Final = 0x7FFF  # its length is an int16
+_UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Everything that the server needs for one API in one version, looked up once for each request."""
+
+    api: Api
+    version: int
+    is_flexible: bool
+    keeps_views: bool
+    read_request: Reader
+    write_response: Writer
+    # Room for the frame length and the header, with its empty tag section where the version has one.
+    response_head: bytes
+
+
+class ServedApis:
+    """The APIs and versions that a server takes. Made once and shared by all its connections."""
+
+    def __init__(self, ranges: Mapping[int, VersionRange]) -> None:
+        self._ranges = dict(ranges)
+        # Filled as versions are asked for: at most every version of every API that is declared.
+        self._paths: dict[tuple[int, int], _Path] = {}
+
+    def range_of(self, key: int) -> VersionRange | None:
+        """The versions of an API that are taken."""
+        return self._ranges.get(key)
+
+    def path(self, key: int, version: int) -> _Path | None:
+        """How to serve one version of an API, None when it is not served."""
+        found = self._paths.get((key, version))
+        if found is None and version in self._ranges.get(key, _NO_VERSIONS):
+            found = self._paths[key, version] = _derive_path(APIS[key], version)
+        return found
+
+
+_NO_VERSIONS: Final = VersionRange(0, -1)
+
+
+def _derive_path(api: Api, version: int) -> _Path:
+    flexible = api.is_flexible(version)
+    tags = _NO_TAGS if api.response_header_version(version) else b""
+    return _Path(
+        api=api,
+        version=version,
+        is_flexible=flexible,
+        keeps_views=holds_records(api.request),
+        read_request=reader_of(api.request, version, flexible),
+        write_response=writer_of(api.response, version, flexible),
+        response_head=bytes(_RESPONSE_HEADER.size) + tags,
+    )
+
+
+EVERYTHING: Final = ServedApis({key: api.versions for key, api in APIS.items()})
+
+
+class Request:
+    """One request: what was asked, in which version, and whether an answer is owed.
+
+    `body` is the request's dataclass. Record batches inside it are views of what was received: the shell is done with
+    them, or has copied them, before it reuses its receive buffer.
+    """
+
+    __slots__ = ("_path", "_response", "api", "body", "client_id", "correlation_id", "expects_response", "version")
+
+    def __init__(self, path: _Path, correlation_id: int, client_id: str | None, body: Any) -> None:
+        self._path = path
+        self.api = path.api
+        self.version = path.version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        self.expects_response = path.api is not PRODUCE or _is_answered(body)
+        self._response: list[Buffer] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.api.name} v{self.version} #{self.correlation_id}>"
+
+
+class Response(NamedTuple):
+    """One response to a request of ours; `body` is the response's dataclass."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    body: Any
+
+
+def _is_answered(produce: Any) -> bool:
+    """Kafka protocol guide, Produce: with acks=0 the server sends no response at all."""
+    return bool(produce.acks)
+
+
+T = TypeVar("T")
+
+
+class BrokenStream(RemoteProtocolError, Generic[T]):
+    """The peer's bytes cannot be understood from here on; `complete` came before that, in the same call."""
+
+    def __init__(self, why: str, complete: Sequence[T]) -> None:
+        super().__init__(why)
+        self.complete = tuple(complete)
+
+
+class _Connection(ABC, Generic[T]):
+    """What both ends share: frames in, buffers out."""
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._frames = Frames(max_frame_bytes)
+        self._out: list[Buffer] = []
+        self._is_broken = False
+
+    def receive_data(self, data: Buffer) -> list[T]:
+        """What is complete now. Raises BrokenStream, after which the connection is to be closed."""
+        return self._read(self._frames.cut(data))
+
+    def receive_buffer(self) -> memoryview | None:
+        """The rest of a frame that arrives in pieces: a shell may receive straight into it, then call `received`."""
+        return self._frames.unfilled()
+
+    def received(self, count: int) -> list[T]:
+        """As `receive_data`, for bytes that were received into `receive_buffer`."""
+        return self._read(self._frames.filled(count))
+
+    def data_to_send(self) -> list[Buffer]:
+        """The bytes to send now, small neighbours joined; they are forgotten here."""
+        out, self._out = self._out, []
+        return joined(out)
+
+    def _read(self, frames: list[memoryview]) -> list[T]:
+        complete: list[T] = []
+        failure = RemoteProtocolError("the stream is broken") if self._is_broken else self._frames.failure
+        try:
+            if not self._is_broken:
+                for frame in frames:
+                    self._accept(frame, complete)
+        except RemoteProtocolError as broken:
+            failure = broken
+        if failure is not None:
+            self._is_broken = True
+            raise BrokenStream(str(failure), complete)
+        return complete
+
+    @abstractmethod
+    def _accept(self, frame: memoryview, complete: list[T]) -> None:
+        """Read one frame and append what it says."""
+
+
+class ServerConnection(_Connection[Request]):
+    """The server's end of one connection.
+
+    Thread rule: one owner; nothing here waits or locks. The number of requests that wait for an answer (`unanswered`)
+    grows only with `receive_data`: a shell that stops reading at some number bounds it.
+    """
+
+    def __init__(self, *, served: ServedApis = EVERYTHING, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
+        super().__init__(max_request_bytes)
+        self._served = served
+        self._waiting: deque[Request] = deque()
+        # After a SaslHandshake of version 0 the shell sets this until authentication is over: frames are bare tokens.
+        self.expects_bare_tokens = False
+
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest frame that is taken; a shell keeps it small until the peer has authenticated."""
+        return self._frames.max_frame_bytes
+
+    @max_request_bytes.setter
+    def max_request_bytes(self, limit: int) -> None:
+        self._frames.max_frame_bytes = limit
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that still wait, for their own answer or for that of one before them."""
+        return len(self._waiting)
+
+    def respond(self, request: Request, body: Any) -> None:
+        """Answer a request with the response's dataclass; bytes leave when everything before was answered."""
+        self._check_waiting(request, type(body))
+        if request.version == BARE_TOKEN_VERSION:
+            self._release(request, [LENGTH.pack(len(body.auth_bytes)), body.auth_bytes])
+            return
+        path = request._path
+        parts = path.write_response(body, bytearray(path.response_head))
+        self._release(request, _framed(parts, request.correlation_id))
+
+    def respond_encoded(self, request: Request, body: Sequence[Buffer]) -> None:
+        """Answer with a body that was encoded before, for this API and version (see `encode_response`)."""
+        self._check_waiting(request, request.api.response)
+        self._release(request, _framed([bytearray(request._path.response_head), *body], request.correlation_id))
+
+    def _check_waiting(self, request: Request, answer: type) -> None:
+        if answer is not request.api.response:
+            raise LocalProtocolError(f"{request!r} cannot be answered with {answer.__name__}")
+        if not request.expects_response or request._response is not None:
+            raise LocalProtocolError(f"{request!r} is not waiting for an answer")
+
+    def _release(self, request: Request, response: list[Buffer]) -> None:
+        request._response = response
+        waiting = self._waiting
+        while waiting and (ready := waiting[0]._response) is not None:
+            waiting.popleft()
+            self._out += ready
+
+    def _accept(self, frame: memoryview, complete: list[Request]) -> None:
+        request = self._bare_token(frame) if self.expects_bare_tokens else self._request(frame)
+        if request is None:
+            return
+        if request.expects_response:
+            self._waiting.append(request)
+        complete.append(request)
+
+    def _request(self, frame: memoryview) -> Request | None:
+        if len(frame) < _REQUEST_HEADER.size:
+            raise RemoteProtocolError(f"a request of {len(frame)} bytes has no header")
+        key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
+        path = self._served.path(key, version)
+        if path is None:
+            self._refuse_version(key, version, correlation_id)
+            return None
+        buffer: Buffer = frame if path.keeps_views else bytes(frame)
+        at = _REQUEST_HEADER.size
+        # The client id stays a classic string even in the header of flexible versions (KIP-482).
+        client_id = None if length < 0 else read_text(buffer, at, length)
+        at += max(length, 0)
+        if path.is_flexible:
+            at = skip_tag_section(buffer, at)
+        # What follows the body in the frame is ignored, as Kafka's own server does.
+        body, _ = path.read_request(buffer, at)
+        return Request(path, correlation_id, client_id, body)
+
+    def _bare_token(self, frame: memoryview) -> Request:
+        return Request(_BARE_TOKEN_PATH, 0, None, SaslAuthenticateRequest(auth_bytes=bytes(frame)))
+
+    def _refuse_version(self, key: int, version: int, correlation_id: int) -> None:
+        """KIP-511: ApiVersions always gets an answer that it can read; of anything else the body cannot be read."""
+        served = self._served.range_of(API_VERSIONS.key)
+        if key != API_VERSIONS.key or served is None:
+            raise RemoteProtocolError(f"version {version} of API {key} is not served")
+        answer = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=(ApiVersion(api_key=key, min_version=served.low, max_version=served.high),),
+        )
+        request = Request(_REFUSED_VERSION_PATH, correlation_id, None, None)
+        self._waiting.append(request)
+        self.respond(request, answer)
+
+
+_REFUSED_VERSION_PATH: Final = _derive_path(API_VERSIONS, 0)
+_BARE_TOKEN_PATH: Final = replace(_derive_path(SASL_AUTHENTICATE, 0), version=BARE_TOKEN_VERSION)
+
+
+def _framed(parts: list[Buffer], correlation_id: int) -> list[Buffer]:
+    """Write length and correlation id into the room that the first buffer left for them."""
+    head = parts[0]
+    assert isinstance(head, bytearray)
+    size_bytes = len(head) if len(parts) == 1 else sum(map(len, parts))
+    _RESPONSE_HEADER.pack_into(head, 0, size_bytes - LENGTH.size, correlation_id)
+    return parts
+
+
+class ClientConnection(_Connection[Response]):
+    """The client's end of one connection. Thread rule: one owner; nothing here waits or locks."""
+
+    def __init__(self, *, client_id: str | None, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
+        super().__init__(max_response_bytes)
+        self._client_id = b"" if client_id is None else client_id.encode()
+        if len(self._client_id) > _MAX_CLIENT_ID_BYTES:
+            raise LocalProtocolError(f"a client id of {len(self._client_id)} bytes; {_MAX_CLIENT_ID_BYTES} is the most")
+        self._client_id_length = -1 if client_id is None else len(self._client_id)
+        self._sent: deque[tuple[Api, int, int]] = deque()
+        self._next_id = 0
+
+    @property
+    def unanswered(self) -> int:
+        """Requests whose response has not come yet."""
+        return len(self._sent)
+
+    def request(self, body: Any, version: int) -> int:
+        """Queue a request; gives its correlation id."""
+        api = API_OF_REQUEST.get(type(body))
+        if api is None or version not in api.versions:
+            raise LocalProtocolError(f"{type(body).__name__} cannot be sent in version {version}")
+        correlation_id = self._next_id
+        head = bytearray(LENGTH.size)
+        head += _REQUEST_HEADER.pack(api.key, version, correlation_id, self._client_id_length)
+        head += self._client_id
+        flexible = api.is_flexible(version)
+        if flexible:
+            head += _NO_TAGS
+        self._out += framed(writer_of(api.request, version, flexible)(body, head))
+        self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
+        if api is not PRODUCE or _is_answered(body):
+            self._sent.append((api, version, correlation_id))
+        return correlation_id
+
+    def _accept(self, frame: memoryview, complete: list[Response]) -> None:
+        if len(frame) < LENGTH.size:
+            raise RemoteProtocolError(f"a response of {len(frame)} bytes has no header")
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        if not self._sent or self._sent[0][2] != correlation_id:
+            raise RemoteProtocolError(f"response {correlation_id} is not the next one")
+        api, version, _ = self._sent.popleft()
+        at = LENGTH.size
+        if api.response_header_version(version):
+            at = skip_tag_section(frame, at)
+        complete.append(Response(api, version, correlation_id, decode_response(api, version, frame[at:])))
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+def encode_response(api: Api, version: int, body: Any) -> list[Buffer]:
+    """A response's body alone, to be sent many times with `respond_encoded`."""
+    return writer_of(api.response, version, api.is_flexible(version))(body, bytearray())
+
+
+def decode_response(api: Api, version: int, data: Buffer) -> Any:
+    """A response's body; what follows it in the frame is ignored, as Kafka's own clients do."""
+    if api is API_VERSIONS and data[:2] == _UNSUPPORTED_VERSION:
+        # KIP-511: a server that does not know the version answers in version 0, whatever was asked.
+        version = 0
+    return reader_of(api.response, version, api.is_flexible(version))(data, 0)[0]

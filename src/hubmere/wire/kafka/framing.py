@@ -1,0 +1,119 @@
+"""Frames: a stream cut at its 4-byte lengths, and buffers made ready to send.
+
+A frame that arrives whole inside one read is a view of that read; one that arrives in pieces owns exactly its own
+length, which the limit bounds. Nothing here looks into a frame. Follows the Kafka protocol guide, "Network".
+"""
+
+from struct import Struct
+from typing import Final
+
+from hubmere.wire.kafka.errors import RemoteProtocolError
+from hubmere.wire.kafka.primitives import Buffer
+
+# Neighbouring buffers below this are joined into one before they are sent: one send of 64 KB is cheaper than several.
+JOIN_BELOW_BYTES: Final = 64 * 1024
+
+LENGTH: Final = Struct(">i")
+
+
+class Frames:
+    """The frames of one direction. Holds memory only while a frame is incomplete."""
+
+    __slots__ = ("_filled", "_frame", "_prefix", "failure", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self.failure: RemoteProtocolError | None = None
+        self._prefix = b""
+        self._frame: bytearray | None = None
+        self._filled = 0
+
+    def cut(self, data: Buffer) -> list[memoryview]:
+        """The frames that are complete now; a length that is not allowed leaves a `failure`, and nothing follows."""
+        view = memoryview(data)
+        frames: list[memoryview] = []
+        at, end = 0, len(view)
+        limit = self.max_frame_bytes
+        while at < end and self.failure is None:
+            if self._frame is not None:
+                at = self._fill(view, at, frames)
+                continue
+            if self._prefix or end - at < LENGTH.size:
+                at = self._read_prefix(view, at)
+                continue
+            (length,) = LENGTH.unpack_from(view, at)
+            at += LENGTH.size
+            if 0 < length <= limit and length <= end - at:
+                frames.append(view[at : at + length])
+                at += length
+            else:
+                self._begin(length)
+        return frames
+
+    def unfilled(self) -> memoryview | None:
+        """The missing part of a frame that arrives in pieces, to receive straight into; None when there is none."""
+        return None if self._frame is None else memoryview(self._frame)[self._filled :]
+
+    def filled(self, count: int) -> list[memoryview]:
+        """Take note that `count` bytes were received straight into `unfilled`."""
+        assert self._frame is not None
+        frames: list[memoryview] = []
+        self._filled += count
+        self._finish_if_full(frames)
+        return frames
+
+    def _read_prefix(self, view: memoryview, at: int) -> int:
+        taken = min(LENGTH.size - len(self._prefix), len(view) - at)
+        self._prefix += view[at : at + taken]
+        if len(self._prefix) == LENGTH.size:
+            (length,) = LENGTH.unpack(self._prefix)
+            self._prefix = b""
+            self._begin(length)
+        return at + taken
+
+    def _begin(self, length: int) -> None:
+        if not 0 < length <= self.max_frame_bytes:
+            self.failure = RemoteProtocolError(f"a frame of {length} bytes; 1 to {self.max_frame_bytes} are allowed")
+            return
+        self._frame = bytearray(length)
+        self._filled = 0
+
+    def _fill(self, view: memoryview, at: int, frames: list[memoryview]) -> int:
+        assert self._frame is not None
+        taken = min(len(self._frame) - self._filled, len(view) - at)
+        self._frame[self._filled : self._filled + taken] = view[at : at + taken]
+        self._filled += taken
+        self._finish_if_full(frames)
+        return at + taken
+
+    def _finish_if_full(self, frames: list[memoryview]) -> None:
+        if self._frame is not None and self._filled == len(self._frame):
+            frames.append(memoryview(self._frame))
+            self._frame = None
+
+
+def framed(parts: list[Buffer]) -> list[Buffer]:
+    """Write the length of a frame into the four bytes with which its first buffer begins."""
+    head = parts[0]
+    assert isinstance(head, bytearray)
+    LENGTH.pack_into(head, 0, sum(map(len, parts)) - LENGTH.size)
+    return parts
+
+
+def joined(parts: list[Buffer]) -> list[Buffer]:
+    """Join small neighbours; large buffers stay as they are."""
+    if len(parts) <= 1:
+        return parts
+    out: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < JOIN_BELOW_BYTES:
+            small.append(part)
+            continue
+        if small:
+            out.append(b"".join(small))
+            small = []
+        out.append(part)
+    if small:
+        out.append(b"".join(small))
+    return out

@@ -1,0 +1,231 @@
+"""Declare a Kafka message once: a dataclass whose fields carry their wire type, version range, tag and default.
+
+`struct` makes the class, `wire` declares a field, `Api` binds a request and a response to a key and a version range.
+Readers and writers are derived from that in `codegen`; nothing here touches bytes. Terms follow Kafka's message
+definitions: a version is *flexible* when lengths are compact and every struct ends with a tag section (KIP-482).
+"""
+
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
+from typing import Any, Final, TypeVar, dataclass_transform
+
+from hubmere.wire.kafka.primitives import Buffer
+
+T = TypeVar("T")
+
+# What stands in a `records` field: whole record batches in one buffer or several, never opened and never copied.
+Records = Buffer | Sequence[Buffer]
+
+
+class Kind(Enum):
+    """A primitive type on the wire; the value is its `struct` format where the width is fixed, else a name."""
+
+    BOOL = "?"
+    INT8 = "b"
+    INT16 = "h"
+    UINT16 = "H"
+    INT32 = "i"
+    INT64 = "q"
+    UUID = "16s"
+    STRING = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the width is known without looking at the bytes."""
+        return self not in _VARIABLE
+
+
+_VARIABLE: Final = frozenset({Kind.STRING, Kind.BYTES, Kind.RECORDS})
+
+BOOL: Final = Kind.BOOL
+INT8: Final = Kind.INT8
+INT16: Final = Kind.INT16
+UINT16: Final = Kind.UINT16
+INT32: Final = Kind.INT32
+INT64: Final = Kind.INT64
+WIRE_UUID: Final = Kind.UUID
+STRING: Final = Kind.STRING
+BYTES: Final = Kind.BYTES
+RECORDS: Final = Kind.RECORDS
+
+
+class EncodedStruct(bytes):
+    """A struct that was encoded before, standing among its unencoded siblings in an array that allows it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array of primitives or structs; `preencoded` lets elements be `EncodedStruct`."""
+
+    element: "Kind | type"
+    preencoded: bool = False
+
+
+WireType = Kind | Array | type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireField:
+    """How one field travels, and in which versions."""
+
+    name: str = ""
+    type: WireType
+    since: int = 0
+    until: int | None = None
+    nullable_since: int | None = None
+    tag: int | None = None
+    default: Any = MISSING
+
+    def is_in(self, version: int) -> bool:
+        """Whether the field exists in a version."""
+        return self.since <= version and (self.until is None or version <= self.until)
+
+    @property
+    def stand_in(self) -> Any:
+        """What the field is where it does not travel: in versions that lack it, and behind a tag that is left out."""
+        if self.default is MISSING:
+            raise TypeError(f"{self.name} does not travel in every version and needs a default")
+        return self.default
+
+    def is_nullable_in(self, version: int) -> bool:
+        """Whether null may travel in a version."""
+        return self.nullable_since is not None and self.nullable_since <= version
+
+
+def array(element: Kind | type, *, preencoded: bool = False) -> Array:
+    """The type of an array field."""
+    return Array(element, preencoded)
+
+
+def wire(
+    type: WireType,  # noqa: A002 - reads as the declaration it is
+    *,
+    since: int = 0,
+    until: int | None = None,
+    nullable: bool = False,
+    nullable_since: int | None = None,
+    tag: int | None = None,
+    default: Any = MISSING,
+) -> Any:
+    """Declare a field of a struct; the default also stands for it in versions that lack it."""
+    if nullable:
+        nullable_since = since
+    spec = WireField(type=type, since=since, until=until, nullable_since=nullable_since, tag=tag, default=default)
+    metadata = {"wire": spec}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
+def struct(cls: type[T]) -> type[T]:
+    """Make a class a wire struct: slotted, by keyword, and frozen to the type checker.
+
+    Not frozen at run time: a frozen dataclass pays `object.__setattr__` for each field (60 ns), and a struct is made
+    for each partition of each request. Equality and repr are shared functions, because generating them for each of
+    the many classes would double the import time.
+    """
+    cls.__eq__ = _same_values  # type: ignore[method-assign]
+    cls.__repr__ = _named_values  # type: ignore[method-assign]
+    cls.__hash__ = None  # type: ignore[assignment]
+    return dataclass(slots=True, kw_only=True, eq=False, repr=False, match_args=False)(cls)
+
+
+def _same_values(self: object, other: object) -> bool:
+    if type(other) is not type(self):
+        return False
+    return all(getattr(self, name) == getattr(other, name) for name in _names_of(self))
+
+
+def _named_values(self: object) -> str:
+    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in _names_of(self))
+    return f"{type(self).__name__}({values})"
+
+
+def _names_of(value: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = value.__slots__
+    return names
+
+
+def wire_fields(cls: type) -> tuple[WireField, ...]:
+    """The declared fields of a struct, in wire order."""
+    return tuple(
+        WireField(
+            name=declared.name,
+            type=spec.type,
+            since=spec.since,
+            until=spec.until,
+            nullable_since=spec.nullable_since,
+            tag=spec.tag,
+            default=spec.default,
+        )
+        for declared in fields(cls)
+        for spec in (declared.metadata["wire"],)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The versions of an API from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its key, its two messages and the versions in which we read and write them.
+
+    `advertised` differs from `versions` only where clients look for a version that nobody sends any more.
+    """
+
+    key: int
+    name: str
+    request: type
+    response: type
+    versions: VersionRange
+    flexible_since: int | None
+    advertised: VersionRange
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether bodies of this version are flexible."""
+        return self.flexible_since is not None and version >= self.flexible_since
+
+    def request_header_version(self, version: int) -> int:
+        """2 with a tag section, 1 without (0, without a client id, only ever belonged to ControlledShutdown v0)."""
+        return 2 if self.is_flexible(version) else 1
+
+    def response_header_version(self, version: int) -> int:
+        """1 with a tag section, 0 without; ApiVersions stays at 0, since its reader cannot know yet (KIP-511)."""
+        return 1 if self.is_flexible(version) and self.key != API_VERSIONS_KEY else 0
+
+
+API_VERSIONS_KEY: Final = 18
+
+
+def api(
+    key: int,
+    request: type,
+    response: type,
+    *,
+    versions: tuple[int, int],
+    flexible_since: int | None,
+    advertised_since: int | None = None,
+) -> Api:
+    """Bind two messages to an API key; the name is that of the request."""
+    low, high = versions
+    return Api(
+        key=key,
+        name=request.__name__.removesuffix("Request"),
+        request=request,
+        response=response,
+        versions=VersionRange(low, high),
+        flexible_since=flexible_since,
+        advertised=VersionRange(low if advertised_since is None else advertised_since, high),
+    )

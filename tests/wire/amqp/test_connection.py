@@ -1,0 +1,511 @@
+"""The connection: headers, open and close, heartbeats, limits, and the end of everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hubmere.wire.amqp import (
+    ClientCredentials,
+    Condition,
+    Connection,
+    EngineOptions,
+    LocalProtocolError,
+    Phase,
+    Role,
+)
+from hubmere.wire.amqp.connection import CLOSE_TIMEOUT_SECONDS, MIN_HEARTBEAT_SECONDS
+from hubmere.wire.amqp.frames import (
+    EMPTY_FRAME,
+    HEADER_AMQP,
+    HEADER_SASL,
+    MAX_FRAME_BYTES,
+    MAX_PERFORMATIVE_BYTES,
+    MAX_UNOPENED_FRAME_BYTES,
+    frame,
+    frame_of,
+)
+from hubmere.wire.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Flow, Open, SaslInit
+from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, SessionBegun, SessionEnded
+from wire.amqp.builders import (
+    PREAMBLE,
+    EnginePair,
+    a_begin,
+    a_flow,
+    a_served_link,
+    a_server,
+    a_transfer,
+    an_attach,
+    an_open,
+    bodies,
+    feed,
+    frames_in,
+    kinds,
+    only,
+)
+
+
+def failure(signals: list[Any]) -> tuple[Condition, str]:
+    """Condition and text of the violation that ended a connection."""
+    violation = only(signals, ConnectionFailed).violation
+    assert isinstance(signals[-1], ConnectionFailed)
+    return violation.condition, violation.description
+
+
+def test_two_engines_open_a_connection(pair: EnginePair) -> None:
+    """Headers, SASL and open run without a decision of the caller."""
+    pair.client.open()
+
+    server_signals, client_signals = pair.exchange()
+
+    assert only(server_signals, ConnectionOpened).open.container_id == "client"
+    assert only(client_signals, ConnectionOpened).open.container_id == "server"
+    assert pair.client.phase is pair.server.phase is Phase.OPENED
+
+
+def test_header_without_sasl_layer_equals_anonymous() -> None:
+    """JavaScript clients with a signature as credential leave the layer out."""
+    server, signals = a_server(HEADER_AMQP + an_open())
+
+    assert kinds(signals) == ["ConnectionOpened"]
+    assert server.phase is Phase.OPENED
+
+
+@pytest.mark.parametrize(
+    "header", [b"AMQP\x01\x01\x00\x00", b"AMQP\x02\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"GET / HT"]
+)
+def test_unsupported_header_is_answered_with_a_supported_one(header: bytes) -> None:
+    """AMQP 1.0, 2.2: the peer learns what it could have said, then the transport is closed."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+
+    signals = server.receive_data(header, 0.0)
+
+    assert failure(signals)[0] is Condition.CONNECTION_FRAMING_ERROR
+    assert server.data_to_send() == HEADER_SASL
+    assert server.is_closed
+    assert server.receive_data(PREAMBLE, 0.0) == []
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 1, 13])
+def test_pipelined_frames_are_answered_in_order(chunk: int) -> None:
+    """The Python SDK writes header, open, begin and two attaches before it reads anything."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+    data = PREAMBLE + an_attach() + an_attach(sends=False, name="other", handle=1)
+
+    signals = feed(server, data, chunk)
+    for signal in signals[2:]:
+        signal.link.accept(max_message_size=1 << 20)  # type: ignore[union-attr]
+    signals[2].link.grant(100)  # type: ignore[union-attr]
+
+    sent = [type(body) for _channel, body, _payload in frames_in(server.data_to_send())]
+    assert kinds(signals) == ["ConnectionOpened", "SessionBegun", "AttachRequested", "AttachRequested"]
+    assert sent == [type(None), Open, Begin, Attach, Attach, Flow]
+
+
+def test_open_announces_what_clients_need() -> None:
+    """Without max-frame-size a Python client crashes; .NET refuses an idle time-out below five seconds."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+    server.receive_data(HEADER_AMQP + an_open(), 0.0)
+
+    (ours,) = bodies(server.data_to_send())
+
+    assert (ours.max_frame_size, ours.channel_max, ours.idle_time_out) == (65536, 4999, 240_000)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "expected"), [(512, 65536, 512), (1 << 20, 65536, 65536), (0xFFFFFFFF, 512, 512)]
+)
+def test_frame_size_is_the_smaller_of_both(theirs: int, ours: int, expected: int) -> None:
+    """Java announces 4096 over WebSocket, JavaScript nothing at all."""
+    server, _ = a_server(HEADER_AMQP + an_open(max_frame_size=theirs), max_frame_size=ours)
+
+    assert server.outbox.limit_bytes == expected
+
+
+def test_peer_may_not_announce_frames_below_the_minimum() -> None:
+    """AMQP 1.0, 2.7.1."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+
+    signals = server.receive_data(HEADER_AMQP + an_open(max_frame_size=511), 0.0)
+
+    assert failure(signals)[0] is Condition.INVALID_FIELD
+    assert [type(body) for body in bodies(server.data_to_send())] == [Open, Close]
+
+
+@pytest.mark.parametrize("size", [511, MAX_FRAME_BYTES + 1])
+def test_our_own_frame_size_has_bounds(size: int) -> None:
+    """A smaller one is forbidden, a larger one lets a single frame block a connection."""
+    with pytest.raises(LocalProtocolError):
+        EngineOptions(max_frame_size=size)
+
+
+FRAMING: list[tuple[str, bytes, Condition]] = [
+    ("size below header", b"\x00\x00\x00\x07\x02\x00\x00\x00", Condition.CONNECTION_FRAMING_ERROR),
+    ("size above limit", b"\x00\x01\x00\x01\x02\x00\x00\x00", Condition.CONNECTION_FRAMING_ERROR),
+    ("offset below header", b"\x00\x00\x00\x08\x01\x00\x00\x00", Condition.CONNECTION_FRAMING_ERROR),
+    ("offset beyond frame", b"\x00\x00\x00\x08\x03\x00\x00\x00", Condition.CONNECTION_FRAMING_ERROR),
+    ("sasl frame", frame(SaslInit("ANONYMOUS"), 0, 1), Condition.CONNECTION_FRAMING_ERROR),
+    ("no described type", frame_of(b"\x40"), Condition.DECODE_ERROR),
+    ("unknown type", frame_of(b"\x00\x53\x99\x45"), Condition.DECODE_ERROR),
+    ("descriptor of a strange type", frame_of(b"\x00\xa1\x01x\x45"), Condition.DECODE_ERROR),
+    ("torn list", frame_of(b"\x00\x53\x13\xc0\xff\x01\x40"), Condition.DECODE_ERROR),
+    ("map as body", frame_of(b"\x00\x53\x13\xc1\x01\x00"), Condition.DECODE_ERROR),
+    ("too many fields", frame_of(b"\x00\x53\x17\xc0\x03\x02\x40\x40"), Condition.DECODE_ERROR),
+    ("fields that leave a gap", frame_of(b"\x00\x53\x17\xc0\x03\x01\x40\x40"), Condition.DECODE_ERROR),
+    ("bytes behind a flow", frame_of(a_flow()[8:] + b"\x00"), Condition.CONNECTION_FRAMING_ERROR),
+    ("text as flow window", frame_of(b"\x00\x53\x13\xc0\x05\x02\x40\xa1\x01x"), Condition.INVALID_FIELD),
+    ("nothing mandatory", frame_of(b"\x00\x53\x12\x45"), Condition.INVALID_FIELD),
+    ("null for mandatory", frame_of(b"\x00\x53\x15\xc0\x03\x02\x40\x43"), Condition.INVALID_FIELD),
+    ("text that is not UTF-8", frame_of(b"\x00\x53\x12\xc0\x06\x03\xa1\x01\xff\x43\x42"), Condition.DECODE_ERROR),
+    ("second open", an_open(), Condition.ILLEGAL_STATE),
+    ("sasl body in an AMQP frame", frame(SaslInit("ANONYMOUS")), Condition.ILLEGAL_STATE),
+    ("frame on an unmapped channel", a_flow(channel=9), Condition.ILLEGAL_STATE),
+    ("channel beyond channel-max", a_begin(channel=5000), Condition.CONNECTION_FRAMING_ERROR),
+    ("channel in use", a_begin(), Condition.NOT_ALLOWED),
+    ("begin that answers nothing", a_begin(channel=3, remote_channel=7), Condition.ILLEGAL_STATE),
+]
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 1])
+@pytest.mark.parametrize(("data", "condition"), [row[1:] for row in FRAMING], ids=[row[0] for row in FRAMING])
+def test_violation_closes_with_its_condition(data: bytes, condition: Condition, chunk: int) -> None:
+    """The closing frame is queued, everything alive is reported as gone, the violation comes last."""
+    server, _ = a_server()
+
+    signals = feed(server, data, chunk)
+
+    close = bodies(server.data_to_send())[-1]
+    assert failure(signals)[0] is condition
+    assert kinds(signals) == ["SessionEnded", "ConnectionFailed"]
+    assert isinstance(close, Close)
+    assert close.error is not None
+    assert close.error.condition == condition
+    assert close.error.description
+    assert server.is_closed
+
+
+def test_signals_before_a_violation_are_not_lost() -> None:
+    """What a peer did before its mistake happened, however its bytes were cut."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+
+    signals = server.receive_data(PREAMBLE + b"\x00\x00\x00\x00\x02\x00\x00\x00", 0.0)
+
+    assert kinds(signals) == ["ConnectionOpened", "SessionBegun", "SessionEnded", "ConnectionFailed"]
+
+
+def test_open_of_a_stranger_is_bounded() -> None:
+    """Before its open a peer may not fill our memory, whatever frame size we announce later."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+
+    signals = server.receive_data(HEADER_AMQP + an_open(container_id="x" * MAX_UNOPENED_FRAME_BYTES), 0.0)
+
+    assert failure(signals)[0] is Condition.CONNECTION_FRAMING_ERROR
+
+
+def test_performative_is_bounded_even_where_frames_are_large() -> None:
+    """Only payload may fill a large frame: fields become objects of many times their size."""
+    server, link = a_served_link(max_frame_size=MAX_FRAME_BYTES)
+    large = b"x" * (MAX_PERFORMATIVE_BYTES + 1)
+
+    assert kinds(server.receive_data(a_transfer(large), 0.0)) == ["DeliveriesReceived"]
+    assert failure(server.receive_data(a_flow(properties={"a": large}), 0.0))[0] is Condition.DECODE_ERROR
+    assert not link.is_attached
+
+
+def test_extended_frame_header_is_skipped() -> None:
+    """AMQP 1.0, 2.3.1: a larger data offset leaves room for what we do not know."""
+    body = a_flow()[8:]
+    data = (len(body) + 12).to_bytes(4, "big") + b"\x03\x00\x00\x00" + b"\xff" * 4 + body
+    server, _ = a_server()
+
+    assert server.receive_data(data, 0.0) == []
+    assert not server.is_closed
+
+
+def test_heartbeat_goes_at_half_of_the_peers_time_out() -> None:
+    """Java announces 30 seconds and closes when nothing came."""
+    server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=30_000))
+
+    assert server.next_deadline() == 15.0
+    assert server.advance(14.9) == []
+    assert server.data_to_send() == b""
+    assert server.advance(15.0) == []
+    assert server.data_to_send() == EMPTY_FRAME
+    assert server.next_deadline() == 30.0
+
+
+def test_output_puts_the_heartbeat_off() -> None:
+    """Any frame is a sign of life."""
+    server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=30_000))
+
+    server.receive_data(a_begin(), 10.0)
+    server.data_to_send()
+
+    assert server.next_deadline() == 25.0
+
+
+def test_heartbeat_is_not_a_weapon() -> None:
+    """A peer that asks for one every millisecond gets a few per second."""
+    server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=1))
+
+    assert server.next_deadline() == MIN_HEARTBEAT_SECONDS
+
+
+def test_silent_peer_is_closed_after_twice_our_time_out() -> None:
+    """Any byte is a sign of life: the half of a frame is one."""
+    server, _ = a_server(PREAMBLE)
+    server.receive_data(a_flow()[:5], 100.0)
+
+    assert server.next_deadline() == 580.0
+    signals = server.advance(580.0)
+
+    assert failure(signals)[0] is Condition.RESOURCE_LIMIT_EXCEEDED
+    assert isinstance(bodies(server.data_to_send())[-1], Close)
+    assert server.next_deadline() is None
+    assert server.advance(1000.0) == []
+
+
+def test_without_time_outs_there_is_no_deadline() -> None:
+    """Neither side has asked for anything."""
+    server, _ = a_server(HEADER_AMQP + an_open(), idle_timeout_ms=0)
+
+    assert server.next_deadline() is None
+    assert server.advance(1e9) == []
+
+
+def test_peer_that_never_opens_is_given_up() -> None:
+    """A connection without an open costs a socket and is nobody's."""
+    server, _ = a_server(HEADER_AMQP, handshake_seconds=30.0)
+
+    assert server.next_deadline() == 30.0
+    signals = server.advance(30.0)
+
+    assert failure(signals)[0] is Condition.RESOURCE_LIMIT_EXCEEDED
+    assert [type(body) for body in bodies(server.data_to_send())] == [Open, Close]
+
+
+def test_empty_frames_and_empty_input_mean_nothing() -> None:
+    """A heartbeat keeps the connection; a read of nothing does not even do that."""
+    server, _ = a_server()
+
+    assert server.receive_data(EMPTY_FRAME, 50.0) == []
+    assert server.receive_data(b"", 90.0) == []
+    assert server.next_deadline() == 530.0
+
+
+def test_close_is_answered_and_ends_everything(pair: EnginePair) -> None:
+    """Links, sessions and the connection are reported in this order on both sides."""
+    pair.opened().link()
+
+    pair.client.close("amqp:connection:forced", "going away")
+    server_signals, client_signals = pair.exchange()
+
+    assert kinds(server_signals) == ["LinkDetached", "SessionEnded", "ConnectionClosed"]
+    assert kinds(client_signals) == ["LinkDetached", "SessionEnded", "ConnectionClosed"]
+    assert only(server_signals, ConnectionClosed).error == Error("amqp:connection:forced", "going away")
+    assert pair.client.is_closed
+    assert pair.server.is_closed
+    assert not pair.client.close()
+
+
+def test_frames_behind_our_close_are_thrown_away() -> None:
+    """The peer has not seen our close yet."""
+    server, _ = a_served_link()
+    server.close()
+
+    assert server.receive_data(a_transfer() + a_begin(channel=5), 0.0) == []
+    assert kinds(server.receive_data(frame(Close()), 0.0)) == ["LinkDetached", "SessionEnded", "ConnectionClosed"]
+
+
+def test_unanswered_close_ends_after_a_while() -> None:
+    """Some clients never answer. A close may come long after the last input, so the wait begins at the next look."""
+    server, _ = a_server()
+    server.close()
+    assert server.next_deadline() == 0.0
+    assert server.advance(100.0) == []
+
+    assert server.next_deadline() == 100.0 + CLOSE_TIMEOUT_SECONDS
+    assert server.advance(99.0 + CLOSE_TIMEOUT_SECONDS) == []
+    assert kinds(server.advance(100.0 + CLOSE_TIMEOUT_SECONDS)) == ["SessionEnded", "ConnectionClosed"]
+
+
+def test_garbage_behind_our_close_is_not_answered_again() -> None:
+    """One close is all a connection has."""
+    server, _ = a_server()
+    server.close()
+    server.data_to_send()
+
+    signals = server.receive_data(b"\x00" * 8, 0.0)
+
+    assert kinds(signals) == ["SessionEnded", "ConnectionFailed"]
+    assert server.data_to_send() == b""
+
+
+def test_close_before_the_open_says_nothing() -> None:
+    """A stopping node has half-open connections too."""
+    server = Connection(Role.SERVER, EngineOptions(), 0.0)
+
+    assert server.close()
+
+    assert server.is_closed
+    assert server.data_to_send() == b""
+
+
+def test_lost_transport_reports_the_end_of_everything() -> None:
+    """Python clients reset the connection; receivers have to be freed all the same."""
+    server, _ = a_served_link()
+
+    signals = server.connection_lost()
+
+    assert kinds(signals) == ["LinkDetached", "SessionEnded", "ConnectionClosed"]
+    assert server.connection_lost() == []
+
+
+def test_client_opens_once() -> None:
+    """A second open, or one by a server, is a bug of ours."""
+    client = Connection(Role.CLIENT, EngineOptions(credentials=ClientCredentials()), 0.0)
+    client.open()
+
+    with pytest.raises(LocalProtocolError):
+        client.open()
+    with pytest.raises(LocalProtocolError):
+        Connection(Role.SERVER, EngineOptions(), 0.0).open()
+
+
+def test_client_without_credentials_leaves_sasl_out() -> None:
+    """The header is followed by the open at once."""
+    pair = EnginePair(client_options=EngineOptions())
+
+    pair.opened()
+
+    assert pair.to_server.startswith(HEADER_AMQP)
+    assert pair.client.phase is Phase.OPENED
+
+
+def test_client_fails_on_a_header_that_it_did_not_ask_for() -> None:
+    """It has nothing to answer that the peer would understand."""
+    client = Connection(Role.CLIENT, EngineOptions(), 0.0)
+    client.open()
+    client.data_to_send()
+
+    signals = client.receive_data(HEADER_SASL, 0.0)
+
+    assert failure(signals)[0] is Condition.CONNECTION_FRAMING_ERROR
+    assert client.data_to_send() == b""
+
+
+def test_client_fails_with_a_close_on_a_bad_open() -> None:
+    """Its own open has gone already."""
+    client = Connection(Role.CLIENT, EngineOptions(), 0.0)
+    client.open()
+    client.data_to_send()
+
+    client.receive_data(HEADER_AMQP + an_open(max_frame_size=1), 0.0)
+
+    assert [type(body) for body in bodies(client.data_to_send())] == [Close]
+
+
+def test_session_is_answered_on_the_peers_channel() -> None:
+    """Simplest for everyone who reads a trace; all clients accept it."""
+    _, signals = a_server(HEADER_AMQP + an_open() + a_begin(channel=7))
+
+    session = only(signals, SessionBegun).session
+    assert session.channel == 7
+    assert repr(session) == "<Session 7, MAPPED, 0 links>"
+
+
+def test_answering_channel_keeps_to_the_peers_channel_max() -> None:
+    """A peer may map high channels and still allow us low ones only."""
+    server, signals = a_server(HEADER_AMQP + an_open(channel_max=0) + a_begin(channel=7))
+
+    assert only(signals, SessionBegun).session.channel == 0
+    assert failure(server.receive_data(a_begin(channel=8), 0.0))[0] is Condition.NOT_ALLOWED
+
+
+def test_begin_takes_the_lowest_channel_that_is_free(pair: EnginePair) -> None:
+    """Channels are reused after an end."""
+    pair.opened()
+    sessions = [pair.session() for _ in range(3)]
+    sessions[1].end()
+    pair.exchange()
+
+    assert [session.channel for session in sessions] == [0, 1, 2]
+    assert pair.session().channel == 1
+
+
+def test_begin_needs_an_open_connection_and_a_channel() -> None:
+    """Both are known before a frame is written."""
+    client = Connection(Role.CLIENT, EngineOptions(), 0.0)
+    with pytest.raises(LocalProtocolError):
+        client.begin()
+
+    pair = EnginePair(server_options=EngineOptions(channel_max=0)).opened()
+    pair.session()
+    with pytest.raises(LocalProtocolError):
+        pair.client.begin()
+
+
+def test_second_end_is_tolerated() -> None:
+    """It asks for what is already so."""
+    server, _ = a_server()
+
+    signals = server.receive_data(frame(End()) + frame(End()), 0.0)
+
+    assert kinds(signals) == ["SessionEnded"]
+    assert bodies(server.data_to_send()) == [End()]
+
+
+def test_frames_behind_an_end_are_thrown_away_until_the_channel_is_used_again() -> None:
+    """The Azure SDK for Python detaches links behind the end of their session."""
+    server, _ = a_served_link()
+    server.receive_data(frame(End()), 0.0)
+
+    late = server.receive_data(frame(Detach(0, True)) + a_flow() + a_transfer(), 0.0)
+    again = server.receive_data(a_begin() + an_attach(), 0.0)
+
+    assert late == []
+    assert kinds(again) == ["SessionBegun", "AttachRequested"]
+
+
+def test_end_and_close_may_come_as_empty_lists() -> None:
+    """JavaScript and Qpid write list0."""
+    server, _ = a_server()
+
+    signals = server.receive_data(frame_of(b"\x00\x53\x17\x45") + frame_of(b"\x00\x53\x18\x45"), 0.0)
+
+    assert only(signals, SessionEnded).error is None
+    assert only(signals, ConnectionClosed).error is None
+
+
+def test_symbolic_and_wide_descriptors_are_read() -> None:
+    """Legal forms that no Azure SDK writes but generic clients may."""
+    server, _ = a_server(HEADER_AMQP)
+    fields = an_open()[11:]
+
+    signals = server.receive_data(frame_of(b"\x00\xa3\x0eamqp:open:list" + fields), 0.0)
+    signals += server.receive_data(frame_of(b"\x00\x80" + bytes(7) + b"\x11" + a_begin()[11:]), 0.0)
+
+    assert kinds(signals) == ["ConnectionOpened", "SessionBegun"]
+
+
+def test_reason_that_does_not_fit_the_peers_frames_is_cut() -> None:
+    """The condition decides what a client does; the text is for people."""
+    server, _ = a_server(HEADER_AMQP + an_open(max_frame_size=512))
+
+    server.close("amqp:connection:forced", "é" * 1000)
+
+    data = server.data_to_send()
+    (close,) = bodies(data)
+    assert len(data) <= 512
+    assert close.error.condition == "amqp:connection:forced"
+    assert close.error.description == "é" * 100
+
+
+def test_transfer_on_a_channel_of_another_session_is_no_transfer() -> None:
+    """The shape of the last transfer belongs to one channel."""
+    server, _ = a_served_link()
+
+    signals = server.receive_data(a_transfer() + a_transfer(channel=1, delivery_id=1), 0.0)
+
+    assert failure(signals)[0] is Condition.ILLEGAL_STATE

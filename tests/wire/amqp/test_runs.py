@@ -1,0 +1,158 @@
+"""Runs of transfers: the short way has to say exactly what the long way says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubmere.wire.amqp import Connection
+from hubmere.wire.amqp.frames import EMPTY_FRAME, frame_of
+from hubmere.wire.amqp.performatives import ACCEPTED
+from hubmere.wire.amqp.signals import AttachRequested, DeliveriesReceived, DeliveryOversized
+from wire.amqp.builders import a_flow, a_served_link, a_transfer, an_attach, deliveries, feed, only
+
+FIELDS = st.fixed_dictionaries(
+    {
+        "handle": st.sampled_from([0, 1, 300]),
+        "delivery_id": st.sampled_from([0, 1, 200, 255, 256, 70000]),
+        "delivery_tag": st.sampled_from([b"", b"0", b"1234", b"x" * 32]),
+        "message_format": st.sampled_from([None, 0, 1, 0x80013700]),
+        "settled": st.sampled_from([None, True, False]),
+        "more": st.sampled_from([None, False]),
+        "batchable": st.sampled_from([None, True]),
+        "state": st.sampled_from([None, ACCEPTED]),
+    }
+)
+
+
+def three_links() -> Connection:
+    """A server with links on handles 0, 1 and 300."""
+    server, _ = a_served_link()
+    for handle in (1, 300):
+        only(server.receive_data(an_attach(handle=handle, name=str(handle)), 0.0), AttachRequested).link.accept()
+    server.data_to_send()
+    return server
+
+
+def told(signals: list[Any]) -> list[Any]:
+    """What a caller hears, without the cut into runs."""
+    return [(run.link.name, row) for run in signals if isinstance(run, DeliveriesReceived) for row in deliveries([run])]
+
+
+@given(st.lists(st.tuples(FIELDS, st.binary(max_size=40), st.integers(1, 4)), max_size=12))
+def test_one_frame_at_a_time_says_the_same_as_all_at_once(rows: list[tuple[dict[str, Any], bytes, int]]) -> None:
+    """Every field may change from frame to frame, or stay."""
+    frames = [
+        a_transfer(payload, **fields | {"delivery_id": fields["delivery_id"] + n})
+        for fields, payload, repeat in rows
+        for n in range(repeat)
+    ]
+    together, apart, bytewise = three_links(), three_links(), three_links()
+
+    at_once = together.receive_data(b"".join(frames), 0.0)
+    one_by_one = [signal for data in frames for signal in apart.receive_data(data, 0.0)]
+    in_bytes = feed(bytewise, b"".join(frames), 1)
+
+    assert told(at_once) == told(one_by_one) == told(in_bytes)
+    for name in ("link", "1", "300"):
+        counts = {
+            next(link.delivery_count for link in server._sessions[0].links.values() if link.name == name)
+            for server in (together, apart, bytewise)
+        }
+        assert len(counts) == 1
+    assert together._sessions[0].next_incoming_id == apart._sessions[0].next_incoming_id == len(frames)
+
+
+def test_wide_list_and_short_list_make_shapes_too() -> None:
+    """JavaScript writes list32, Java four to six fields."""
+    server, _ = a_served_link()
+    wide = [frame_of(_wide(number) + b"payload") for number in (0, 1)]
+    short = [frame_of(_short(number) + b"p") for number in (5, 6)]
+
+    signals = server.receive_data(b"".join(wide + short), 0.0)
+
+    assert [row[0] for row in deliveries(signals)] == [0, 1, 5, 6]
+    assert [row[3] for row in deliveries(signals)] == [b"payload", b"payload", b"p", b"p"]
+
+
+def _wide(number: int) -> bytes:
+    fields = b"\x43\x70" + number.to_bytes(4, "big") + b"\xa0\x04tag0" + b"\x43"
+    return b"\x00\x53\x14\xd0" + (len(fields) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x04" + fields
+
+
+def _short(number: int) -> bytes:
+    return b"\x00\x53\x14\xc0\x07\x03\x43" + bytes((0x52, number)) + b"\xa0\x01t"
+
+
+def test_rare_layouts_are_read_without_a_shape() -> None:
+    """An extended header, a symbolic descriptor or a wide tag is legal in every frame."""
+    server, _ = a_served_link()
+    body = a_transfer(b"p", delivery_id=1000)[8:]
+    extended = (len(body) + 12).to_bytes(4, "big") + b"\x03\x00\x00\x00" + bytes(4) + body
+    symbolic = frame_of(b"\x00\xa3\x12amqp:transfer:list" + body[3:])
+    wide_tag = frame_of(b"\x00\x53\x14\xc0\x0a\x03\x43\x52\x05\xb0\x00\x00\x00\x01tp")
+
+    signals = server.receive_data((extended + symbolic + wide_tag) * 2, 0.0)
+
+    assert [row[0] for row in deliveries(signals)] == [1000, 1000, 5] * 2
+    assert {row[3] for row in deliveries(signals)} == {b"p"}
+
+
+def test_other_frames_end_a_run_and_do_not_disturb_it() -> None:
+    """A heartbeat or a flow between transfers is ordinary."""
+    server, _ = a_served_link()
+    parts = [a_transfer(b"%d" % n, delivery_id=1000 + n) for n in range(6)]
+    data = parts[0] + parts[1] + EMPTY_FRAME + parts[2] + a_flow() + parts[3] + parts[4] + parts[5]
+
+    signals = server.receive_data(data, 0.0)
+
+    assert only(signals, DeliveriesReceived).ids == [1000, 1001, 1002, 1003, 1004, 1005]
+
+
+def test_frame_of_the_shape_that_is_too_short_is_not_read_into_the_next() -> None:
+    """A hostile size below the fixed part goes to the general reader, which refuses it."""
+    server, _ = a_served_link()
+    good = a_transfer(b"x", delivery_id=1000)
+    bad = b"\x00\x00\x00\x14" + good[4:]
+
+    signals = server.receive_data(good + bad, 0.0)
+
+    assert [type(signal).__name__ for signal in signals][-1] == "ConnectionFailed"
+    assert len(deliveries(signals)) == 1
+
+
+def test_oversized_delivery_inside_a_run_is_found() -> None:
+    """The short way knows the limit of the link."""
+    server, link = a_served_link()
+    link.max_message_size = 10
+    data = b"".join(a_transfer(b"x" * size, delivery_id=1000 + size) for size in (5, 10, 11, 5))
+
+    signals = server.receive_data(data, 0.0)
+
+    assert only(signals, DeliveryOversized).delivery_id == 1011
+    assert [row[0] for row in deliveries(signals)] == [1005, 1010, 1005]
+
+
+def test_run_stops_when_its_link_is_detached() -> None:
+    """The remembered shape must not outlive the link."""
+    server, link = a_served_link()
+    server.receive_data(a_transfer(delivery_id=1000), 0.0)
+
+    link.detach()
+
+    assert server.receive_data(a_transfer(delivery_id=1001), 0.0) == []
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_pieces_of_a_delivery_are_not_a_run(more: bool) -> None:
+    """The last piece looks like a single frame."""
+    server, _ = a_served_link()
+    data = a_transfer(b"a", delivery_id=1000) + a_transfer(b"b", delivery_id=1001, more=True)
+    data += a_transfer(b"c", delivery_id=1001, more=more) + (a_transfer(b"d", delivery_id=1001) if more else b"")
+
+    signals = server.receive_data(data, 0.0)
+
+    assert [row[3] for row in deliveries(signals)] == [b"a", b"bcd" if more else b"bc"]

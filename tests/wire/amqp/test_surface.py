@@ -1,0 +1,132 @@
+"""What neighbours may use, what the declarations say, and what the serial numbers do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hubmere.wire.amqp as surface
+from hubmere.wire.amqp import Condition, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.amqp.composites import SHAPES, read_described, write_described
+from hubmere.wire.amqp.performatives import Attach, Close, Detach, Error, Open, Source
+from hubmere.wire.amqp.serial import serial_add, serial_distance
+from hubmere.wire.amqp.types import Described, Symbol, UInt, ULong
+from hubmere.wire.amqp.writing import array_of, encode_value
+
+FIELD_COUNTS = {
+    0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3, 0x17: 1, 0x18: 1,
+    0x1D: 3, 0x23: 2, 0x24: 0, 0x25: 1, 0x26: 0, 0x27: 3, 0x28: 11, 0x29: 7, 0x30: 1,
+    0x40: 1, 0x41: 3, 0x42: 1, 0x43: 1, 0x44: 2, 0x70: 5, 0x73: 13,
+}  # fmt: skip
+
+
+def test_public_names_are_listed_and_exist() -> None:
+    """A neighbour that needs another name asks for it here."""
+    assert sorted(surface.__all__) == sorted(
+        [
+            "Connection", "EngineOptions", "Role", "Phase", "Session", "SessionState", "Link", "LinkState",
+            "ClientCredentials", "Condition", "LocalProtocolError", "FrameTooLarge", "RemoteProtocolError",
+            "decode_value", "skip_value", "encode_value", "array_of",
+        ]
+    )  # fmt: skip
+    assert all(hasattr(surface, name) for name in surface.__all__)
+
+
+def test_every_declared_type_has_the_fields_of_the_specification() -> None:
+    """A missing field shifts all that follow it."""
+    assert {shape.code: len(shape.rows) for shape in SHAPES.values()} == FIELD_COUNTS
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if shape.mandatory_count == 0])
+def test_all_fields_are_written_even_when_all_are_null(shape: object) -> None:
+    """Never a list0 for something with fields, never a trailing null left out."""
+    cls, rows = shape.cls, shape.rows  # type: ignore[attr-defined]
+
+    written = write_described(cls())
+
+    assert written[0:2] == b"\x00\x53"
+    assert written[3:] == (b"\x45" if not rows else bytes((0xC0, len(rows) + 1, len(rows))) + b"\x40" * len(rows))
+    assert read_described(written) == (cls(), len(written))
+
+
+def test_long_field_list_is_written_wide() -> None:
+    """list8 ends at 255 bytes."""
+    attach = Attach("x" * 300, 0, True)
+
+    written = write_described(attach)
+
+    assert written[3] == 0xD0
+    assert read_described(written)[0] == attach
+
+
+def test_single_symbol_stands_for_an_array_of_one() -> None:
+    """AMQP 1.0, 1.4: a field of many values may hold one without an array."""
+    fields = [Symbol("offered"), array_of(["a", "b"])]
+    body = encode_value(["name", UInt(0), True, *[None] * 8, *fields])
+
+    attach, _end = read_described(b"\x00\x53\x12" + body)
+
+    assert attach.offered_capabilities == ("offered",)
+    assert attach.desired_capabilities == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Described(ULong(0x29), []),
+        Described(Symbol("unknown"), []),
+        Described(ULong(0x28), {}),
+        "text",
+        Described(ULong(0x28), [None] * 9 + [array_of([UInt(1)], UInt)]),
+    ],
+)
+def test_field_with_another_described_type_is_refused(source: object) -> None:
+    """A target is no source; an array of numbers no capabilities."""
+    body = encode_value(["name", UInt(0), True, None, None, source])
+
+    with pytest.raises(RemoteProtocolError) as refusal:
+        read_described(b"\x00\x53\x12" + body)
+
+    assert refusal.value.condition in (Condition.INVALID_FIELD, Condition.DECODE_ERROR)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Open(), Attach("x", -1, True), Attach("x", 1 << 32, True), Detach(0, error=Error()), Close(Error("é"))],
+)
+def test_field_outside_its_type_is_our_own_mistake(value: object) -> None:
+    """Known before a byte leaves."""
+    with pytest.raises(LocalProtocolError):
+        write_described(value)
+
+
+def test_unknown_outcome_passes_as_it_is() -> None:
+    """A source may name an outcome that we do not know."""
+    source = Source(default_outcome=Described(Symbol("com.example:later"), [True]))
+
+    assert read_described(write_described(source))[0] == source
+
+
+@given(st.integers(0, 0xFFFFFFFF), st.integers(-0x80000000, 0x7FFFFFFF))
+def test_distance_undoes_addition(start: int, amount: int) -> None:
+    """Also across the wrap."""
+    assert serial_distance(start, serial_add(start, amount)) == amount
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "distance"),
+    [(0, 0, 0), (0xFFFFFFFF, 0, 1), (0, 0xFFFFFFFF, -1), (0, 0x80000000, -0x80000000), (5, 2, -3)],
+)
+def test_distance_is_signed(start: int, end: int, distance: int) -> None:
+    """RFC 1982."""
+    assert serial_distance(start, end) == distance
+
+
+def test_violation_says_its_condition_and_scope() -> None:
+    """The text ends up in logs and in frames."""
+    ending = RemoteProtocolError(Condition.SESSION_ERRANT_LINK, "late")
+
+    assert str(ending) == "amqp:session:errant-link: late"
+    assert ending.is_session_scoped
+    assert not RemoteProtocolError(Condition.DECODE_ERROR, "x").is_session_scoped

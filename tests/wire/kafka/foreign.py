@@ -1,0 +1,12 @@
+"""Record builders and readers of other projects, imported past the deprecation warnings of their own imports."""
+
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+    from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
+
+__all__ = ["AioBatch", "AioBuilder", "KafkaPythonBuilder", "KafkaPythonRecords"]

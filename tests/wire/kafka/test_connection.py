@@ -1,0 +1,535 @@
+"""The engines: both ends joined in memory, whole and one byte at a time; order, limits and versions."""
+
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.wire.kafka.connection import (
+    BARE_TOKEN_VERSION,
+    BrokenStream,
+    ClientConnection,
+    Request,
+    Response,
+    ServedApis,
+    ServerConnection,
+    encode_response,
+)
+from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError
+from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, joined
+from hubmere.wire.kafka.messages import APIS
+from hubmere.wire.kafka.messages.fetch import (
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+)
+from hubmere.wire.kafka.messages.groups import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from hubmere.wire.kafka.messages.metadata import (
+    API_VERSIONS,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
+from hubmere.wire.kafka.messages.sasl import (
+    SASL_AUTHENTICATE,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from hubmere.wire.kafka.primitives import Buffer
+from hubmere.wire.kafka.schema import Api, VersionRange
+from wire.kafka.builders import any_message, every_message, message_id
+
+Feed = Callable[[Any, bytes], list[Any]]
+
+
+def _whole(engine: Any, data: bytes) -> list[Any]:
+    return list(engine.receive_data(data))
+
+
+def _byte_by_byte(engine: Any, data: bytes) -> list[Any]:
+    return [signal for at in range(len(data)) for signal in engine.receive_data(data[at : at + 1])]
+
+
+def _into_its_buffer(engine: Any, data: bytes) -> list[Any]:
+    """As a shell that receives straight into the engine's buffer whenever there is one, three bytes at most."""
+    signals: list[Any] = []
+    at = 0
+    while at < len(data):
+        buffer = engine.receive_buffer()
+        taken = min(3, len(data) - at, 3 if buffer is None else len(buffer))
+        piece = data[at : at + taken]
+        if buffer is None:
+            signals += engine.receive_data(piece)
+        else:
+            buffer[:taken] = piece
+            signals += engine.received(taken)
+        at += taken
+    return signals
+
+
+_FEEDS = pytest.mark.parametrize("feed", [_whole, _byte_by_byte, _into_its_buffer])
+
+
+def _sent(engine: ServerConnection | ClientConnection) -> bytes:
+    return b"".join(engine.data_to_send())
+
+
+def _client_bytes(*requests: tuple[Any, int]) -> bytes:
+    client = ClientConnection(client_id="test")
+    for body, version in requests:
+        client.request(body, version)
+    return _sent(client)
+
+
+def a_produce(*, acks: int = -1, records: bytes = b"BATCH") -> ProduceRequest:
+    """A produce request for one partition."""
+    partition = ProducePartition(index=0, records=records)
+    return ProduceRequest(acks=acks, timeout_ms=1000, topics=(ProduceTopic(name="hub", partitions=(partition,)),))
+
+
+def a_heartbeat(member: str = "m") -> HeartbeatRequest:
+    """A heartbeat of one member."""
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+
+
+# --- both ends -------------------------------------------------------------------------------------------------------
+
+
+@_FEEDS
+@pytest.mark.parametrize(("api", "version", "cls"), list(every_message())[::2], ids=message_id)
+def test_request_and_response_reach_the_other_end(api: Api, version: int, cls: type, feed: Feed) -> None:
+    """Every API in every version, whole, byte by byte, and into the engine's own buffer."""
+    random = Random(f"{api.name} {version}")
+    asked, answer = any_message(api.request, version, random), any_message(api.response, version, random)
+    if isinstance(asked, ProduceRequest):
+        asked = a_produce()
+    if isinstance(answer, ApiVersionsResponse):
+        answer = ApiVersionsResponse(error_code=0, api_keys=answer.api_keys)
+    client, server = ClientConnection(client_id="téster"), ServerConnection()
+
+    number = client.request(asked, version)
+    (request,) = feed(server, _sent(client))
+    server.respond(request, answer)
+    (response,) = feed(client, _sent(server))
+
+    assert (request.api, request.version, request.client_id) == (api, version, "téster")
+    assert request.body == asked
+    assert response == Response(api, version, number, answer)
+    assert (client.unanswered, server.unanswered) == (0, 0)
+
+
+def test_request_has_the_bytes_of_the_specification() -> None:
+    """Header version 1 and 2; the client id is a classic string in both."""
+    v3 = _client_bytes((a_heartbeat(), 3))
+    v4 = _client_bytes((a_heartbeat(), 4))
+
+    assert v3 == bytes.fromhex("0000001a 000c 0003 00000000 0004 74657374 0001 67 00000001 0001 6d ffff")
+    assert v4 == bytes.fromhex("00000019 000c 0004 00000000 0004 74657374 00 02 67 00000001 02 6d 00 00")
+
+
+def test_response_has_the_bytes_of_the_specification() -> None:
+    """Header version 0 for classic versions, 1 with a tag section for flexible ones, always 0 for ApiVersions."""
+    server = ServerConnection()
+    data = _client_bytes((a_heartbeat(), 1), (a_heartbeat(), 4), (ApiVersionsRequest(), 3))
+
+    classic, flexible, versions = server.receive_data(data)
+    server.respond(classic, HeartbeatResponse(error_code=27))
+    server.respond(flexible, HeartbeatResponse(error_code=27))
+    server.respond(versions, ApiVersionsResponse(error_code=0, api_keys=()))
+
+    assert _sent(server) == bytes.fromhex(
+        "0000000a 00000000 00000000 001b0000000c 00000001 00 00000000 001b 000000000c 00000002 0000 01 00000000 00"
+    )
+
+
+@_FEEDS
+@settings(deadline=None)
+@given(seeds=st.lists(st.integers(0, 2**16), min_size=1, max_size=5))
+def test_any_split_gives_the_same_requests(feed: Feed, seeds: list[int]) -> None:
+    """Many requests in one read, or one read for each byte."""
+    cases = list(every_message())[::2]
+    chosen = [(*cases[seed % len(cases)], Random(seed)) for seed in seeds]
+    bodies = [(any_message(cls, version, random), version) for _, version, cls, random in chosen]
+    data = _client_bytes(*bodies)
+
+    requests = feed(ServerConnection(), data)
+
+    assert [(request.body, request.version) for request in requests] == bodies
+    assert [request.correlation_id for request in requests] == list(range(len(bodies)))
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_responses_leave_in_the_order_of_the_requests() -> None:
+    """Clients match answers by order as well as by number; a parked fetch holds back what came after it."""
+    server = ServerConnection()
+    first, second, third = server.receive_data(_client_bytes(*[(a_heartbeat(), 1)] * 3))
+
+    server.respond(third, HeartbeatResponse(error_code=3))
+    server.respond(second, HeartbeatResponse(error_code=2))
+    held_back = server.data_to_send()
+    waiting = server.unanswered
+    server.respond(first, HeartbeatResponse(error_code=1))
+
+    assert held_back == []
+    assert waiting == 3
+    released = _sent(server)
+    assert [released[at + 13] for at in range(0, len(released), 14)] == [1, 2, 3]
+    assert server.unanswered == 0
+
+
+def test_produce_without_acks_gets_no_response() -> None:
+    """acks=0: not a byte, and nothing after it waits for it."""
+    server = ServerConnection()
+    client = ClientConnection(client_id=None)
+    client.request(a_produce(acks=0), 9)
+    client.request(a_heartbeat(), 1)
+
+    produce, heartbeat = server.receive_data(_sent(client))
+    server.respond(heartbeat, HeartbeatResponse(error_code=0))
+    responses = client.receive_data(_sent(server))
+
+    assert not produce.expects_response
+    assert [response.body for response in responses] == [HeartbeatResponse(error_code=0)]
+    with pytest.raises(LocalProtocolError):
+        server.respond(produce, ProduceResponse(topics=()))
+
+
+def test_answering_twice_or_with_the_wrong_thing_is_our_fault() -> None:
+    """A refused command leaves no trace."""
+    server = ServerConnection()
+    (request,) = server.receive_data(_client_bytes((a_heartbeat(), 1)))
+
+    with pytest.raises(LocalProtocolError, match="MetadataResponse"):
+        server.respond(request, MetadataResponse(brokers=(), topics=()))
+    with pytest.raises(LocalProtocolError):
+        server.respond(request, HeartbeatResponse(error_code=1 << 20))
+    server.respond(request, HeartbeatResponse(error_code=0))
+    with pytest.raises(LocalProtocolError, match="not waiting"):
+        server.respond(request, HeartbeatResponse(error_code=0))
+
+    assert len(_sent(server)) == 14
+
+
+def test_response_that_was_encoded_before_is_the_same_response() -> None:
+    """What is asked often and changes seldom is encoded once."""
+    server = ServerConnection()
+    answer = ApiVersionsResponse(error_code=0, api_keys=(ApiVersion(api_key=0, min_version=0, max_version=9),))
+    requests = server.receive_data(_client_bytes((ApiVersionsRequest(), 3), (ApiVersionsRequest(), 3)))
+
+    server.respond(requests[0], answer)
+    plain = _sent(server)
+    server.respond_encoded(requests[1], encode_response(API_VERSIONS, 3, answer))
+    encoded = _sent(server)
+
+    assert encoded[:4] + encoded[8:] == plain[:4] + plain[8:]
+    with pytest.raises(LocalProtocolError):
+        server.respond_encoded(requests[1], [b""])
+
+
+def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
+    """The tag section of the header belongs to the frame, not to the body."""
+    client, server = ClientConnection(client_id=None), ServerConnection()
+    client.request(a_heartbeat(), 4)
+    (request,) = server.receive_data(_sent(client))
+
+    server.respond_encoded(request, encode_response(HEARTBEAT, 4, HeartbeatResponse(error_code=27)))
+
+    (response,) = client.receive_data(_sent(server))
+    assert response.body == HeartbeatResponse(error_code=27)
+
+
+# --- buffers ---------------------------------------------------------------------------------------------------------
+
+
+def test_small_responses_leave_as_one_buffer() -> None:
+    """Half of what a small request costs is the send."""
+    server = ServerConnection()
+    requests = server.receive_data(_client_bytes(*[(a_heartbeat(), 1)] * 5))
+
+    for request in requests:
+        server.respond(request, HeartbeatResponse(error_code=0))
+
+    assert [len(buffer) for buffer in server.data_to_send()] == [5 * 14]
+    assert server.data_to_send() == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "joined_sizes"),
+    [
+        ([], []),
+        ([1], [1]),
+        ([1, 2, 3], [6]),
+        ([JOIN_BELOW_BYTES, 1, 2], [JOIN_BELOW_BYTES, 3]),
+        ([1, 2, JOIN_BELOW_BYTES], [3, JOIN_BELOW_BYTES]),
+        ([JOIN_BELOW_BYTES, JOIN_BELOW_BYTES], [JOIN_BELOW_BYTES, JOIN_BELOW_BYTES]),
+    ],
+)
+def test_only_small_neighbours_are_joined(sizes: list[int], joined_sizes: list[int]) -> None:
+    """Copying is worth it only where it saves a send."""
+    buffers: list[Buffer] = [bytes([index]) * size for index, size in enumerate(sizes)]
+
+    result = joined(list(buffers))
+
+    assert [len(buffer) for buffer in result] == joined_sizes
+    assert b"".join(result) == b"".join(buffers)
+
+
+def test_large_records_leave_as_they_were_given() -> None:
+    """A megabyte from the disk is not copied on its way out."""
+    server = ServerConnection()
+    data = _client_bytes((FetchRequest(max_wait_ms=0, min_bytes=1, topics=()), 12), (a_heartbeat(), 1))
+    fetch, heartbeat = server.receive_data(data)
+    records = memoryview(bytes(JOIN_BELOW_BYTES))
+    partition = FetchPartitionResponse(index=0, error_code=0, high_watermark=1, records=records)
+
+    server.respond(fetch, FetchResponse(topics=(FetchTopicResponse(name="hub", partitions=(partition,)),)))
+    server.respond(heartbeat, HeartbeatResponse(error_code=0))
+
+    buffers = server.data_to_send()
+    assert len(buffers) == 3
+    assert buffers[1] is records
+    (length,) = struct.unpack_from(">i", buffers[0])
+    assert length == sum(map(len, buffers)) - 4 - 14
+
+
+def test_produced_batch_in_one_read_is_a_view_of_that_read() -> None:
+    """A frame that arrives whole is not copied."""
+    data = _client_bytes((a_produce(records=b"x" * 100_000), 9))
+
+    (request,) = ServerConnection().receive_data(memoryview(data))
+
+    records = request.body.topics[0].partitions[0].records
+    assert records.obj is data
+
+
+def test_frame_in_pieces_owns_exactly_its_length() -> None:
+    """Memory belongs to a connection only while a frame is incomplete."""
+    data = _client_bytes((a_produce(records=b"x" * 100_000), 9))
+    server = ServerConnection()
+
+    server.receive_data(data[:50])
+    missing = server.receive_buffer()
+    (request,) = server.receive_data(data[50:])
+
+    assert missing is not None
+    assert len(missing) == len(data) - 50
+    assert server.receive_buffer() is None
+    assert request.body == a_produce(records=b"x" * 100_000)
+
+
+# --- versions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [5, 99, -1])
+def test_api_versions_in_an_unknown_version_is_answered_in_version_0(version: int) -> None:
+    """KIP-511: error 35 and the range that is served, so that the client can ask again; the connection stays."""
+    server = ServerConnection()
+    unknown = struct.pack(">ihhih", 10 + 5, 18, version, 77, -1) + b"whats"
+    known = _client_bytes((a_heartbeat(), 1))
+
+    requests = server.receive_data(unknown + known)
+
+    assert [request.api for request in requests] == [HEARTBEAT]
+    assert _sent(server) == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
+
+
+def test_client_reads_the_refusal_of_its_api_versions() -> None:
+    """The answer is in version 0, whatever was asked."""
+    client = ClientConnection(client_id=None)
+    server = ServerConnection(served=ServedApis({18: VersionRange(0, 2)}))
+    client.request(ApiVersionsRequest(), 4)
+
+    server.receive_data(_sent(client))
+    (response,) = client.receive_data(_sent(server))
+
+    assert response.body == ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=(ApiVersion(api_key=18, min_version=0, max_version=2),),
+    )
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 10), (1, 3), (4, 0), (999, 0), (-1, 0), (3, -1)])
+@_FEEDS
+def test_anything_else_unknown_breaks_the_connection(key: int, version: int, feed: Feed) -> None:
+    """Its body cannot be read, and nothing after it can be found."""
+    frame = struct.pack(">ihhih", 10, key, version, 1, -1)
+
+    with pytest.raises(BrokenStream, match=f"version {version} of API {key}"):
+        feed(ServerConnection(), frame)
+
+
+def test_api_that_is_not_served_breaks_the_connection() -> None:
+    """The shell decides what is served; ApiVersions too."""
+    heartbeat = _client_bytes((a_heartbeat(), 1))
+    versions = _client_bytes((ApiVersionsRequest(), 0))
+
+    with pytest.raises(BrokenStream):
+        ServerConnection(served=ServedApis({18: VersionRange(0, 4)})).receive_data(heartbeat)
+    with pytest.raises(BrokenStream):
+        ServerConnection(served=ServedApis({12: VersionRange(0, 4)})).receive_data(versions)
+
+
+def test_every_declared_version_can_be_served() -> None:
+    """What is advertised works, up to its highest version: clients always pick that one."""
+    for api in APIS.values():
+        for version in range(api.versions.low, api.versions.high + 1):
+            body = any_message(api.request, version, Random(version))
+            (request,) = ServerConnection().receive_data(_client_bytes((body, version)))
+            assert request.version == version
+
+
+def test_client_does_not_send_what_it_cannot_read() -> None:
+    """Versions outside the declared range, and things that are no requests."""
+    client = ClientConnection(client_id=None)
+
+    with pytest.raises(LocalProtocolError):
+        ClientConnection(client_id="x" * 32768)
+    with pytest.raises(LocalProtocolError):
+        client.request(a_produce(), 2)
+    with pytest.raises(LocalProtocolError):
+        client.request(HeartbeatResponse(error_code=0), 1)
+
+    assert client.data_to_send() == []
+    assert client.request(a_heartbeat(), 1) == 0
+
+
+# --- broken streams --------------------------------------------------------------------------------------------------
+
+
+@_FEEDS
+@pytest.mark.parametrize("length", [0, -1, 1 + (1 << 20), 2**31 - 1])
+def test_frame_of_a_size_that_is_not_allowed_breaks_the_connection(length: int, feed: Feed) -> None:
+    """Zero, negative and beyond the limit; nothing is allocated for it."""
+    server = ServerConnection(max_request_bytes=1 << 20)
+
+    with pytest.raises(BrokenStream, match=str(length)):
+        feed(server, struct.pack(">i", length) + b"abcdef")
+
+    assert server.receive_buffer() is None
+
+
+def test_limit_can_grow_when_the_peer_is_known() -> None:
+    """A stranger gets little room; the limit holds for the next frame."""
+    data = _client_bytes((a_produce(records=b"x" * 1000), 9))
+    server = ServerConnection(max_request_bytes=100)
+
+    server.max_request_bytes = 2000
+    requests = server.receive_data(data)
+
+    assert (len(requests), server.max_request_bytes) == (1, 2000)
+    with pytest.raises(BrokenStream):
+        ServerConnection(max_request_bytes=100).receive_data(data)
+
+
+def test_what_came_before_the_break_is_not_lost() -> None:
+    """A produce with acks=0 that came whole counts, whatever follows it in the same read."""
+    good = _client_bytes((a_produce(acks=0), 9), (a_heartbeat(), 1))
+    server = ServerConnection()
+
+    with pytest.raises(BrokenStream) as broken:
+        server.receive_data(good + struct.pack(">ihhi", 8, 999, 0, 1) + good)
+
+    assert [request.body for request in broken.value.complete] == [a_produce(acks=0), a_heartbeat()]
+    with pytest.raises(BrokenStream) as again:
+        server.receive_data(good)
+    assert again.value.complete == ()
+
+
+@pytest.mark.parametrize(
+    "body", ["00", "000c00010000", "000c0001 00000001", "000c0001 00000001 0005 61", "000c0001 00000001 ffff 0001"]
+)
+def test_request_that_ends_early_breaks_the_connection(body: str) -> None:
+    """In the header, in the client id or in the body."""
+    frame = bytes.fromhex(body)
+
+    with pytest.raises(BrokenStream):
+        ServerConnection().receive_data(struct.pack(">i", len(frame)) + frame)
+
+
+def test_unknown_tag_in_a_request_header_is_ignored() -> None:
+    """KIP-482 holds for headers too."""
+    data = _client_bytes((a_heartbeat(), 4))
+    with_tag = data[:18] + bytes.fromhex("01 07 02 abcd") + data[19:]
+
+    (request,) = ServerConnection().receive_data(struct.pack(">i", len(with_tag) - 4) + with_tag[4:])
+
+    assert request.body == a_heartbeat()
+
+
+def test_bytes_after_a_body_are_ignored() -> None:
+    """As Kafka's own server does; the frame says where the next request starts."""
+    data = _client_bytes((a_heartbeat(), 1))
+    longer = struct.pack(">i", len(data) - 4 + 3) + data[4:] + b"???"
+
+    requests = ServerConnection().receive_data(longer + data)
+
+    assert [request.body for request in requests] == [a_heartbeat(), a_heartbeat()]
+
+
+@pytest.mark.parametrize("frame", ["00000005", "0000", "00000000 00", "00000000 00000000"])
+def test_response_that_nobody_waits_for_or_that_ends_early_breaks_the_connection(frame: str) -> None:
+    """A client trusts order, numbers and lengths as little as a server does."""
+    client = ClientConnection(client_id=None)
+    client.request(a_heartbeat(), 4)
+    data = bytes.fromhex(frame)
+
+    with pytest.raises(BrokenStream):
+        client.receive_data(struct.pack(">i", len(data)) + data)
+
+
+def test_response_without_a_request_breaks_the_connection() -> None:
+    """A server does not speak first."""
+    with pytest.raises(BrokenStream, match="not the next"):
+        ClientConnection(client_id=None).receive_data(struct.pack(">ii", 4, 0))
+
+
+def test_correlation_ids_start_again_after_the_last() -> None:
+    """They are int32 and only have to differ among those in flight."""
+    client = ClientConnection(client_id=None)
+    client._next_id = 2**31 - 1
+
+    numbers = [client.request(a_heartbeat(), 1) for _ in range(2)]
+
+    assert numbers == [2**31 - 1, 0]
+
+
+# --- SASL ------------------------------------------------------------------------------------------------------------
+
+
+def test_bare_tokens_look_like_sasl_authenticate() -> None:
+    """After a handshake of version 0, tokens come without Kafka headers and are answered likewise."""
+    server = ServerConnection()
+    handshake: Request
+    (handshake,) = server.receive_data(_client_bytes((SaslHandshakeRequest(mechanism="PLAIN"), 0)))
+    server.respond(handshake, SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",)))
+    server.expects_bare_tokens = True
+    server.data_to_send()
+
+    (token,) = server.receive_data(struct.pack(">i", 5) + b"\x00u\x00pw")
+    server.respond(token, SaslAuthenticateResponse(error_code=0, auth_bytes=b""))
+    server.expects_bare_tokens = False
+    after = server.receive_data(_client_bytes((MetadataRequest(topics=None), 1)))
+
+    assert (token.api, token.version) == (SASL_AUTHENTICATE, BARE_TOKEN_VERSION)
+    assert token.body == SaslAuthenticateRequest(auth_bytes=b"\x00u\x00pw")
+    assert _sent(server) == bytes(4)
+    assert [request.body for request in after] == [MetadataRequest(topics=None)]
+
+
+def test_requests_and_responses_say_what_they_are() -> None:
+    """For logs: name, version and number, never the contents."""
+    (request,) = ServerConnection().receive_data(_client_bytes((a_heartbeat("secret"), 1)))
+
+    assert repr(request) == "<Heartbeat v1 #0>"

@@ -1,0 +1,135 @@
+"""Kafka's primitive types: bytes by hand, round trips, and lengths that lie."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.wire.kafka.errors import RemoteProtocolError
+from hubmere.wire.kafka.primitives import (
+    ZERO_UUID,
+    read_text,
+    read_uvarint,
+    read_varint,
+    read_varlong,
+    skip_tag_section,
+    uuid_from,
+    write_uvarint,
+    write_varint,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [
+        (0, "00"),
+        (1, "01"),
+        (127, "7f"),
+        (128, "8001"),
+        (300, "ac02"),
+        (2**32 - 1, "ffffffff0f"),
+    ],
+)
+def test_unsigned_varint_has_the_bytes_of_protocol_buffers(value: int, wire: str) -> None:
+    """Seven bits to a byte, least significant first, the high bit says that more follows."""
+    out = bytearray()
+
+    write_uvarint(out, value)
+
+    assert out.hex() == wire
+    assert read_uvarint(out, 0) == (value, len(out))
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (-2, "03"),
+        (63, "7e"),
+        (64, "8001"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+    ],
+)
+def test_signed_varint_is_zig_zag(value: int, wire: str) -> None:
+    """Records use zig-zag so that -1, the length of null, is one byte."""
+    out = bytearray()
+
+    write_varint(out, value)
+
+    assert out.hex() == wire
+    assert read_varint(out, 0) == (value, len(out))
+
+
+@settings(deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varlong_survives_a_round_trip(value: int) -> None:
+    """Timestamp deltas may take all of 64 bits."""
+    out = bytearray()
+
+    write_varint(out, value)
+
+    assert read_varlong(out, 0) == (value, len(out))
+
+
+@pytest.mark.parametrize("wire", ["", "80", "8080", "ffffffffff01", "ffffffff1f", "808080808001"])
+def test_varint_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
+    """Neither the end of the input nor a sixth byte may be read past."""
+    data = bytes.fromhex(wire)
+
+    with pytest.raises(RemoteProtocolError):
+        read_uvarint(data, 0)
+
+
+@pytest.mark.parametrize("wire", ["", "ff" * 10, "80" * 11, "ff" * 9 + "7f"])
+def test_varlong_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
+    """64 bits take at most ten bytes, the last of which holds one bit."""
+    data = bytes.fromhex(wire)
+
+    with pytest.raises(RemoteProtocolError):
+        read_varlong(data, 0)
+
+
+@pytest.mark.parametrize(("wire", "length"), [("", 1), ("6162", 3), ("ff", 1), ("c3", 1)])
+def test_text_beyond_its_input_or_not_utf8_is_refused(wire: str, length: int) -> None:
+    """The length is held against the bytes that are left; the bytes against UTF-8."""
+    data = bytes.fromhex(wire)
+
+    with pytest.raises(RemoteProtocolError):
+        read_text(memoryview(data), 0, length)
+
+
+def test_text_is_read_from_any_buffer() -> None:
+    """Views of a receive buffer and bytes alike."""
+    data = "x\u00e9".encode()
+
+    assert read_text(data, 1, 2) == read_text(memoryview(data), 1, 2) == "\u00e9"
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    """KIP-482: a newer peer may send tags that an older one has never heard of."""
+    section = bytes.fromhex("02 05 03 616263 8001 00")
+
+    after = skip_tag_section(section + b"next", 0)
+
+    assert after == len(section)
+
+
+@pytest.mark.parametrize("wire", ["", "01", "0105", "010503", "0105036162", "ffffffff0f"])
+def test_tag_section_that_is_cut_off_is_refused(wire: str) -> None:
+    """Neither the count nor a field's size is believed."""
+    data = bytes.fromhex(wire)
+
+    with pytest.raises(RemoteProtocolError):
+        skip_tag_section(data, 0)
+
+
+def test_zero_uuid_is_shared() -> None:
+    """Most requests carry the zero id, which means "none"."""
+    some = UUID("0190f8a2-5b1c-7e3d-8a4f-1c2d3e4f5a6b")
+
+    assert uuid_from(bytes(16)) is ZERO_UUID
+    assert uuid_from(some.bytes) == some

@@ -1,0 +1,472 @@
+"""Record batches: bytes by hand, bytes from foreign builders, what a producer may send, and markers."""
+
+import struct
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.wire.kafka.compression import Codec
+from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
+from hubmere.wire.kafka.records import (
+    APPEND_TIME_BIT,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Marker,
+    Record,
+    check_produced,
+    decode_records,
+    encode_batch,
+    encode_marker,
+    find_invalid_records,
+    is_intact,
+    read_header,
+    read_marker,
+    split_batches,
+)
+from wire.kafka.builders import a_record, some_records
+from wire.kafka.foreign import AioBatch, AioBuilder, KafkaPythonBuilder, KafkaPythonRecords
+
+_BLOB = st.none() | st.binary(max_size=200)
+_HEADERS = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=10), _BLOB), max_size=3).map(tuple)
+
+
+def _patched(batch: bytearray, code: str, at: int, value: int, *, seal: bool = True) -> bytearray:
+    """A batch with one number changed, its checksum right again unless told otherwise."""
+    changed = bytearray(batch)
+    struct.pack_into(code, changed, at, value)
+    if seal:
+        struct.pack_into(">I", changed, 17, crc32c(changed[21:]))
+    return changed
+
+
+# --- layout ----------------------------------------------------------------------------------------------------------
+
+
+def test_batch_has_the_bytes_of_the_specification() -> None:
+    """61 bytes of header; one record of 1-byte varints with a key, a null value and one header."""
+    record = a_record(7, timestamp_ms=1000, key=b"k", value=None, headers=(("h", b""),))
+
+    batch = encode_batch([record], base_offset=7, partition_leader_epoch=2)
+
+    assert batch[:12] == bytes.fromhex("0000000000000007 0000003c")
+    assert batch[12:17] == bytes.fromhex("00000002 02")
+    assert batch[21:61] == bytes.fromhex(
+        "0000 00000000 00000000000003e8 00000000000003e8 ffffffffffffffff ffff ffffffff 00000001"
+    )
+    assert batch[61:] == bytes.fromhex("14 00 00 00 02 6b 01 02 02 68 00")
+    assert batch[17:21] == struct.pack(">I", crc32c(batch[21:]))
+
+
+def test_header_names_every_field() -> None:
+    """Positions are those of Kafka's definition."""
+    batch = encode_batch(
+        some_records(3),
+        partition_leader_epoch=4,
+        codec=Codec.GZIP,
+        attributes=TRANSACTIONAL_BIT,
+        producer_id=99,
+        producer_epoch=3,
+        base_sequence=12,
+    )
+
+    header = read_header(batch)
+
+    assert header == BatchHeader(
+        base_offset=0,
+        batch_length=len(batch) - 12,
+        partition_leader_epoch=4,
+        magic=2,
+        crc=header.crc,
+        attributes=0x11,
+        last_offset_delta=2,
+        base_timestamp_ms=1_700_000_000_000,
+        max_timestamp_ms=1_700_000_000_002,
+        producer_id=99,
+        producer_epoch=3,
+        base_sequence=12,
+        record_count=3,
+    )
+    assert (header.codec, header.is_transactional, header.is_control) == (Codec.GZIP, True, False)
+    assert (header.size_bytes, header.last_offset, header.is_append_time) == (len(batch), 2, False)
+    assert is_intact(batch)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(_BLOB, _BLOB, _HEADERS, st.integers(-(2**40), 2**40)), min_size=1, max_size=5),
+    st.sampled_from(Codec),
+    st.integers(0, 2**40),
+)
+def test_records_survive_a_round_trip(rows: list[Any], codec: Codec, base_offset: int) -> None:
+    """Keys, values and headers, null and empty apart, in any codec and at any offset."""
+    records = [
+        Record(base_offset + index, 1_700_000_000_000 + delta_ms, key, value, headers)
+        for index, (key, value, headers, delta_ms) in enumerate(rows)
+    ]
+
+    batch = encode_batch(records, base_offset=base_offset, codec=codec)
+
+    assert decode_records(batch) == records
+
+
+def test_long_batch_survives_a_round_trip() -> None:
+    """Offsets and times far from the first take more than one byte each."""
+    records = [a_record(index, timestamp_ms=1_700_000_000_000 + index * 1000) for index in range(300)]
+
+    assert decode_records(encode_batch(records)) == records
+
+
+def test_append_time_is_the_time_of_every_record() -> None:
+    """LogAppendTime: max_timestamp stands for all of them."""
+    batch = _patched(encode_batch(some_records(2), attributes=APPEND_TIME_BIT), ">q", 35, 1_800_000_000_000)
+
+    records = decode_records(batch)
+
+    assert [record.timestamp_ms for record in records] == [1_800_000_000_000] * 2
+
+
+def test_compacted_batch_keeps_its_range_of_offsets() -> None:
+    """Records may go, offsets stay, and the batch still ends where it ended."""
+    kept = [a_record(11), a_record(13)]
+
+    batch = encode_batch(kept, base_offset=10, last_offset_delta=9)
+
+    assert decode_records(batch) == kept
+    assert read_header(batch).last_offset == 19
+    assert decode_records(encode_batch([], base_offset=10, last_offset_delta=9)) == []
+
+
+def test_header_key_that_is_not_text_does_not_hide_the_record() -> None:
+    """Kafka's own readers replace what they cannot read."""
+    batch = bytearray(encode_batch([a_record(headers=(("k", b"v"),))]))
+    batch[-3:-2] = b"\xff"
+
+    (record,) = decode_records(batch)
+
+    assert record.headers == (("\N{REPLACEMENT CHARACTER}", b"v"),)
+
+
+# --- foreign bytes ---------------------------------------------------------------------------------------------------
+
+_FOREIGN_ROWS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+    (b"key", b"value", [("header", b"1"), ("header", b"2"), ("none", None)]),
+    (None, b"", []),
+    (b"", None, []),
+    (b"k" * 200, b"v" * 40_000, [("long", b"x" * 300)]),
+]
+_FOREIGN_RECORDS = [
+    Record(index, 1_700_000_000_000 + index, key, value, tuple(headers))
+    for index, (key, value, headers) in enumerate(_FOREIGN_ROWS)
+]
+
+
+def _built_by(builder_type: Any, codec: Codec) -> bytes:
+    builder = builder_type(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=8,
+        batch_size=1 << 20,
+    )
+    for record in _FOREIGN_RECORDS:
+        builder.append(record.offset, record.timestamp_ms, record.key, record.value, list(record.headers))
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_batch_from_aiokafka_is_read(codec: Codec) -> None:
+    """A builder in Cython, with the codecs as it frames them."""
+    batch = _built_by(AioBuilder, codec)
+
+    records = decode_records(batch)
+
+    assert records == _FOREIGN_RECORDS
+    assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_batch_from_kafka_python_is_read(codec: Codec) -> None:
+    """A builder in Python that shares nothing with the other."""
+    batch = _built_by(KafkaPythonBuilder, codec)
+
+    records = decode_records(batch)
+
+    assert records == _FOREIGN_RECORDS
+    assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+
+
+def test_our_uncompressed_batch_is_that_of_aiokafka() -> None:
+    """Byte for byte: there is only one way to write these records."""
+    theirs = _built_by(AioBuilder, Codec.NONE)
+
+    ours = encode_batch(_FOREIGN_RECORDS, producer_id=5, producer_epoch=1, base_sequence=8)
+
+    # What the broker sets: base offset before the length, leader epoch after it.
+    assert ours[16:] == theirs[16:]
+    assert ours[8:12] == theirs[8:12]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_our_batch_is_read_by_aiokafka(codec: Codec) -> None:
+    """What we compress others can open."""
+    batch = AioBatch(bytes(encode_batch(_FOREIGN_RECORDS, codec=codec)))
+
+    assert batch.validate_crc()
+    assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == _FOREIGN_RECORDS
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_our_batches_are_read_by_kafka_python(codec: Codec) -> None:
+    """Two batches one after the other, as a fetch gives them."""
+    record_set = bytes(encode_batch(_FOREIGN_RECORDS, codec=codec) * 2)
+
+    read = KafkaPythonRecords(record_set)
+
+    for _ in range(2):
+        batch = read.next_batch()
+        assert batch.validate_crc()
+        assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == _FOREIGN_RECORDS
+
+
+# --- record sets -----------------------------------------------------------------------------------------------------
+
+
+def test_record_set_is_split_into_views_of_its_batches() -> None:
+    """Splitting looks at lengths only."""
+    one, two = encode_batch(some_records(1)), encode_batch(some_records(2), base_offset=0)
+
+    batches = list(split_batches(one + two))
+
+    assert batches == [one, two]
+
+
+@pytest.mark.parametrize("left", [1, 11, 12, 61, 62])
+def test_batch_that_is_cut_off_is_named_or_dropped(left: int) -> None:
+    """A fetch may end inside a batch; a log may not."""
+    one, two = encode_batch(some_records(1)), encode_batch(some_records(2))
+    record_set = one + two[:left]
+
+    assert list(split_batches(record_set, drop_partial=True)) == [one]
+    with pytest.raises(RemoteProtocolError, match="cut off"):
+        list(split_batches(record_set))
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48])
+def test_batch_shorter_than_its_header_is_refused(length: int) -> None:
+    """A length of zero must not hold the reader in place for ever."""
+    batch = _patched(encode_batch(some_records(1)), ">i", 8, length)
+
+    with pytest.raises(RemoteProtocolError):
+        list(split_batches(batch, drop_partial=True))
+
+
+# --- what a producer may send ----------------------------------------------------------------------------------------
+
+
+def _check(records: bytes | bytearray | None, **changed: Any) -> ErrorCode:
+    return check_produced(records, **{"produce_version": 9, "max_batch_bytes": 1 << 20, **changed})
+
+
+def test_honest_batch_is_taken() -> None:
+    """Whatever its codec."""
+    batches = [encode_batch(some_records(), codec=codec) for codec in Codec]
+
+    assert [_check(batch) for batch in batches] == [ErrorCode.NONE] * len(Codec)
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "value", "error"),
+    [
+        (">i", 8, 1 << 20, ErrorCode.CORRUPT_MESSAGE),  # longer than what came
+        (">i", 8, -5, ErrorCode.CORRUPT_MESSAGE),
+        (">i", 8, 60, ErrorCode.INVALID_RECORD),  # something follows the batch
+        (">b", 16, 1, ErrorCode.INVALID_RECORD),  # magic of an older format
+        (">h", 21, CONTROL_BIT, ErrorCode.INVALID_RECORD),
+        (">h", 21, 5, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (">i", 23, 1, ErrorCode.INVALID_RECORD),  # last offset delta is not count - 1
+        (">i", 57, 0, ErrorCode.INVALID_RECORD),
+        (">q", 43, 9, ErrorCode.INVALID_RECORD),  # a producer id without a sequence
+        (">h", 21, APPEND_TIME_BIT, ErrorCode.NONE),  # the log overwrites it
+        (">q", 0, 17, ErrorCode.NONE),  # the log numbers anew
+    ],
+)
+def test_dishonest_batch_is_refused_with_its_code(code: str, at: int, value: int, error: ErrorCode) -> None:
+    """Reference 3.5, row by row."""
+    batch = _patched(encode_batch(some_records(3)), code, at, value)
+
+    assert _check(batch) is error
+
+
+def test_flipped_bit_is_corrupt() -> None:
+    """Anything after the checksum is covered by it."""
+    batch = encode_batch(some_records(1))
+
+    for at in range(21, len(batch)):
+        flipped = bytearray(batch)
+        flipped[at] ^= 1
+        assert _check(flipped) is ErrorCode.CORRUPT_MESSAGE
+        assert not is_intact(flipped)
+
+
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (bytes(HEADER_BYTES - 1), ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_missing_batch_is_refused(records: bytes | None, error: ErrorCode) -> None:
+    """Every partition of a produce request carries a batch."""
+    assert _check(records) is error
+
+
+def test_two_batches_are_one_too_many() -> None:
+    """Produce 3 and later: exactly one batch for each partition."""
+    batch = encode_batch(some_records())
+
+    assert _check(batch + batch) is ErrorCode.INVALID_RECORD
+
+
+def test_batch_is_measured_as_it_travels() -> None:
+    """The limit is on the compressed batch with its header."""
+    records = [a_record(value=b"a" * 10_000)]
+    plain, compressed = encode_batch(records), encode_batch(records, codec=Codec.ZSTD)
+
+    assert _check(plain, max_batch_bytes=5000) is ErrorCode.MESSAGE_TOO_LARGE
+    assert _check(compressed, max_batch_bytes=len(compressed)) is ErrorCode.NONE
+    assert _check(compressed, max_batch_bytes=len(compressed) - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_zstd_needs_produce_7() -> None:
+    """KIP-110: older clients could not read it back."""
+    batch = encode_batch(some_records(), codec=Codec.ZSTD)
+
+    assert _check(batch, produce_version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert _check(batch, produce_version=7) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("bounds_ms", "error"),
+    [
+        ((1_700_000_000_000, 1_700_000_000_002), ErrorCode.NONE),
+        ((1_700_000_000_001, 1_700_000_000_002), ErrorCode.INVALID_TIMESTAMP),
+        ((1_700_000_000_000, 1_700_000_000_001), ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_time_outside_the_bounds_is_refused(bounds_ms: tuple[int, int], error: ErrorCode) -> None:
+    """Where records keep the producer's time, one dated in the future would pin a segment."""
+    batch = encode_batch(some_records(3))
+
+    assert _check(batch, time_bounds_ms=bounds_ms) is error
+
+
+def test_batch_without_times_is_within_any_bounds() -> None:
+    """-1 means that the producer did not say."""
+    batch = encode_batch([a_record(timestamp_ms=-1)])
+
+    assert _check(batch, time_bounds_ms=(1000, 2000)) is ErrorCode.NONE
+
+
+def test_records_that_break_a_rule_are_named() -> None:
+    """A compacted topic needs keys; offsets inside a batch run without gaps."""
+    records = [a_record(0, key=b"k"), a_record(2, key=b"k"), a_record(2, key=None)]
+
+    found = find_invalid_records(encode_batch(records), keys_required=True)
+
+    assert [index for index, _ in found] == [1, 2]
+    assert [index for index, _ in find_invalid_records(encode_batch(records), keys_required=False)] == [1]
+
+
+# --- broken records --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "",  # no record where one is promised
+        "0e 00 00 00 01 01",  # shorter than its length
+        "0e 00 00 00 01 01 00 00",  # a byte is left in the record
+        "0c 00 00 00 01 01 00 00",  # a byte is left after the record
+        "01 00 00 00 01 01 00",  # a negative length
+        "0c 00 00 00 04 61 62",  # nothing after the key
+        "0c 00 00 00 7e 01 00",  # a key beyond the record
+        "0c 00 00 00 01 01 7e",  # more headers than bytes
+        "0c 00 00 00 01 01 01",  # a negative number of headers
+        "10 00 00 00 01 01 02 01 01",  # a header without a key
+        "0c 00 ff ff ff ff ff",  # a varint that never ends
+    ],
+)
+def test_broken_record_is_refused(payload: str) -> None:
+    """Every length inside a record is held against the record's own end."""
+    header = bytearray(encode_batch(some_records(1))[:HEADER_BYTES])
+    batch = header + bytes.fromhex(payload)
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+
+    with pytest.raises(RemoteProtocolError):
+        decode_records(batch)
+
+
+@pytest.mark.parametrize(("code", "at", "value"), [(">b", 16, 1), (">i", 8, 7), (">i", 57, 2**31 - 1), (">i", 57, -1)])
+def test_batch_that_lies_about_itself_is_not_opened(code: str, at: int, value: int) -> None:
+    """Magic, length and count are checked before the first record is looked for."""
+    batch = _patched(encode_batch(some_records(2)), code, at, value)
+
+    with pytest.raises(RemoteProtocolError):
+        decode_records(batch)
+
+
+def test_too_little_for_a_header_is_refused() -> None:
+    """61 bytes or nothing."""
+    with pytest.raises(RemoteProtocolError, match="61"):
+        read_header(bytes(60))
+
+
+# --- markers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_marker_survives_a_round_trip(is_commit: bool) -> None:
+    """The end of a transaction is a control batch of one record."""
+    marker = Marker(producer_id=7, producer_epoch=2, is_commit=is_commit, coordinator_epoch=5)
+
+    batch = encode_marker(marker, timestamp_ms=1000, base_offset=40)
+
+    header = read_header(batch)
+    assert read_marker(batch) == marker
+    assert (header.is_control, header.is_transactional, header.base_offset) == (True, True, 40)
+    (record,) = decode_records(batch)
+    assert record.key == bytes([0, 0, 0, int(is_commit)])
+    assert record.value == bytes.fromhex("0000 00000005")
+
+
+def test_control_record_of_another_kind_is_no_marker() -> None:
+    """Kafka's own logs hold others, which readers pass over."""
+    batch = encode_batch([a_record(key=bytes.fromhex("00000002"))], attributes=CONTROL_BIT)
+
+    assert read_marker(batch) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "attributes"),
+    [
+        (b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00", 0),
+        (None, b"\x00\x00\x00\x00\x00\x00", CONTROL_BIT),
+        (b"\x00", b"\x00\x00\x00\x00\x00\x00", CONTROL_BIT),
+        (b"\x00\x00\x00\x01", None, CONTROL_BIT),
+        (b"\x00\x00\x00\x01", b"\x00", CONTROL_BIT),
+    ],
+)
+def test_broken_marker_is_refused(key: bytes | None, value: bytes | None, attributes: int) -> None:
+    """A marker decides over a transaction; there is no guessing."""
+    batch = encode_batch([a_record(key=key, value=value)], attributes=attributes)
+
+    with pytest.raises(RemoteProtocolError):
+        read_marker(batch)
