@@ -1,0 +1,47 @@
+"""AMQP and HTTP messages to record batches and back: the only place that knows two formats.
+
+`ingest` and `http` make batches out of publications, `deliver` makes transfers out of batches, `view` opens events for
+people. How a message lies in a record is laid down in `hubmere.kernels`, which does the work per event.
+"""
+
+from hubmere.translate.deliver import (
+    AbortedRange,
+    DecodedCache,
+    Emission,
+    RuntimeInfo,
+    delivery_annotations,
+    emit_transfers,
+    message_at,
+)
+from hubmere.translate.http import HttpEvent, UserProperty, publication_from_http
+from hubmere.translate.ingest import (
+    BATCH_FORMAT,
+    ProducerStamp,
+    Publication,
+    messages_to_batch,
+    partition_key_of,
+    publication_from_amqp,
+)
+from hubmere.translate.view import EventView, TypedValue, events
+
+__all__ = [
+    "BATCH_FORMAT",
+    "Publication",
+    "ProducerStamp",
+    "publication_from_amqp",
+    "messages_to_batch",
+    "partition_key_of",
+    "HttpEvent",
+    "UserProperty",
+    "publication_from_http",
+    "DecodedCache",
+    "RuntimeInfo",
+    "AbortedRange",
+    "Emission",
+    "emit_transfers",
+    "message_at",
+    "delivery_annotations",
+    "EventView",
+    "TypedValue",
+    "events",
+]

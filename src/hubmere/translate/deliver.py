@@ -1,0 +1,287 @@
+"""Record batches become AMQP transfers: what a reader of a partition is sent.
+
+Decides which records a reader sees (not control batches, not aborted transactions, not a batch that cannot be read) and
+what is remembered of a decoded batch; the encoding is the kernels'. Nothing here knows links or credit: the caller
+says how much may go and gets bytes, a count and the sequence number to go on from.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+from hubmere import kernels
+from hubmere.model.batch import APPEND_TIME, HEADER_BYTES, BatchHeader, Buffer, read_header
+from hubmere.wire.kafka.compression import decompress
+from hubmere.wire.kafka.errors import RemoteProtocolError
+
+# Memory for decoded batches of all partitions: some 200,000 small events, so that the readers at the tails of a busy
+# namespace share one decoding; those who read far behind push it out and lose nothing but the sharing.
+DECODED_CACHE_BYTES = 64 * 1024 * 1024
+# What Python keeps for a message besides its bytes: the object's head and its place in a list.
+_MESSAGE_OVERHEAD_BYTES = 48
+# And for a batch, even one without events: the object, its lists, its key and place in the cache.
+_BATCH_OVERHEAD_BYTES = 512
+# Links whose frame layout is remembered; a layout is under 200 bytes.
+_TEMPLATES = 4_096
+
+# Producer id, first and last sequence number of an aborted transaction.
+AbortedRange = tuple[int, int, int]
+
+_frame_template = lru_cache(maxsize=_TEMPLATES)(kernels.frame_template)
+
+
+class RuntimeInfo(NamedTuple):
+    """What a receiver that asked for runtime metrics learns of its partition with each event."""
+
+    last_sequence: int
+    last_offset: int
+    last_enqueued_ms: int
+    retrieved_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one call wrote, and where the next one goes on."""
+
+    frames: bytes
+    count: int
+    next_sequence: int
+    needs_split: bool  # the next event does not fit one frame: take it from `message_at`
+    unreadable: int  # batches that were passed over because their records cannot be read
+
+
+class DecodedBatch:
+    """The events of one batch as encoded AMQP messages without transfer heads. Not changed once made."""
+
+    __slots__ = ("base_sequence", "is_readable", "messages", "next_sequence", "numbers", "size_bytes")
+
+    def __init__(self, header: BatchHeader, decoded: tuple[list[bytes], list[int]] | None) -> None:
+        self.base_sequence = header.base_sequence_number
+        self.next_sequence = header.next_sequence_number
+        self.is_readable = decoded is not None
+        self.messages, self.numbers = decoded or ([], [])
+        content = sum(map(len, self.messages)) + len(self.messages) * _MESSAGE_OVERHEAD_BYTES
+        self.size_bytes = content + _BATCH_OVERHEAD_BYTES
+
+    def index_from(self, sequence: int) -> int:
+        """The first event at or after a sequence number; compaction leaves gaps."""
+        if not self.numbers:
+            return max(0, sequence - self.base_sequence)
+        return bisect_left(self.numbers, sequence)
+
+    def sequence_at(self, index: int) -> int:
+        """The sequence number of an event, or what follows the batch."""
+        if index >= len(self.messages):
+            return self.next_sequence
+        return self.numbers[index] if self.numbers else self.base_sequence + index
+
+
+class DecodedCache:
+    """Recently decoded batches, by log and position, so that many readers of the tail decode once.
+
+    Holds at most `max_bytes`, or one batch if that alone is larger. Thread rule: one thread, the event loop's.
+    """
+
+    __slots__ = ("_batches", "_max_bytes", "_used_bytes")
+
+    def __init__(self, max_bytes: int = DECODED_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._used_bytes = 0
+        self._batches: OrderedDict[tuple[str, int, int], DecodedBatch] = OrderedDict()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of messages held."""
+        return self._used_bytes
+
+    def get(self, log: str, header: BatchHeader) -> DecodedBatch | None:
+        """A remembered batch; the checksum in the key tells a batch from its compacted successor."""
+        key = (log, header.base_sequence_number, header.crc)
+        found = self._batches.get(key)
+        if found is not None:
+            self._batches.move_to_end(key)
+        return found
+
+    def put(self, log: str, header: BatchHeader, batch: DecodedBatch) -> None:
+        """Remember a batch and let the least recently used ones go."""
+        self._batches[log, header.base_sequence_number, header.crc] = batch
+        self._used_bytes += batch.size_bytes
+        while self._used_bytes > self._max_bytes and len(self._batches) > 1:
+            _, gone = self._batches.popitem(last=False)
+            self._used_bytes -= gone.size_bytes
+
+
+def emit_transfers(
+    data: Buffer,
+    offset: int,
+    from_sequence: int,
+    *,
+    limit: int,
+    max_bytes: int,
+    channel: int,
+    handle: int,
+    next_delivery_id: int,
+    max_frame_size: int,
+    settled: bool,
+    cache: DecodedCache,
+    log: str,
+    runtime: RuntimeInfo | None = None,
+    offsets_are_sequences: bool = False,
+    skip: Sequence[AbortedRange] = (),
+) -> Emission:
+    """Events from a sequence number on as whole single-frame transfers with contiguous delivery-ids.
+
+    `data` are whole batches, `offset` the byte number of the first, `log` the partition they belong to. At most `limit`
+    events and about `max_bytes` (one frame is always allowed); ends early before an event that needs several frames.
+    """
+    template = _frame_template(channel, handle, settled)
+    after_header = delivery_annotations(runtime) if runtime else b""
+    extra = template[0].size + len(after_header)
+    room = max(max_bytes, max_frame_size)
+    frames: list[bytes] = []
+    count = unreadable = 0
+    sequence = from_sequence
+    for header, place, closed in batches_from(data, offset, from_sequence):
+        if not is_visible(header, skip):
+            sequence = header.next_sequence_number
+            continue
+        if count >= limit:
+            break
+        batch = _decoded_batch(header, place, closed, cache, log, offsets_are_sequences)
+        unreadable += not batch.is_readable
+        index = batch.index_from(sequence)
+        delivery_id = next_delivery_id + count
+        pieces, taken, filled = kernels.frame_messages(
+            batch.messages, index, limit - count, room, max_frame_size, template, delivery_id, settled, after_header
+        )
+        frames += pieces
+        count += taken
+        room -= filled
+        index += taken
+        sequence = batch.sequence_at(index)
+        if index < len(batch.messages):
+            needs_split = count < limit and extra + len(batch.messages[index]) > max_frame_size
+            return Emission(b"".join(frames), count, sequence, needs_split, unreadable)
+    return Emission(b"".join(frames), count, sequence, False, unreadable)
+
+
+def message_at(
+    data: Buffer,
+    offset: int,
+    sequence: int,
+    *,
+    cache: DecodedCache,
+    log: str,
+    runtime: RuntimeInfo | None = None,
+    offsets_are_sequences: bool = False,
+) -> bytes | None:
+    """The encoded message of one event, for the engine to split over frames; None when there is no such event."""
+    for header, place, closed in batches_from(data, offset, sequence):
+        batch = _decoded_batch(header, place, closed, cache, log, offsets_are_sequences)
+        index = batch.index_from(sequence)
+        if index >= len(batch.messages) or batch.sequence_at(index) != sequence:
+            return None
+        message = batch.messages[index]
+        if runtime is None:
+            return message
+        return b"".join(kernels.with_delivery_annotations(message, delivery_annotations(runtime)))
+    return None
+
+
+_RUNTIME_LEAD = b"\xa3\x1dlast_enqueued_sequence_number\x81"
+_RUNTIME_OFFSET = b"\xa3\x14last_enqueued_offset\xa1"
+_RUNTIME_ENQUEUED = b"\xa3\x16last_enqueued_time_utc\x83"
+_RUNTIME_RETRIEVED = b"\xa3\x1fruntime_info_retrieval_time_utc\x83"
+_I64 = Struct(">q")
+
+
+def delivery_annotations(info: RuntimeInfo) -> bytes:
+    """The delivery-annotations section for a receiver with runtime metrics: all four keys, typed as clients need."""
+    digits = b"%d" % info.last_offset
+    entries = b"".join(
+        (
+            _RUNTIME_LEAD,
+            _I64.pack(info.last_sequence),
+            _RUNTIME_OFFSET,
+            bytes((len(digits),)),
+            digits,
+            _RUNTIME_ENQUEUED,
+            _I64.pack(info.last_enqueued_ms),
+            _RUNTIME_RETRIEVED,
+            _I64.pack(info.retrieved_ms),
+        )
+    )
+    return bytes((0, 0x53, kernels.DELIVERY_ANNOTATIONS, 0xC1, len(entries) + 1, 8)) + entries
+
+
+def batches_from(data: Buffer, offset: int, from_sequence: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+    """The batches in `data` that reach `from_sequence`: header, byte number and the closed bytes of each."""
+    view = memoryview(data)
+    at = 0
+    while at + HEADER_BYTES <= len(view):
+        header = read_header(view, at)
+        stop = at + header.size_bytes
+        if header.size_bytes < HEADER_BYTES or stop > len(view):
+            return
+        if header.next_sequence_number > from_sequence:
+            yield header, offset + at, view[at:stop]
+        at = stop
+
+
+def is_visible(header: BatchHeader, skip: Sequence[AbortedRange] = ()) -> bool:
+    """Whether a batch holds events that readers see: not a transaction's marker, not a transaction that was aborted."""
+    if header.is_control:
+        return False
+    if not skip or not header.is_transactional:
+        return True
+    base = header.base_sequence_number
+    return not any(producer == header.producer_id and first <= base <= last for producer, first, last in skip)
+
+
+def opened_records(header: BatchHeader, batch: memoryview) -> tuple[bytes, int] | None:
+    """The uncompressed records of a batch and where they begin in the bytes; None when they do not decompress."""
+    if header.codec == 0:
+        return bytes(batch), HEADER_BYTES
+    try:
+        return decompress(header.codec, batch[HEADER_BYTES:]), 0
+    except RemoteProtocolError:
+        return None
+
+
+def _decoded_batch(
+    header: BatchHeader, offset: int, closed: memoryview, cache: DecodedCache, log: str, offsets_are_sequences: bool
+) -> DecodedBatch:
+    """The batch out of the cache, or decoded into it."""
+    batch = cache.get(log, header)
+    if batch is None:
+        batch = DecodedBatch(header, _decoded(header, offset, closed, offsets_are_sequences))
+        cache.put(log, header, batch)
+    return batch
+
+
+def _decoded(
+    header: BatchHeader, offset: int, closed: memoryview, offsets_are_sequences: bool
+) -> tuple[list[bytes], list[int]] | None:
+    """The messages of a batch, or None: a producer may have filled a valid batch with anything."""
+    opened = opened_records(header, closed)
+    if opened is None:
+        return None
+    is_append_time = bool(header.attributes & APPEND_TIME)
+    try:
+        return kernels.encode_messages(
+            opened[0],
+            opened[1],
+            header.record_count,
+            header.last_delta,
+            header.base_sequence_number,
+            offset,
+            0 if offsets_are_sequences else header.size_bytes,
+            header.max_time_ms if is_append_time else header.base_time_ms,
+            is_append_time,
+        )
+    except kernels.Malformed:
+        return None

@@ -1,0 +1,190 @@
+"""AMQP messages become record batches: one publication is one batch.
+
+Decides how a publication's partition key, publisher and producer are read and checked; the encoding of each event is
+the kernels'. A batch leaves here unnumbered, unstamped and unsealed: that is the log's. What cannot be stored whole is
+refused whole, as `UndecodableMessage`, `InvalidArgument` or `PartitionKeyMismatch`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hubmere import kernels
+from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, NO_PRODUCER, BatchHeader, Buffer, write_header
+from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch, UndecodableMessage
+
+# Message format of a batch of messages, one in each data section of an envelope.
+BATCH_FORMAT = 0x8001_3700
+# The service's limit on a partition key.
+MAX_PARTITION_KEY_CHARACTERS = 128
+_MAX_EPOCH = 0x7FFF
+_MAX_SEQUENCE = 0x7FFF_FFFF
+_MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
+
+_PARTITION_KEY_NAME = b"x-opt-partition-key"
+_PUBLISHER_NAME = b"\xa3\x0fx-opt-publisher"
+
+
+class ProducerStamp(NamedTuple):
+    """Who wrote a batch, and the number of its first event in that producer's own count."""
+
+    producer_id: int
+    epoch: int
+    first_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """One atomic publication, ready for a partition's log."""
+
+    batch: bytearray
+    count: int
+    partition_key: str | None
+    producer: ProducerStamp | None
+    size_bytes: int  # as the publisher sent it: what limits and quotas count
+
+
+def publication_from_amqp(
+    payload: Buffer, message_format: int, *, publisher: str | None = None, idempotent: bool = True
+) -> Publication:
+    """The events of one delivery, for one partition.
+
+    `idempotent` says whether producer annotations number the batch; on a link that did not ask for it they are kept as
+    ordinary annotations (a forwarder may carry those of the event it read).
+    """
+    data = payload if type(payload) is bytes else bytes(payload)
+    is_batch = message_format == BATCH_FORMAT
+    producers: list[int] | None = [] if idempotent else None
+    try:
+        key = _checked_key(_sent_key(data, is_batch), publisher)
+        key_bytes = None if key is None else key.encode()
+        added = b"" if publisher is None else _publisher_entry(publisher)
+        if is_batch:
+            batch, count = kernels.split_batch(data, key_bytes, added, producers)
+        else:
+            batch, count = kernels.single_record(data, key_bytes, added, producers), 1
+    except kernels.Malformed as error:
+        raise UndecodableMessage(str(error)) from error
+    producer = _one_producer(producers, count) if producers else None
+    _begin(batch, count, producer)
+    return Publication(batch=batch, count=count, partition_key=key, producer=producer, size_bytes=len(data))
+
+
+def publication_of(
+    messages: Sequence[bytes], key: str | None, publisher: str | None, *, size_bytes: int
+) -> Publication:
+    """Encoded messages of our own making, with a key already checked, as one publication."""
+    key_bytes = None if key is None else key.encode()
+    added = b"" if publisher is None else _publisher_entry(publisher)
+    batch = kernels.join_messages(list(messages), key_bytes, added)
+    _begin(batch, len(messages), None)
+    return Publication(batch=batch, count=len(messages), partition_key=key, producer=None, size_bytes=size_bytes)
+
+
+def messages_to_batch(payloads: Sequence[Buffer]) -> bytearray:
+    """Single messages without partition key, publisher or producer as one batch, in their order.
+
+    One undecodable message refuses the run: the caller then takes them one at a time.
+    """
+    messages = [payload if type(payload) is bytes else bytes(payload) for payload in payloads]
+    try:
+        batch = kernels.join_messages(messages, None, b"")
+    except kernels.Malformed as error:
+        raise UndecodableMessage(str(error)) from error
+    _begin(batch, len(messages), None)
+    return batch
+
+
+def partition_key_of(payload: Buffer) -> str | None:
+    """The partition key of one message (not of a batch); costs next to nothing for messages without one."""
+    data = payload if type(payload) is bytes else bytes(payload)
+    if _PARTITION_KEY_NAME not in data:
+        return None
+    try:
+        return _checked_key(kernels.annotated_key(data, 0, len(data), False), None)
+    except kernels.Malformed as error:
+        raise UndecodableMessage(str(error)) from error
+
+
+def _sent_key(data: bytes, is_batch: bool) -> bytes | None:
+    """The key that the publisher wrote: on the envelope, else on the first message."""
+    if _PARTITION_KEY_NAME not in data:
+        return None
+    if not is_batch:
+        return kernels.annotated_key(data, 0, len(data), False)
+    key = kernels.annotated_key(data, 0, len(data), True)
+    if key is not None:
+        return key
+    first, stop = kernels.first_message(data)
+    return kernels.annotated_key(data, first, stop, False)
+
+
+def _checked_key(sent: bytes | None, publisher: str | None) -> str | None:
+    """The key to store: a publisher's events carry its name and no other key; an empty key is none."""
+    try:
+        key = sent.decode() if sent else None
+    except UnicodeDecodeError as error:
+        raise UndecodableMessage("the partition key is not UTF-8") from error
+    return checked_partition_key(key, publisher)
+
+
+def checked_partition_key(key: str | None, publisher: str | None) -> str | None:
+    """A key inside its limit, and the publisher's own where there is one."""
+    if key is not None and len(key) > MAX_PARTITION_KEY_CHARACTERS:
+        raise InvalidArgument("partition key", key, f"at most {MAX_PARTITION_KEY_CHARACTERS} characters")
+    if key is not None and any("\ud800" <= character <= "\udfff" for character in key):
+        raise InvalidArgument("partition key", ascii(key), "whole Unicode characters")
+    if publisher is not None and key is not None and key != publisher:
+        raise PartitionKeyMismatch(publisher, key)
+    return key if publisher is None else publisher
+
+
+def _publisher_entry(publisher: str) -> bytes:
+    name = publisher.encode()
+    width = b"\xa1" + bytes((len(name),)) if len(name) < 256 else b"\xb1" + len(name).to_bytes(4, "big")
+    return _PUBLISHER_NAME + width + name
+
+
+def _one_producer(producers: list[int], count: int) -> ProducerStamp:
+    """The producer of a batch: the same on every event, its sequence numbers without a gap."""
+    if len(producers) != count * 3:
+        raise UndecodableMessage("only some events of the batch carry producer annotations")
+    stamp = ProducerStamp(*producers[:3])
+    if not (
+        0 <= stamp.producer_id <= _MAX_PRODUCER_ID
+        and 0 <= stamp.epoch <= _MAX_EPOCH
+        and 0 <= stamp.first_sequence <= _MAX_SEQUENCE
+    ):
+        raise UndecodableMessage("a producer annotation is out of range")
+    expected = [(stamp.first_sequence + index) & _MAX_SEQUENCE for index in range(count)]
+    if (
+        set(producers[0::3]) != {stamp.producer_id}
+        or set(producers[1::3]) != {stamp.epoch}
+        or producers[2::3] != expected
+    ):
+        raise UndecodableMessage("the producer annotations of the batch are not contiguous")
+    return stamp
+
+
+def _begin(batch: bytearray, count: int, producer: ProducerStamp | None) -> None:
+    """Lay the header over its space; what the log decides (position, times, checksum) stays zero."""
+    number = producer or ProducerStamp(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+    assert len(batch) > HEADER_BYTES
+    write_header(
+        batch,
+        BatchHeader(
+            base_sequence_number=0,
+            length=len(batch) - LENGTH_PREFIX_BYTES,
+            leader_epoch=0,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_delta=count - 1,
+            base_time_ms=0,
+            max_time_ms=0,
+            producer_id=number.producer_id,
+            producer_epoch=number.epoch,
+            producer_sequence=number.first_sequence,
+            record_count=count,
+        ),
+    )

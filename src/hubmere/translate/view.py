@@ -1,0 +1,164 @@
+"""Events opened for people: what the portal, the command line and HTTP show of a record.
+
+The AMQP side is read from the very message that a receiver would get, with the generic codec; the Kafka side is the
+record's own key, value and headers. Nothing here is on a data path.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hubmere import kernels
+from hubmere.model.batch import APPEND_TIME, BatchHeader, Buffer, spread_offset
+from hubmere.translate.deliver import batches_from, is_visible, opened_records
+from hubmere.wire.amqp import types as amqp
+from hubmere.wire.amqp.errors import RemoteProtocolError
+from hubmere.wire.amqp.message import RawSection, split_message
+from hubmere.wire.amqp.reading import decode_value
+
+_PROPERTY_NAMES = (
+    "message-id",
+    "user-id",
+    "to",
+    "subject",
+    "reply-to",
+    "correlation-id",
+    "content-type",
+    "content-encoding",
+    "absolute-expiry-time",
+    "creation-time",
+    "group-id",
+    "group-sequence",
+    "reply-to-group-id",
+)
+
+_TYPE_NAMES: Mapping[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    amqp.UByte: "ubyte",
+    amqp.UShort: "ushort",
+    amqp.UInt: "uint",
+    amqp.ULong: "ulong",
+    amqp.Byte: "byte",
+    amqp.Short: "short",
+    amqp.Int: "int",
+    amqp.Long: "long",
+    amqp.Float: "float",
+    float: "double",
+    amqp.Decimal32: "decimal32",
+    amqp.Decimal64: "decimal64",
+    amqp.Decimal128: "decimal128",
+    amqp.Char: "char",
+    amqp.Timestamp: "timestamp",
+    uuid.UUID: "uuid",
+    bytes: "binary",
+    str: "string",
+    amqp.Symbol: "symbol",
+    list: "list",
+    dict: "map",
+    amqp.Array: "array",
+    amqp.Described: "described",
+}
+
+
+class TypedValue(NamedTuple):
+    """A decoded value and the name of its AMQP type."""
+
+    type: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """One event as both protocols show it."""
+
+    sequence: int
+    offset: int
+    enqueued_ms: int
+    key: bytes | None
+    partition_key: str | None
+    publisher: str | None
+    body: bytes | None
+    properties: Mapping[str, TypedValue]
+    system_properties: Mapping[str, TypedValue]
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def events(
+    data: Buffer, offset: int, from_sequence: int, limit: int, *, offsets_are_sequences: bool = False
+) -> list[EventView]:
+    """At most `limit` events from a sequence number on, out of whole batches; an unreadable batch is left out."""
+    found: list[EventView] = []
+    for header, place, closed in batches_from(data, offset, from_sequence):
+        if not is_visible(header):
+            continue
+        for view in _views(header, 0 if offsets_are_sequences else place, closed, offsets_are_sequences):
+            if len(found) >= limit:
+                return found
+            if view.sequence >= from_sequence:
+                found.append(view)
+    return found
+
+
+def _views(header: BatchHeader, offset: int, closed: memoryview, offsets_are_sequences: bool) -> Iterator[EventView]:
+    opened = opened_records(header, closed)
+    if opened is None:
+        return
+    try:
+        records = kernels.read_records(opened[0], opened[1], header.record_count)
+    except kernels.Malformed:
+        return
+    is_append_time = bool(header.attributes & APPEND_TIME)
+    for time_delta, delta, key, value, headers in records:
+        sequence = header.base_sequence_number + delta
+        place = (
+            sequence
+            if offsets_are_sequences
+            else spread_offset(offset, header.size_bytes, header.last_delta + 1, delta)
+        )
+        time_ms = header.max_time_ms if is_append_time else header.base_time_ms + time_delta
+        yield _view(sequence, place, time_ms, key, value, headers)
+
+
+def _view(
+    sequence: int,
+    offset: int,
+    time_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[bytes, bytes | None]],
+) -> EventView:
+    sections = split_message(kernels.message_of(key, value, headers))
+    annotations = {str(name): _typed(content) for name, content in _opened(sections.message_annotations, {}).items()}
+    fields = zip(_PROPERTY_NAMES, _opened(sections.properties, []), strict=False)
+    system = {name: _typed(content) for name, content in fields if content is not None}
+    application = _opened(sections.application_properties, {})
+    partition_key = annotations.get("x-opt-partition-key")
+    publisher = annotations.get("x-opt-publisher")
+    return EventView(
+        sequence=sequence,
+        offset=offset,
+        enqueued_ms=time_ms,
+        key=key,
+        partition_key=None if partition_key is None else str(partition_key.value),
+        publisher=None if publisher is None else str(publisher.value),
+        body=value,
+        properties={str(name): _typed(content) for name, content in application.items()},
+        system_properties=annotations | system,
+        headers=tuple((name.decode("utf-8", "replace"), content) for name, content in headers),
+    )
+
+
+def _opened(section: RawSection | None, absent: amqp.Value) -> amqp.Value:
+    """The value of a section; one that the generic codec refuses (text that is not UTF-8, say) counts as absent."""
+    if section is None:
+        return absent
+    try:
+        return decode_value(section.value_bytes)[0]
+    except RemoteProtocolError:
+        return absent
+
+
+def _typed(value: amqp.Value) -> TypedValue:
+    return TypedValue(_TYPE_NAMES.get(type(value), "described"), value)

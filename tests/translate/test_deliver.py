@@ -1,0 +1,415 @@
+"""Transfers: how far one call goes, which records a reader sees, and the Kafka origin of an event."""
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from hubmere.model.batch import read_header, seal, write_header
+from hubmere.translate import DecodedCache, RuntimeInfo, message_at, messages_to_batch
+from hubmere.wire.kafka.compression import Codec
+from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
+from translate.builders import (
+    LOG,
+    NOW_MS,
+    annotations,
+    data,
+    deliveries,
+    emit,
+    pairs,
+    section,
+    sized,
+    stored,
+    symbol,
+    text,
+)
+
+Headers = list[tuple[str, bytes | None]]
+
+
+def three_events(base: int = 0) -> bytes:
+    return stored(messages_to_batch([data(b"a"), data(b"b"), data(b"c")]), base=base)
+
+
+def from_kafka(*records: Record, codec: Codec = Codec.NONE, attributes: int = 0, **fields: int) -> bytes:
+    """A batch as a Kafka producer wrote it, kept with its own times."""
+    return bytes(encode_batch(records, base_offset=records[0].offset, codec=codec, attributes=attributes, **fields))
+
+
+def a_record(
+    offset: int = 0, *, key: bytes | None = None, value: bytes | None = b"v", headers: Headers | None = None
+) -> Record:
+    return Record(offset, NOW_MS + offset, key, value, tuple(headers or []))
+
+
+def bodies(frames: bytes) -> list[bytes]:
+    return [bytes(delivered.sections.body[0].raw) for delivered in deliveries(frames)]
+
+
+def read_annotations(payload_frames: bytes) -> dict[bytes, bytes]:
+    raw = deliveries(payload_frames)[0].sections.message_annotations
+    assert raw is not None
+    return dict(pairs(bytes(raw.value_bytes)))
+
+
+def test_delivery_ids_are_contiguous_and_wrap() -> None:
+    """Serial numbers of 32 bits; clients throw on a gap."""
+    emission = emit(three_events(), next_delivery_id=0xFFFF_FFFE)
+
+    assert [got.transfer.delivery_id for got in deliveries(emission.frames)] == [0xFFFF_FFFE, 0xFFFF_FFFF, 0]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_every_field_of_a_transfer_is_written(settled: bool) -> None:
+    """A released client takes the payload from behind the eleventh field."""
+    (got, *_) = deliveries(emit(three_events(), settled=settled, channel=0x1234, handle=300).frames)
+
+    assert (got.field_count, got.channel, got.transfer.handle) == (11, 0x1234, 300)
+    assert (got.transfer.settled, got.transfer.more, got.transfer.batchable, got.transfer.message_format) == (
+        settled,
+        False,
+        True,
+        0,
+    )
+    assert got.transfer.delivery_tag == (b"" if settled else bytes(4))
+
+
+def test_credit_limits_the_count_and_the_next_call_goes_on() -> None:
+    """A reader with one credit gets one event at a time."""
+    first = emit(three_events(), limit=1)
+    second = emit(three_events(), first.next_sequence, limit=5)
+
+    assert (first.count, first.next_sequence) == (1, 1)
+    assert (second.count, second.next_sequence) == (2, 3)
+    assert bodies(first.frames + second.frames) == [data(b"a"), data(b"b"), data(b"c")]
+
+
+def test_no_credit_sends_nothing_and_stays() -> None:
+    """An empty emission names the event that comes next."""
+    emission = emit(three_events(7), 8, limit=0)
+
+    assert (emission.frames, emission.count, emission.next_sequence, emission.needs_split) == (b"", 0, 8, False)
+
+
+def test_room_limits_the_bytes_but_one_frame_always_goes() -> None:
+    """Progress must not depend on the size of a write."""
+    batch = stored(messages_to_batch([data(bytes(600)), data(bytes(600))]))
+
+    emission = emit(batch, max_bytes=10, max_frame_size=1000)
+
+    assert (emission.count, emission.next_sequence, emission.needs_split) == (1, 1, False)
+
+
+def test_an_event_larger_than_a_frame_ends_the_emission() -> None:
+    """The engine splits it; what came before is already framed."""
+    batch = stored(messages_to_batch([data(b"a"), data(bytes(5000)), data(b"c")]))
+
+    emission = emit(batch, max_frame_size=4096)
+    message = message_at(batch, 0, emission.next_sequence, cache=DecodedCache(), log=LOG)
+    rest = emit(batch, emission.next_sequence + 1, max_frame_size=4096)
+
+    assert (emission.count, emission.next_sequence, emission.needs_split) == (1, 1, True)
+    assert message is not None
+    assert message.endswith(data(bytes(5000)))
+    assert bodies(rest.frames) == [data(b"c")]
+
+
+def test_a_frame_is_exactly_as_long_as_allowed() -> None:
+    """Header and performative count; one byte more needs a split."""
+    batch = stored(messages_to_batch([data(bytes(300))]))
+    size = len(emit(batch).frames)
+
+    assert emit(batch, max_frame_size=size).count == 1
+    assert emit(batch, max_frame_size=size - 1).needs_split
+
+
+def test_a_split_event_carries_runtime_metrics_too() -> None:
+    """The delivery annotations are part of the message that the engine splits."""
+    info = RuntimeInfo(last_sequence=2, last_offset=2, last_enqueued_ms=3, retrieved_ms=4)
+    batch = three_events()
+
+    message = message_at(batch, 0, 1, cache=DecodedCache(), log=LOG, runtime=info)
+
+    assert message == deliveries(emit(batch, 1, limit=1, runtime=info).frames)[0].payload
+
+
+def test_several_batches_are_read_in_one_call() -> None:
+    """Byte numbers go on from batch to batch."""
+    first, second = three_events(), three_events(3)
+
+    emission = emit(first + second, 2, offset=1000)
+
+    assert (emission.count, emission.next_sequence) == (4, 6)
+    assert read_annotations(emit(first + second, 3, offset=1000, limit=1).frames)[symbol("x-opt-offset")] == text(
+        str(1000 + len(first))
+    )
+
+
+def test_compacted_hubs_use_the_sequence_number_as_offset() -> None:
+    """Compaction moves bytes, so byte numbers cannot stay."""
+    found = read_annotations(emit(three_events(40), 41, offset=999, offsets_are_sequences=True).frames)
+
+    assert found[symbol("x-opt-offset")] == text("41")
+
+
+def test_gaps_that_compaction_left_are_kept() -> None:
+    """Sequence numbers never change; the reader simply sees fewer."""
+    batch = from_kafka(
+        a_record(10, value=b"a"), a_record(13, value=b"b"), a_record(14, value=b"c"), last_offset_delta=6
+    )
+
+    whole = emit(batch, 10, offsets_are_sequences=True)
+    rest = emit(batch, 12, limit=1, offsets_are_sequences=True)
+
+    assert (whole.count, whole.next_sequence) == (3, 17)
+    assert (bodies(rest.frames), rest.next_sequence) == ([data(b"b")], 14)
+    assert message_at(batch, 0, 12, cache=DecodedCache(), log=LOG, offsets_are_sequences=True) is None
+
+
+def test_control_batches_are_passed_over() -> None:
+    """Transaction markers are not events, but they take a sequence number."""
+    marker = bytes(encode_marker(Marker(7, 0, True, 0), timestamp_ms=NOW_MS, base_offset=3))
+
+    emission = emit(three_events() + marker, 2)
+
+    assert (emission.count, emission.next_sequence) == (1, 4)
+    assert emit(marker, 3).next_sequence == 4
+
+
+def test_aborted_transactions_are_passed_over() -> None:
+    """Only the aborted producer's transactional batches inside the range go."""
+    aborted = from_kafka(a_record(0, value=b"no"), attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0)
+    other = from_kafka(a_record(1, value=b"yes"), attributes=0x10, producer_id=8, producer_epoch=0, base_sequence=0)
+    later = from_kafka(a_record(2, value=b"later"), attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=1)
+
+    emission = emit(aborted + other + later, skip=[(7, 0, 1)])
+
+    assert bodies(emission.frames) == [data(b"yes"), data(b"later")]
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec], ids=lambda codec: codec.name.lower())
+def test_compressed_batches_are_opened_for_amqp_readers(codec: Codec) -> None:
+    """Stored as they came, shown as anyone else's."""
+    batch = from_kafka(*(a_record(n, value=b"body %d" % n) for n in range(50)), codec=codec)
+
+    assert bodies(emit(batch).frames) == [data(b"body %d" % n) for n in range(50)]
+
+
+def test_a_batch_whose_records_cannot_be_read_is_passed_over_and_counted() -> None:
+    """A Kafka producer may fill a valid batch with anything; the reader behind it must go on."""
+    broken = bytearray(three_events())
+    broken[61:64] = b"\xff\xff\xff"
+    squeezed = bytearray(from_kafka(a_record(3, value=bytes(100)), codec=Codec.GZIP))
+    squeezed[70:80] = bytes(10)
+
+    emission = emit(bytes(broken) + bytes(squeezed) + three_events(4))
+
+    assert (emission.count, emission.next_sequence, emission.unreadable) == (3, 7, 2)
+
+
+def test_a_kafka_record_with_key_and_headers_is_shown_by_the_services_rules() -> None:
+    """Headers are binary properties, of a repeated name the last; the key is an annotation of its own."""
+    headers: Headers = [("a", b"1"), ("n", None), ("a", b"2"), ("long", bytes(300))]
+    batch = from_kafka(a_record(key=b"\xff\x00", value=b"v", headers=headers))
+
+    emission = emit(batch)
+
+    properties = deliveries(emission.frames)[0].sections.application_properties
+    assert properties is not None
+    assert pairs(bytes(properties.value_bytes)) == [
+        (text("a"), sized(0xA0, b"2")),
+        (text("n"), b"\x40"),
+        (text("long"), sized(0xA0, bytes(300))),
+    ]
+    found = read_annotations(emission.frames)
+    assert found[symbol("x-opt-kafka-key")] == sized(0xA0, b"\xff\x00")
+    assert symbol("x-opt-partition-key") not in found
+
+
+def test_a_kafka_event_has_its_own_time_where_the_hub_keeps_it() -> None:
+    """CreateTime: base plus delta; AppendTime: the batch's time for all."""
+    batch = from_kafka(a_record(0), a_record(5), last_offset_delta=5)
+
+    found = read_annotations(emit(batch, 5).frames)
+
+    assert found[symbol("x-opt-enqueued-time")] == b"\x83" + (NOW_MS + 5).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("value", [None, b""])
+def test_a_kafka_record_without_value_is_an_event_with_an_empty_body(value: bytes | None) -> None:
+    """AMQP has no null data."""
+    assert bodies(emit(from_kafka(a_record(key=b"k", value=value))).frames) == [data(b"")]
+
+
+def test_batches_of_a_foreign_builder_are_read() -> None:
+    """Bytes from another implementation of the record format."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 16)
+    for number in range(200):
+        builder.append(number, timestamp=NOW_MS, key=None, value=b"x" * number, headers=[])
+
+    assert bodies(emit(bytes(builder.build())).frames) == [data(b"x" * number) for number in range(200)]
+
+
+FORGED = [
+    b"",
+    b"\x01\x00\x00",
+    b"\x02\x00\x00\x00",
+    b"\x01\x00\x01\x00",
+    b"\x01\x00\x00\x00\x00",
+    b"\x01\x08\x00\x00",
+    b"\x01\x08\x00\x00" + section(0x70, b"\xc0\x05\x01\x40"),
+    b"\x01\x10\x00\x00" + section(0x72, b"\x45"),
+    b"\x01\x02\x00\x00\x40",
+    b"\x01\x02\x00\x00\x57",
+    b"\x01\x06\x00\x00",
+    b"\x01\x07\x00\x00",
+    b"\x01\x01\x00\x00\x00",
+    b"\x01\x01\x00\x00\x02\x7f",
+    b"\x01\x80\x00\x00" + section(0x74, b"\x45"),
+    b"\x01\x04\x00\x00",
+    b"\x01\x20\x00\x00" + section(0x73, b"\xc0\x03\x01\x40\x40"),
+    b"\x01\x01\x00\x00\x01\x00",
+]
+
+
+@pytest.mark.parametrize("envelope", FORGED, ids=lambda envelope: envelope.hex())
+def test_a_forged_envelope_is_a_header_like_any_other(envelope: bytes) -> None:
+    """A Kafka client may write what it likes; readers must not be handed a broken message."""
+    batch = from_kafka(a_record(value=b"\x01v", headers=[("x-opt-amqp", envelope)]))
+
+    (got,) = deliveries(emit(batch).frames)
+
+    assert got.sections.application_properties is not None
+    assert pairs(bytes(got.sections.application_properties.value_bytes)) == [
+        (text("x-opt-amqp"), sized(0xA0, envelope))
+    ]
+    assert [bytes(raw.raw) for raw in got.sections.body] == [data(b"\x01v")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "envelope", "property_value"),
+    [
+        (b"\xff", b"v", b"\x01\x00\x01\x00", b"\x41"),
+        (None, None, b"\x01\x00\x01\x00", b"\x41"),
+        (None, None, b"\x01\x06\x01\x00", b"\x41"),
+        (None, b"\x41\x41", b"\x01\x06\x01\x00", b"\x41"),
+        (None, b"", b"\x01\x07\x01\x00", b"\x41"),
+        (None, b"x" * 300, b"\x01\x02\x01\x00\xa0", b"\x41"),
+        (None, None, b"\x01\x02\x01\x00\xa0", b"\x41"),
+        (None, b"v", b"\x01\x00\x01\x00", b""),
+        (None, b"v", b"\x01\x00\x01\x00", None),
+        (None, b"v", b"\x01\x00\x01\x00", b"\x41\x41"),
+        (None, b"v", b"\x01\x80\x01\x00" + section(0x74, b"\xc1\x01\x00"), b"\x41"),
+    ],
+)
+def test_an_envelope_that_does_not_fit_its_record_is_a_header_like_any_other(
+    key: bytes | None, value: bytes | None, envelope: bytes, property_value: bytes | None
+) -> None:
+    """A key that is no text, a body that is not of the stated kind, a property that is no AMQP value."""
+    headers: Headers = [("p", property_value), ("x-opt-amqp", envelope)]
+
+    (got,) = deliveries(emit(from_kafka(a_record(key=key, value=value, headers=headers))).frames)
+
+    assert got.sections.application_properties is not None
+    assert pairs(bytes(got.sections.application_properties.value_bytes))[1] == (
+        text("x-opt-amqp"),
+        sized(0xA0, envelope),
+    )
+    assert [bytes(raw.raw) for raw in got.sections.body] == [data(value or b"")]
+
+
+def test_an_event_that_is_not_there_has_no_message() -> None:
+    """Past the end, and in nothing at all."""
+    assert message_at(three_events(), 0, 3, cache=DecodedCache(), log=LOG) is None
+    assert message_at(b"", 0, 0, cache=DecodedCache(), log=LOG) is None
+
+
+def test_a_cut_batch_ends_the_emission() -> None:
+    """The log gives whole batches; what is not whole is not read."""
+    whole = three_events()
+
+    emission = emit(whole + three_events(3)[:-1])
+
+    assert (emission.count, emission.next_sequence) == (3, 3)
+
+
+def test_an_impossible_record_count_makes_a_batch_unreadable() -> None:
+    """More records than the header's range of sequence numbers."""
+    batch = bytearray(three_events())
+    write_header(batch, read_header(batch)._replace(record_count=4))
+
+    assert emit(bytes(batch)).unreadable == 1
+
+
+def test_an_envelope_that_is_not_last_is_a_header_like_any_other() -> None:
+    """It describes the headers before it, so it can only be the last."""
+    batch = from_kafka(a_record(headers=[("x-opt-amqp", b"\x01\x00\x00\x00"), ("z", b"")]))
+
+    (got,) = deliveries(emit(batch).frames)
+
+    assert got.sections.application_properties is not None
+    assert len(pairs(bytes(got.sections.application_properties.value_bytes))) == 2
+
+
+def test_a_mirrored_event_is_the_event_that_was_sent() -> None:
+    """Key, value and headers carried to another log by a Kafka client rebuild the same message."""
+    message = annotations(("mine", b"\x41")) + section(0x77, text("body"))
+    own = stored(messages_to_batch([message]))
+    mirrored = from_kafka(
+        a_record(value=b"body", headers=[("x-opt-amqp", b"\x01\x12\x00\x00\xa1" + annotations(("mine", b"\x41")))])
+    )
+
+    assert deliveries(emit(own).frames)[0].sections.body == deliveries(emit(mirrored).frames)[0].sections.body
+    assert read_annotations(emit(mirrored).frames)[symbol("mine")] == b"\x41"
+
+
+def test_many_readers_share_one_decoding() -> None:
+    """The cache is asked by log and position, and remembers the batch."""
+    cache = DecodedCache()
+    batch = three_events()
+
+    emit(batch, cache=cache)
+    used = cache.used_bytes
+    emit(batch, 1, cache=cache, handle=9, settled=False)
+
+    assert used > 0
+    assert cache.used_bytes == used
+
+
+def test_the_cache_keeps_inside_its_bound() -> None:
+    """Old batches go first; one always stays, or a reader with little credit would decode a large one per event."""
+    cache = DecodedCache(max_bytes=2500)
+    for base in range(0, 30, 3):
+        emit(three_events(base), base, cache=cache)
+        assert cache.used_bytes <= 2500
+    large = stored(messages_to_batch([data(bytes(5000))]), base=100)
+
+    emit(large, 100, cache=cache)
+    kept = cache.get(LOG, read_header(large))
+
+    assert kept is not None
+    assert cache.used_bytes == kept.size_bytes
+
+
+def test_unreadable_batches_take_room_in_the_cache_too() -> None:
+    """Else a stream of them would fill the memory with nothing."""
+    cache = DecodedCache(max_bytes=5000)
+    for base in range(50):
+        broken = bytearray(stored(messages_to_batch([data(b"a")]), base=base))
+        broken[61:] = b"\xff" * (len(broken) - 61)
+        emit(bytes(broken), base, cache=cache)
+
+    assert 0 < cache.used_bytes <= 5000
+
+
+def test_a_rewritten_batch_is_not_taken_for_the_old_one() -> None:
+    """Compaction puts other bytes at the same position."""
+    cache = DecodedCache()
+    before = from_kafka(a_record(0, value=b"a"), a_record(1, value=b"b"))
+    after = from_kafka(a_record(1, value=b"b"), last_offset_delta=0)
+    rewritten = bytearray(after)
+    write_header(rewritten, read_header(rewritten)._replace(base_sequence_number=0))
+    seal(rewritten)
+
+    emit(before, cache=cache)
+    got = emit(bytes(rewritten), cache=cache)
+
+    assert bodies(got.frames) == [data(b"b")]

@@ -1,0 +1,122 @@
+"""Events posted over HTTPS, as AMQP and Kafka readers see them."""
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch
+from hubmere.translate import HttpEvent, Publication, UserProperty, publication_from_http
+from hubmere.wire.amqp.message import Data, Message, read_message
+from hubmere.wire.amqp.types import Int, Long
+from translate.builders import deliveries, emit, stored
+
+
+def messages_read(publication: Publication) -> list[Message]:
+    return [read_message(got.payload) for got in deliveries(emit(stored(publication.batch)).frames)]
+
+
+def test_user_properties_have_the_types_of_the_service() -> None:
+    """int when it fits, else long; double, boolean and string stand for themselves."""
+    properties: dict[str, UserProperty] = {"n": 5, "big": 1 << 40, "f": 1.5, "b": True, "s": "x"}
+
+    (message,) = messages_read(publication_from_http([HttpEvent(body=b"hi", properties=properties)]))
+
+    assert message.application_properties == properties
+    types = [type(value) for value in (message.application_properties or {}).values()]
+    assert types == [Int, Long, float, bool, str]
+    assert message.body == Data((b"hi",))
+
+
+def test_kafka_readers_see_compact_encodings_and_the_content_type() -> None:
+    """Reference check 48, and Content-Type as a text header."""
+    event = HttpEvent(body=b"hi", properties={"n": 5, "b": True, "s": "x"}, content_type="text/plain")
+
+    (record,) = DefaultRecordBatch(stored(publication_from_http([event]).batch))
+
+    assert record.value == b"hi"
+    assert record.headers[:-1] == [
+        ("n", b"\x54\x05"),
+        ("b", b"\x41"),
+        ("s", b"\xa1\x01x"),
+        ("content-type", b"text/plain"),
+    ]
+
+
+def test_broker_properties_fill_the_properties_section() -> None:
+    """Each name has its field of AMQP; the time to live is in the header."""
+    event = HttpEvent(
+        body=b"",
+        message_id="m",
+        correlation_id="c",
+        content_type="a/b",
+        label="l",
+        to="t",
+        reply_to="r",
+        session_id="s",
+        time_to_live_ms=60_000,
+    )
+
+    (message,) = messages_read(publication_from_http([event]))
+
+    found = message.properties
+    assert found is not None
+    assert message.header is not None
+    assert (found.message_id, found.correlation_id, found.content_type) == ("m", "c", "a/b")
+    assert (found.subject, found.to, found.reply_to, found.group_id) == ("l", "t", "r", "s")
+    assert message.header.ttl == 60_000
+
+
+def test_an_event_without_properties_is_a_bare_event() -> None:
+    """Nothing is stored that was not sent."""
+    (message,) = messages_read(publication_from_http([HttpEvent(body=b"hi")]))
+
+    assert (message.header, message.properties, message.application_properties) == (None, None, None)
+
+
+def test_a_batch_is_one_publication_with_one_key() -> None:
+    """Atomic, contiguous, in one partition; properties only where they were given."""
+    events = [HttpEvent(body=b"a", partition_key="k", properties={"p": 1}), HttpEvent(body=b"bc", partition_key="k")]
+
+    publication = publication_from_http(events)
+
+    assert (publication.count, publication.partition_key, publication.size_bytes) == (2, "k", 3)
+    first, second = messages_read(publication)
+    assert (first.application_properties, second.application_properties) == ({"p": 1}, None)
+
+
+def test_different_keys_in_one_batch_are_refused() -> None:
+    """They could not stay together."""
+    with pytest.raises(InvalidArgument):
+        publication_from_http([HttpEvent(body=b"a", partition_key="k"), HttpEvent(body=b"b")])
+
+
+def test_a_publisher_stamps_name_and_key() -> None:
+    """As over AMQP; another key is refused."""
+    publication = publication_from_http([HttpEvent(body=b"a")], publisher="dev-01")
+
+    (message,) = messages_read(publication)
+
+    assert message.message_annotations is not None
+    assert (
+        message.message_annotations["x-opt-publisher"] == message.message_annotations["x-opt-partition-key"] == "dev-01"
+    )
+    with pytest.raises(PartitionKeyMismatch):
+        publication_from_http([HttpEvent(body=b"a", partition_key="k")], publisher="dev-01")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [HttpEvent(body=b"", properties={"n": 1 << 64})],
+        [HttpEvent(body=b"", content_type="té/xt")],
+        [HttpEvent(body=b"", partition_key="k" * 129)],
+        [HttpEvent(body=b"", partition_key="\ud800")],
+        [HttpEvent(body=b"", properties={"\ud800": "x"})],
+        [HttpEvent(body=b"", message_id="\ud800")],
+    ],
+    ids=["no event", "number", "content type", "long key", "half a key", "half a name", "half an id"],
+)
+def test_what_cannot_be_said_in_amqp_is_refused(events: list[HttpEvent]) -> None:
+    """As a refusal that names the argument."""
+    with pytest.raises(InvalidArgument):
+        publication_from_http(events)

@@ -1,0 +1,282 @@
+"""Publications: keys, publishers, producers, and what is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubmere.model.batch import read_header
+from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch, UndecodableMessage
+from hubmere.translate import BATCH_FORMAT, ProducerStamp, messages_to_batch, partition_key_of, publication_from_amqp
+from translate.builders import (
+    annotations,
+    batch_of,
+    compound,
+    data,
+    deliveries,
+    emit,
+    pairs,
+    producer_annotations,
+    section,
+    stored,
+    symbol,
+    text,
+)
+
+KEYED = annotations(("x-opt-partition-key", text("k")))
+
+
+def annotations_read(batch: bytearray) -> list[dict[bytes, bytes]]:
+    """The annotations of every event as a reader gets them."""
+    found = []
+    for delivered in deliveries(emit(stored(batch)).frames):
+        raw = delivered.sections.message_annotations
+        assert raw is not None
+        found.append(dict(pairs(bytes(raw.value_bytes))))
+    return found
+
+
+def test_a_batch_header_leaves_to_the_log_what_the_log_decides() -> None:
+    """Position, times and checksum are zero; size and counts are right."""
+    batch = publication_from_amqp(batch_of(data(b"a"), data(b"b")), BATCH_FORMAT).batch
+
+    header = read_header(batch)
+
+    assert (header.base_sequence_number, header.crc, header.base_time_ms, header.max_time_ms) == (0, 0, 0, 0)
+    assert (header.size_bytes, header.record_count, header.last_delta) == (len(batch), 2, 1)
+    assert (header.producer_id, header.producer_epoch, header.producer_sequence) == (-1, -1, -1)
+
+
+def test_the_size_of_a_publication_is_what_was_sent() -> None:
+    """Limits and quotas count the publisher's bytes, not ours."""
+    payload = batch_of(data(bytes(500)), envelope=KEYED)
+
+    assert publication_from_amqp(memoryview(payload), BATCH_FORMAT).size_bytes == len(payload)
+
+
+@pytest.mark.parametrize("message_format", [0, 1, 0x8001_3701])
+def test_only_the_batch_format_is_a_batch(message_format: int) -> None:
+    """Several data sections in another format are one event with several data sections."""
+    publication = publication_from_amqp(data(b"a") + data(b"b"), message_format)
+
+    assert publication.count == 1
+
+
+def test_the_key_of_the_envelope_goes_on_every_event() -> None:
+    """And stands over keys inside."""
+    payload = batch_of(data(b"a"), annotations(("x-opt-partition-key", text("other"))) + data(b"b"), envelope=KEYED)
+
+    publication = publication_from_amqp(payload, BATCH_FORMAT)
+
+    assert publication.partition_key == "k"
+    assert [found[symbol("x-opt-partition-key")] for found in annotations_read(publication.batch)] == [text("k")] * 2
+
+
+def test_without_an_envelope_key_the_first_message_decides() -> None:
+    """A batch lies in one partition, so it has one key."""
+    publication = publication_from_amqp(batch_of(KEYED + data(b"a"), data(b"b")), BATCH_FORMAT)
+
+    assert publication.partition_key == "k"
+    assert [found[symbol("x-opt-partition-key")] for found in annotations_read(publication.batch)] == [text("k")] * 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"\x40", b"\x54\x05", symbol("k"), b"\xa0\x01k", b"\xa1\x00"],
+    ids=["null", "int", "symbol", "binary", "empty"],
+)
+def test_what_is_not_a_text_is_no_key(value: bytes) -> None:
+    """Reference: a key that is not a string is ignored; an empty one is none."""
+    publication = publication_from_amqp(annotations(("x-opt-partition-key", value)) + data(b"a"), 0)
+
+    assert publication.partition_key is None
+    assert symbol("x-opt-partition-key") not in annotations_read(publication.batch)[0]
+
+
+@pytest.mark.parametrize(("key", "is_taken"), [("x" * 128, True), ("€" * 128, True), ("x" * 129, False)])
+def test_a_key_has_at_most_128_characters(key: str, is_taken: bool) -> None:
+    """Characters, not bytes."""
+    payload = section(0x72, compound(0xC1, [symbol("x-opt-partition-key"), text(key)])) + data(b"a")
+
+    if is_taken:
+        assert publication_from_amqp(payload, 0).partition_key == partition_key_of(payload) == key
+    else:
+        with pytest.raises(InvalidArgument):
+            publication_from_amqp(payload, 0)
+        with pytest.raises(InvalidArgument):
+            partition_key_of(payload)
+
+
+@pytest.mark.parametrize("broken", [b"\x00\x53\x72\xc1", b"\x00\x53\x72\x45", b"\x01"])
+def test_a_key_in_a_damaged_message_is_refused(broken: bytes) -> None:
+    """The quick look at a single send must not raise anything else."""
+    with pytest.raises(UndecodableMessage):
+        partition_key_of(broken + b"x-opt-partition-key")
+
+
+def test_a_key_behind_other_annotations_and_after_the_body_is_found() -> None:
+    """Sections of a single message may come in any order."""
+    payload = data(b"a") + annotations(("mine", b"\x44"), ("x-opt-partition-key", text("k")))
+
+    assert partition_key_of(payload) == publication_from_amqp(payload, 0).partition_key == "k"
+
+
+def test_the_name_of_the_key_in_a_body_is_no_key() -> None:
+    """The quick test looks for the name anywhere; the slow one must not be fooled."""
+    payload = data(b"x-opt-partition-key")
+
+    assert partition_key_of(payload) is None
+    assert publication_from_amqp(batch_of(payload), BATCH_FORMAT).partition_key is None
+
+
+def test_a_publisher_gives_its_events_key_and_name() -> None:
+    """Reference: the publisher's name acts as key, and x-opt-publisher is stamped on every event."""
+    payload = batch_of(data(b"a"), annotations(("mine", b"\x41")) + data(b"b"))
+
+    publication = publication_from_amqp(payload, BATCH_FORMAT, publisher="dev-01")
+
+    assert publication.partition_key == "dev-01"
+    for found in annotations_read(publication.batch):
+        assert found[symbol("x-opt-publisher")] == found[symbol("x-opt-partition-key")] == text("dev-01")
+
+
+def test_a_publisher_may_repeat_its_name_as_key_but_use_no_other() -> None:
+    """Reference: a different key is an error to the sender."""
+    own = annotations(("x-opt-partition-key", text("dev-01"))) + data(b"a")
+
+    assert publication_from_amqp(own, 0, publisher="dev-01").partition_key == "dev-01"
+    with pytest.raises(PartitionKeyMismatch) as refusal:
+        publication_from_amqp(KEYED + data(b"a"), 0, publisher="dev-01")
+
+    assert refusal.value.key == "k"
+
+
+@pytest.mark.parametrize(
+    "name", ["x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time", "x-opt-publisher", "x-opt-kafka-key"]
+)
+def test_a_sender_cannot_state_what_the_broker_states(name: str) -> None:
+    """Else a reader could not trust the annotation; other annotations stay."""
+    message = annotations((name, text("forged")), ("mine", b"\x41")) + data(b"a")
+
+    (found,) = annotations_read(publication_from_amqp(message, 0).batch)
+
+    assert found.get(symbol(name)) != text("forged")
+    assert found[symbol("mine")] == b"\x41"
+
+
+def test_producer_annotations_number_the_batch_and_stay_on_the_events() -> None:
+    """Idempotent sending: the log compares the batch's producer fields; readers get the annotations as sent."""
+    payload = batch_of(*(producer_annotations(number) + data(b"a") for number in (41, 42, 43)))
+
+    publication = publication_from_amqp(payload, BATCH_FORMAT)
+
+    header = read_header(publication.batch)
+    assert (
+        publication.producer
+        == ProducerStamp(7, 1, 41)
+        == (header.producer_id, header.producer_epoch, header.producer_sequence)
+    )
+    found = annotations_read(publication.batch)
+    name = symbol("com.microsoft:producer-sequence-number")
+    assert [event[name] for event in found] == [b"\x71" + number.to_bytes(4, "big") for number in (41, 42, 43)]
+
+
+def test_producer_annotations_may_take_their_shortest_form() -> None:
+    """Reference: long, short and int, which may be written small."""
+    message = annotations(
+        ("com.microsoft:producer-id", b"\x55\x07"),
+        ("com.microsoft:producer-epoch", b"\x61\x00\x00"),
+        ("com.microsoft:producer-sequence-number", b"\x44"),
+    )
+
+    assert publication_from_amqp(message + data(b"a"), 0).producer == ProducerStamp(7, 0, 0)
+
+
+def test_producer_numbers_wrap_at_the_end_of_their_range() -> None:
+    """2^31 - 1 is followed by 0, as in the record format."""
+    payload = batch_of(producer_annotations(0x7FFF_FFFF) + data(b"a"), producer_annotations(0) + data(b"b"))
+
+    assert publication_from_amqp(payload, BATCH_FORMAT).producer == ProducerStamp(7, 1, 0x7FFF_FFFF)
+
+
+def test_a_link_without_idempotence_keeps_producer_annotations_as_they_are() -> None:
+    """A forwarder that passes annotations on must not be taken for their producer."""
+    publication = publication_from_amqp(producer_annotations(41) + data(b"a"), 0, idempotent=False)
+
+    assert publication.producer is None
+    assert read_header(publication.batch).producer_id == -1
+    assert symbol("com.microsoft:producer-id") in annotations_read(publication.batch)[0]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        batch_of(producer_annotations(1) + data(b"a"), producer_annotations(3) + data(b"b")),
+        batch_of(producer_annotations(1) + data(b"a"), data(b"b")),
+        batch_of(producer_annotations(1) + data(b"a"), producer_annotations(2, epoch=2) + data(b"b")),
+        batch_of(producer_annotations(1) + data(b"a"), producer_annotations(2, producer_id=8) + data(b"b")),
+        batch_of(producer_annotations(-1) + data(b"a")),
+        batch_of(annotations(("com.microsoft:producer-id", b"\x55\x07")) + data(b"a")),
+        batch_of(annotations(("com.microsoft:producer-id", text("7"))) + data(b"a")),
+    ],
+    ids=["gap", "missing", "two epochs", "two producers", "negative", "incomplete", "not a number"],
+)
+def test_inconsistent_producer_annotations_refuse_the_batch(payload: bytes) -> None:
+    """Half a numbering cannot be checked for duplicates."""
+    with pytest.raises(UndecodableMessage):
+        publication_from_amqp(payload, BATCH_FORMAT)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        KEYED,
+        batch_of(b""),
+        batch_of(b"\x01"),
+        batch_of(data(b"a")) + b"\x00\x53\x75\xa0\x05a",
+        batch_of(data(b"a") + b"\x00\x53\x99\x40"),
+        batch_of(data(b"a"), envelope=section(0x77, b"\x40")),
+        batch_of(data(b"a")) + KEYED,
+        batch_of(section(0x77, b"\x40") + section(0x77, b"\x40")),
+        batch_of(data(b"a") + section(0x77, b"\x40")),
+        batch_of(section(0x70, b"\x45") * 2 + data(b"a")),
+        batch_of(section(0x74, compound(0xC1, [b"\xa1\x01\xff", b"\x40"]))),
+        batch_of(section(0x74, b"\xc1\x03\x01\xa1\x00")),
+        batch_of(section(0x73, b"\xc0\x02\x02\x40")),
+        batch_of(section(0x77, b"\xc0\x7f\x01\x40")),
+        batch_of(section(0x77, b"\x57")),
+        batch_of(section(0x72, compound(0xC1, [symbol("x-opt-partition-key"), b"\xa1\x01\xff"]))),
+    ],
+)
+def test_what_is_no_message_refuses_the_batch(payload: bytes) -> None:
+    """No data section, or an undecodable message inside: the whole publication is refused, nothing is stored."""
+    with pytest.raises(UndecodableMessage):
+        publication_from_amqp(payload, BATCH_FORMAT)
+
+
+def test_deep_nesting_is_refused() -> None:
+    """A message of brackets must not reach the stack's end, here or in a reader."""
+    value = b"\x40"
+    for _ in range(60):
+        value = compound(0xC0, [value], wide=True)
+
+    with pytest.raises(UndecodableMessage):
+        publication_from_amqp(section(0x77, value), 0)
+    with pytest.raises(UndecodableMessage):
+        publication_from_amqp(section(0x77, b"\x00" * 5000 + b"\x40"), 0)
+
+
+def test_one_bad_message_refuses_a_run_of_single_sends() -> None:
+    """The endpoint then takes them one by one and rejects that one."""
+    with pytest.raises(UndecodableMessage):
+        messages_to_batch([data(b"a"), b"\x00\x53", data(b"b")])
+
+
+@given(st.binary(max_size=60), st.sampled_from([0, BATCH_FORMAT]))
+def test_arbitrary_bytes_are_stored_or_refused(payload: bytes, message_format: int) -> None:
+    """Nothing but a refusal may come out of hostile input."""
+    try:
+        publication = publication_from_amqp(payload, message_format)
+    except UndecodableMessage:
+        return
+    assert emit(stored(publication.batch)).count == publication.count

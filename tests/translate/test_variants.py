@@ -1,0 +1,165 @@
+"""Compiled and interpreted kernels: the same bytes and the same errors, for good and for hostile input."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from random import Random
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.model.batch import HEADER_BYTES
+from translate.builders import batch_of, data
+from translate.messages import a_message
+from translate.variants import compiled, interpreted
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(os.environ.get("CC", "cc")) is None, reason="without a C compiler there is no compiled variant"
+)
+
+SEEDS = st.integers(0, (1 << 64) - 1)
+MANY = settings(max_examples=400, deadline=None)
+
+
+@pytest.fixture(scope="module")
+def variants() -> tuple[ModuleType, ModuleType]:
+    """Interpreted and compiled kernels."""
+    return interpreted(), compiled()
+
+
+def outcome(work: Callable[[ModuleType], object], kernels: ModuleType) -> tuple[str, object]:
+    """What a call returned, or what was wrong with its input; any other exception fails the test."""
+    try:
+        return "returned", work(kernels)
+    except kernels.Malformed as error:
+        return "malformed", str(error)
+
+
+def assert_alike(variants: tuple[ModuleType, ModuleType], work: Callable[[ModuleType], object]) -> None:
+    """Both kernels return equal values or refuse with equal words."""
+    assert outcome(work, variants[0]) == outcome(work, variants[1])
+
+
+def hurt(rng: Random, payload: bytes) -> bytes:
+    """A payload with a few bytes changed, cut out or put in."""
+    broken = bytearray(payload)
+    for _ in range(rng.randrange(4)):
+        at = rng.randrange(len(broken) + 1)
+        change = rng.randrange(3)
+        if change == 0 and at < len(broken):
+            broken[at] = rng.choice((0, 1, 0x53, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif change == 1:
+            del broken[at : at + rng.randrange(1, 4)]
+        else:
+            broken[at:at] = rng.randbytes(rng.randrange(1, 3))
+    return bytes(broken)
+
+
+def split(kernels: ModuleType, payload: bytes, key: bytes | None, added: bytes) -> tuple[bytes, int, list[int]]:
+    producers: list[int] = []
+    batch, count = kernels.split_batch(payload, key, added, producers)
+    return bytes(batch), count, producers
+
+
+def emit(kernels: ModuleType, records: bytes, count: int) -> list[bytes]:
+    encoded, numbers = kernels.encode_messages(
+        records, HEADER_BYTES, count, count - 1, 5, 999_990, len(records), 1, False
+    )
+    return [*encoded, b"%d" % len(numbers)]
+
+
+@MANY
+@given(SEEDS)
+def test_publications_are_split_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """Batches of random messages, whole and damaged, with key and annotation and without."""
+    rng = Random(seed)
+    sent = [a_message(rng).payload for _ in range(rng.randint(1, 3))]
+    payload = hurt(rng, batch_of(*sent))
+    key, added = rng.choice(((None, b""), (b"key", b""), (b"p", b"\xa3\x01p\xa1\x01p")))
+
+    assert_alike(variants, lambda kernels: split(kernels, payload, key, added))
+    assert_alike(variants, lambda kernels: kernels.annotated_key(payload, 0, len(payload), True))
+    assert_alike(variants, lambda kernels: kernels.annotated_key(payload, 0, len(payload), False))
+
+
+@MANY
+@given(SEEDS)
+def test_single_messages_are_joined_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """Runs of random messages, whole and damaged."""
+    rng = Random(seed)
+    payloads = [hurt(rng, rng.choice((data(rng.randbytes(20)), a_message(rng).payload))) for _ in range(3)]
+
+    assert_alike(variants, lambda kernels: kernels.join_messages(payloads, None, b""))
+
+
+@MANY
+@given(SEEDS)
+def test_records_are_emitted_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """Stored batches, whole and damaged: envelopes, lengths, counts."""
+    rng = Random(seed)
+    sent = [rng.choice((data(rng.randbytes(20)), a_message(rng).payload)) for _ in range(rng.randint(1, 4))]
+    batch, count = variants[0].split_batch(batch_of(*sent), rng.choice((None, b"key")), b"", None)
+    records = bytes(HEADER_BYTES) + hurt(rng, bytes(batch[HEADER_BYTES:]))
+    count += rng.choice((0, 0, 0, -1, 1))
+
+    assert_alike(variants, lambda kernels: emit(kernels, records, count))
+    assert_alike(variants, lambda kernels: kernels.read_records(records, HEADER_BYTES, count))
+
+
+@given(st.binary(max_size=80))
+def test_arbitrary_bytes_have_one_outcome(variants: tuple[ModuleType, ModuleType], payload: bytes) -> None:
+    """No crash, no other exception, no difference."""
+    assert_alike(variants, lambda kernels: split(kernels, payload, None, b""))
+    assert_alike(variants, lambda kernels: kernels.first_message(payload))
+    assert_alike(variants, lambda kernels: kernels.value_end(payload, 0, len(payload), 0))
+    assert_alike(variants, lambda kernels: emit(kernels, bytes(HEADER_BYTES) + payload, 2))
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_frames_are_written_alike(variants: tuple[ModuleType, ModuleType], settled: bool) -> None:
+    """With delivery annotations and without."""
+    rng = Random(1)
+    messages = [a_message(rng).payload for _ in range(50)]
+    for after_header in (b"", b"\x00\x53\x71\xc1\x01\x00"):
+        first, second = (
+            kernels.frame_messages(
+                messages, 3, 40, 9_000, 600, kernels.frame_template(1, 300, settled), 0xFFFF_FFF0, settled, after_header
+            )
+            for kernels in variants
+        )
+        assert first == second
+
+
+def test_every_time_has_the_form_of_the_calendar(variants: tuple[ModuleType, ModuleType]) -> None:
+    """Creation times over the whole range, against the standard library; outside it the bare number."""
+    from datetime import UTC, datetime, timedelta
+
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    rng = Random(2)
+    times = [rng.randrange(-62_135_596_800_000, 253_402_300_800_000) for _ in range(2_000)]
+    for time_ms in [*times, 0, -1, 951_782_400_000, 253_402_300_799_999, -62_135_596_800_000]:
+        moment = epoch + timedelta(milliseconds=time_ms)
+        expected = f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z".encode()
+        assert [kernels._instant(time_ms) for kernels in variants] == [expected, expected]
+    assert [kernels._instant(253_402_300_800_000) for kernels in variants] == [b"253402300800000"] * 2
+
+
+def test_the_interpreted_kernels_can_be_asked_for() -> None:
+    """HUBMERE_PURE=1 rules the compiled form out."""
+    program = "import hubmere.kernels as one; from hubmere import kernels as two; print(one.__file__, one is two)"
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"HUBMERE_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    path, is_same = answer.stdout.split()
+    assert path.endswith("kernels.py")
+    assert is_same == "True"
