@@ -1,0 +1,1 @@
+"""Every decision, without waiting: who may, how much, which partition, who reads next."""

@@ -1,0 +1,202 @@
+"""Who reads a partition, from where, and who must give way.
+
+A Subscription is one reader of one partition in one consumer group. It hands out closed batches and is woken by the
+log's one moving number; the endpoint decides how many bytes its client can take. Epoch rules (reference: AMQP 5.5): a
+reader with an epoch owns the partition for its group and yields only to an equal or higher one; readers without an
+epoch share it, five at most. Nothing here waits.
+"""
+
+from collections.abc import Callable, Sequence
+
+from hubmere.broker.metrics import Counters
+from hubmere.broker.quota import Throughput
+from hubmere.model.errors import EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal
+from hubmere.model.position import Position
+from hubmere.store.engine import AbortedTransaction, Chunk, PartitionLog
+
+# The service's name for a reader that gave none.
+UNNAMED = "nil"
+
+Wake = Callable[[], None]
+Evict = Callable[[Refusal], None]
+
+
+class Subscription:
+    """One reader of one partition.
+
+    Thread rule: the owner's thread only. `wake` is called when there may be more to read, and must not read from
+    within; `evict` is called once when the reader loses its place, after which the subscription is closed.
+    """
+
+    __slots__ = (
+        "_counters",
+        "_evict",
+        "_hub",
+        "_readers",
+        "_throughput",
+        "_wake",
+        "epoch",
+        "group",
+        "is_open",
+        "log",
+        "name",
+        "next_sequence",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        readers: "Readers",
+        log: PartitionLog,
+        *,
+        hub: str,
+        group: str,
+        partition: int,
+        next_sequence: int,
+        epoch: int | None,
+        name: str,
+        wake: Wake,
+        evict: Evict,
+        counters: Counters,
+        throughput: Throughput | None,
+    ) -> None:
+        self._readers = readers
+        self._hub = hub
+        self._wake = wake
+        self._evict = evict
+        self._counters = counters
+        self._throughput = throughput
+        self.log = log
+        self.group = group
+        self.partition = partition
+        self.next_sequence = next_sequence
+        self.epoch = epoch
+        self.name = name
+        self.is_open = True
+
+    @property
+    def lag(self) -> int:
+        """Events that are committed and not yet handed to this reader."""
+        return self.log.state.end_sequence - self.next_sequence
+
+    def start(self) -> None:
+        """Begin to be woken by the log."""
+        self.log.watch(self._wake)
+
+    def read(self, max_bytes: int) -> Chunk | None:
+        """Closed batches from the reader's position on; None when it has caught up.
+
+        Positions that retention has passed move silently to the oldest retained event (reference: service 7).
+        """
+        if not self.is_open:
+            return None
+        self.next_sequence = max(self.next_sequence, self.log.state.first_sequence)
+        return self.log.read(self.next_sequence, max_bytes, stable_only=True)
+
+    def aborted(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
+        """Ranges of aborted transactions that the reader must not see."""
+        return self.log.aborted_transactions(first_sequence, end_sequence)
+
+    def delivered(self, next_sequence: int, events: int, size_bytes: int, now: float) -> None:
+        """Move on, and count what went out."""
+        self.next_sequence = next_sequence
+        self._counters.outgoing_messages += events
+        self._counters.outgoing_bytes += size_bytes
+        if self._throughput is not None:
+            self._throughput.charge_egress(self._hub, size_bytes, events, now)
+
+    def delay(self, now: float) -> float:
+        """Seconds to hold the next delivery back so that egress stays within the units; usually 0."""
+        return 0.0 if self._throughput is None else self._throughput.egress_delay(self._hub, now)
+
+    def close(self) -> None:
+        """Give the place back; closing twice is harmless."""
+        if self.is_open:
+            self.is_open = False
+            self.log.unwatch(self._wake)
+            self._readers.release(self)
+
+    def evict(self, refusal: Refusal) -> None:
+        """Close because of a rule, and tell the endpoint which."""
+        if self.is_open:
+            self.close()
+            self._evict(refusal)
+
+
+class Readers:
+    """The readers of one hub, by consumer group and partition."""
+
+    __slots__ = ("_limit", "_places")
+
+    def __init__(self, receiver_limit: int | None) -> None:
+        self._limit = receiver_limit
+        self._places: dict[tuple[str, int], list[Subscription]] = {}
+
+    def admit(
+        self,
+        log: PartitionLog,
+        position: Position,
+        *,
+        hub: str,
+        group: str,
+        partition: int,
+        epoch: int | None,
+        name: str | None,
+        wake: Wake,
+        evict: Evict,
+        counters: Counters,
+        throughput: Throughput | None,
+    ) -> Subscription:
+        """Let a reader in at a position, and put out those who must give way; raises and changes nothing if refused."""
+        shown = name or UNNAMED
+        there = self._places.get((group, partition), [])
+        self._check(there, epoch, shown)
+        subscription = Subscription(
+            self,
+            log,
+            hub=hub,
+            group=group,
+            partition=partition,
+            next_sequence=log.find(position),
+            epoch=epoch,
+            name=shown,
+            wake=wake,
+            evict=evict,
+            counters=counters,
+            throughput=throughput,
+        )
+        if epoch is not None:
+            for reader in list(there):
+                reader.evict(ReaderStolen(new_epoch=epoch, new_name=shown, epoch=reader.epoch, name=reader.name))
+        self._places.setdefault((group, partition), []).append(subscription)
+        return subscription
+
+    def _check(self, there: Sequence[Subscription], epoch: int | None, name: str) -> None:
+        owner = next((reader for reader in there if reader.epoch is not None), None)
+        if owner is not None:
+            assert owner.epoch is not None
+            if epoch is None:
+                raise EpochRequired(owner.epoch)
+            if epoch < owner.epoch:
+                raise EpochTooLow(current=owner.epoch, requested=epoch, current_name=owner.name, name=name)
+        elif epoch is None and self._limit is not None and len(there) >= self._limit:
+            raise ReceiverLimit(self._limit, [reader.name for reader in there])
+
+    def release(self, subscription: Subscription) -> None:
+        """Forget a reader that has closed."""
+        place = (subscription.group, subscription.partition)
+        there = self._places.get(place, [])
+        if subscription in there:
+            there.remove(subscription)
+        if not there:
+            self._places.pop(place, None)
+
+    def all(self) -> list[Subscription]:
+        """Every reader of the hub."""
+        return [reader for there in self._places.values() for reader in there]
+
+    def evict_all(self, refusal: Refusal, group: str | None = None) -> None:
+        """Put out every reader of the hub, or of one group of it."""
+        for reader in self.all():
+            if group is None or reader.group == group:
+                reader.evict(refusal)

@@ -1,0 +1,112 @@
+"""Live objects follow the catalog: what a durable change means for hubs and namespaces in service.
+
+One table from (kind of step, kind of entity) to a handler; kinds without a row need nothing, because they are read from
+the catalog each time.
+"""
+
+from collections.abc import Callable
+
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.model.entity import ConsumerGroup, Hub, Namespace, RevokedPublisher
+from hubmere.model.errors import GroupNotFound, HubNotFound, NamespaceNotFound
+from hubmere.model.names import fold
+from hubmere.model.tier import LimitsBook
+from hubmere.store.catalog import Catalog
+from hubmere.store.engine import LogEngine, log_id
+from hubmere.store.view import Create, Delete, Drop, Replace, Step
+
+
+class Following:
+    """Keeps the table of live namespaces in step with the catalog.
+
+    Thread rule: the owner's thread only.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        engine: LogEngine,
+        book: LimitsBook,
+        namespaces: dict[str, LiveNamespace],
+        segment_bytes: int,
+    ) -> None:
+        self._catalog = catalog
+        self._engine = engine
+        self._book = book
+        self._namespaces = namespaces
+        self._segment_bytes = segment_bytes
+        self._handlers: dict[tuple[type, type], Callable[..., None]] = {
+            (Create, Namespace): self._serve_namespace,
+            (Replace, Namespace): self._update_namespace,
+            (Delete, Namespace): self._retire_namespace,
+            (Create, Hub): self._serve_hub,
+            (Replace, Hub): self._update_hub,
+            (Delete, Hub): self._retire_hub,
+            (Delete, ConsumerGroup): self._retire_group,
+            (Create, RevokedPublisher): self._revoke,
+            (Delete, RevokedPublisher): self._restore,
+        }
+
+    def follow(self, step: Step, now: float) -> None:
+        """Carry a durable step over to the live objects."""
+        handler = self._handlers.get((type(step), type(step.item)))
+        if handler is not None:
+            handler(step.item, now)
+
+    def finish_deletions(self) -> None:
+        """Free the logs of deleted hubs; also at start, for those that a crash left behind."""
+        for deletion in self._catalog.pending_deletions():
+            for partition in range(deletion.partition_count):
+                self._engine.delete(log_id(deletion.hub_uid, partition))
+            self._catalog.submit(Drop(deletion))
+
+    def _serve_namespace(self, entity: Namespace, now: float) -> None:
+        self._namespaces[fold(entity.name)] = LiveNamespace(entity, self._book.of(entity.tier), now)
+
+    def _update_namespace(self, entity: Namespace, now: float) -> None:
+        self._namespaces[fold(entity.name)].update(entity, self._book.of(entity.tier), now)
+
+    def _retire_namespace(self, entity: Namespace, _now: float) -> None:
+        live = self._namespaces.pop(fold(entity.name))
+        for hub in live.hubs.values():
+            hub.retire(NamespaceNotFound(live.resource()))
+        self.finish_deletions()
+
+    def _serve_hub(self, hub: Hub, _now: float) -> None:
+        namespace = self._namespaces[fold(hub.namespace)]
+        live = LiveHub(namespace, hub, self._engine, self._segment_bytes)
+        live.revoked.update(fold(publisher.name) for publisher in self._catalog.view.revoked_publishers(hub))
+        namespace.hubs[fold(hub.name)] = live
+
+    def _update_hub(self, hub: Hub, _now: float) -> None:
+        live = self._live(hub.uid)
+        if live is not None:
+            live.update(hub)
+
+    def _retire_hub(self, hub: Hub, _now: float) -> None:
+        live = self._namespaces[fold(hub.namespace)].hubs.pop(fold(hub.name), None)
+        if live is not None:
+            live.retire(HubNotFound(live.resource))
+        self.finish_deletions()
+
+    def _retire_group(self, group: ConsumerGroup, _now: float) -> None:
+        live = self._live(group.hub_uid)
+        if live is not None:
+            gone = GroupNotFound(live.namespace.resource(live.name, "ConsumerGroups", group.name))
+            live.readers.evict_all(gone, fold(group.name))
+
+    def _revoke(self, publisher: RevokedPublisher, _now: float) -> None:
+        live = self._live(publisher.hub_uid)
+        if live is not None:
+            live.revoke(publisher.name)
+
+    def _restore(self, publisher: RevokedPublisher, _now: float) -> None:
+        live = self._live(publisher.hub_uid)
+        if live is not None:
+            live.restore(publisher.name)
+
+    def _live(self, hub_uid: str) -> LiveHub | None:
+        hub = self._catalog.view.hub_of_uid(hub_uid)
+        if hub is None:
+            return None
+        return self._namespaces[fold(hub.namespace)].hubs.get(fold(hub.name))

@@ -1,0 +1,202 @@
+"""Hubs and namespaces in service: the entity as it stands, its logs, its counters, and who publishes and reads.
+
+The catalog says what there is; these objects carry what only matters while the node runs. Logs are opened on first use,
+so that a node with many hubs starts at once. Thread rule: the owner's thread only.
+"""
+
+from collections.abc import Callable, Iterator
+
+from hubmere.broker.consume import Readers
+from hubmere.broker.metrics import Counters
+from hubmere.broker.quota import Rates, Throughput
+from hubmere.broker.routing import RoundRobin
+from hubmere.model.entity import Hub, Namespace, Retention, TimestampType
+from hubmere.model.errors import EntityDisabled, HubNotFound, PublisherRevoked, Refusal
+from hubmere.model.names import fold
+from hubmere.model.tier import Limits
+from hubmere.store.engine import LogConfig, LogEngine, PartitionLog, log_id
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+# A segment lives at most this part of its hub's retention, so that whole segments expire close to their time.
+_SEGMENTS_PER_RETENTION = 10
+_LONGEST_SEGMENT_MS = 24 * _HOUR_MS
+# A rate that no machine reaches, for the one of several limits that is not set; finite, since buckets count with it.
+_UNBOUNDED = 1e18
+
+Evicted = Callable[[Refusal], None]
+
+
+def log_config(retention: Retention, timestamp_type: TimestampType, segment_bytes: int) -> LogConfig:
+    """How the logs of a hub are kept."""
+    retention_ms = None if retention.hours is None else retention.hours * _HOUR_MS
+    segment_ms = _LONGEST_SEGMENT_MS if retention_ms is None else retention_ms // _SEGMENTS_PER_RETENTION
+    return LogConfig(
+        retention_ms=retention_ms,
+        segment_bytes=segment_bytes,
+        segment_ms=min(segment_ms, _LONGEST_SEGMENT_MS),
+        append_time=timestamp_type is TimestampType.LOG_APPEND,
+        compact=retention.is_compacted,
+        tombstone_retention_ms=retention.tombstone_hours * _HOUR_MS,
+        min_compaction_lag_ms=retention.min_compaction_lag_minutes * _MINUTE_MS,
+    )
+
+
+def rates_of(limits: Limits, capacity: int) -> Rates | None:
+    """What a namespace of that capacity may do per second; None when it is not throttled."""
+    numbers = (
+        limits.ingress_bytes_per_unit,
+        limits.ingress_events_per_unit,
+        limits.egress_bytes_per_unit,
+        limits.egress_events_per_unit,
+    )
+    if all(number is None for number in numbers):
+        return None
+    per_second = [_UNBOUNDED if number is None else float(number * capacity) for number in numbers]
+    return Rates(
+        ingress_bytes=per_second[0],
+        ingress_events=per_second[1],
+        egress_bytes=per_second[2],
+        egress_events=per_second[3],
+    )
+
+
+class LiveNamespace:
+    """One namespace while the node runs."""
+
+    __slots__ = ("counters", "entity", "hubs", "limits", "throughput")
+
+    def __init__(self, entity: Namespace, limits: Limits, now: float) -> None:
+        self.entity = entity
+        self.limits = limits
+        self.counters = Counters()
+        self.hubs: dict[str, LiveHub] = {}
+        rates = rates_of(limits, entity.capacity)
+        self.throughput = None if rates is None else Throughput(rates, now)
+
+    def update(self, entity: Namespace, limits: Limits, now: float) -> None:
+        """Take changed settings; throughput follows at once."""
+        self.entity = entity
+        self.limits = limits
+        rates = rates_of(limits, entity.capacity)
+        if rates is None:
+            self.throughput = None
+        elif self.throughput is None:
+            self.throughput = Throughput(rates, now)
+        else:
+            self.throughput.change_rates(rates, now)
+
+    def hub(self, name: str) -> "LiveHub":
+        """The hub of that name in any case, or a refusal in the service's words."""
+        live = self.hubs.get(fold(name))
+        if live is None:
+            raise HubNotFound(self.resource(name))
+        return live
+
+    def resource(self, *path: str) -> str:
+        """How the service names something below this namespace in its texts."""
+        return "/".join((f"sb://{self.entity.name}", *path))
+
+
+class LiveHub:
+    """One hub while the node runs."""
+
+    __slots__ = (
+        "_engine",
+        "_logs",
+        "_segment_bytes",
+        "counters",
+        "entity",
+        "namespace",
+        "publishers",
+        "readers",
+        "revoked",
+        "turn",
+    )
+
+    def __init__(self, namespace: LiveNamespace, entity: Hub, engine: LogEngine, segment_bytes: int) -> None:
+        self.namespace = namespace
+        self.entity = entity
+        self._engine = engine
+        self._segment_bytes = segment_bytes
+        self._logs: dict[int, PartitionLog] = {}
+        self.readers = Readers(namespace.limits.readers_per_partition)
+        # Open publishers by the call that tells their endpoint to let go; the value is the publisher's folded name.
+        self.publishers: dict[Evicted, str | None] = {}
+        self.revoked: set[str] = set()
+        self.counters = Counters()
+        self.turn = RoundRobin()
+
+    @property
+    def name(self) -> str:
+        """The hub's name as it was given."""
+        return self.entity.name
+
+    @property
+    def resource(self) -> str:
+        """How the service names the hub in its texts."""
+        return self.namespace.resource(self.entity.name)
+
+    @property
+    def config(self) -> LogConfig:
+        """How the hub's logs are kept."""
+        return log_config(self.entity.retention, self.entity.timestamp_type, self._segment_bytes)
+
+    def log(self, partition: int) -> PartitionLog:
+        """The log of an existing partition, opened when first asked for."""
+        log = self._logs.get(partition)
+        if log is None:
+            assert 0 <= partition < self.entity.partition_count
+            log = self._logs[partition] = self._engine.open(log_id(self.entity.uid, partition), self.config)
+        return log
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """Every partition's log, in order."""
+        return (self.log(partition) for partition in range(self.entity.partition_count))
+
+    def open_logs(self) -> list[PartitionLog]:
+        """The logs that are open already."""
+        return list(self._logs.values())
+
+    def require_sending(self, publisher: str | None) -> None:
+        """Refuse when the hub takes no events now, or not from this publisher."""
+        if not self.entity.status.may_send:
+            raise EntityDisabled(self.resource, self.entity.status)
+        if publisher is not None and fold(publisher) in self.revoked:
+            raise PublisherRevoked(self.name, publisher)
+
+    def require_receiving(self) -> None:
+        """Refuse when the hub gives out no events now."""
+        if not self.entity.status.may_receive:
+            raise EntityDisabled(self.resource, self.entity.status)
+
+    def update(self, entity: Hub) -> None:
+        """Take changed settings: logs are kept the new way, and links that the new status forbids are let go."""
+        self.entity = entity
+        for log in self._logs.values():
+            log.reconfigure(self.config)
+        if not entity.status.may_send:
+            self._evict_publishers(EntityDisabled(self.resource, entity.status))
+        if not entity.status.may_receive:
+            self.readers.evict_all(EntityDisabled(self.resource, entity.status))
+
+    def revoke(self, publisher: str) -> None:
+        """Close a publisher's path, effective on open links too."""
+        self.revoked.add(fold(publisher))
+        self._evict_publishers(PublisherRevoked(self.name, publisher), fold(publisher))
+
+    def restore(self, publisher: str) -> None:
+        """Open a publisher's path again."""
+        self.revoked.discard(fold(publisher))
+
+    def retire(self, refusal: Refusal) -> None:
+        """The hub is going: everybody lets go; whoever retires it deletes its logs."""
+        self._evict_publishers(refusal)
+        self.readers.evict_all(refusal)
+        self._logs.clear()
+
+    def _evict_publishers(self, refusal: Refusal, publisher: str | None = None) -> None:
+        for evict, name in list(self.publishers.items()):
+            if publisher is None or name == publisher:
+                self.publishers.pop(evict, None)
+                evict(refusal)

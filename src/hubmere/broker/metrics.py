@@ -1,0 +1,44 @@
+"""Counters as plain numbers: what flowed, per hub and per namespace, in the service's own terms.
+
+Counting is one integer addition on the owner's thread; names, labels and rates are made by whoever shows them. A batch
+of 100 events is one request and 100 messages (reference: service 8).
+"""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the node started; they only grow, except the two gauges of connections."""
+
+    incoming_requests: int = 0
+    successful_requests: int = 0
+    server_errors: int = 0
+    user_errors: int = 0
+    throttled_requests: int = 0
+    quota_exceeded_errors: int = 0
+    incoming_messages: int = 0
+    incoming_bytes: int = 0
+    outgoing_messages: int = 0
+    outgoing_bytes: int = 0
+    captured_messages: int = 0
+    captured_bytes: int = 0
+    connections_opened: int = 0
+    connections_closed: int = 0
+
+    @property
+    def active_connections(self) -> int:
+        """Connections that are open now."""
+        return self.connections_opened - self.connections_closed
+
+    def count_opened(self) -> None:
+        """One more connection."""
+        self.connections_opened += 1
+
+    def count_closed(self) -> None:
+        """One connection less."""
+        self.connections_closed += 1
+
+    def as_dict(self) -> dict[str, int]:
+        """Every counter by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,177 @@
+"""Geo-disaster recovery of metadata: which catalog steps make a pairing, keep it in step, break it, and fail it over.
+
+Pure decisions on a catalog view; the manager submits the steps. Two namespaces of a node are paired under an alias: the
+secondary must be empty, takes the primary's hubs, consumer groups and access rules (never events or offsets), follows
+every change of them, and is read-only for managers until the pairing ends (reference: service 8). Rules go along with
+their keys, so that a connection string with the alias opens whichever namespace the alias means.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace
+from hubmere.model.errors import AlreadyExists, Conflict
+from hubmere.model.names import AliasName, fold
+from hubmere.store.view import Create, Delete, Replace, Step, View
+
+
+def require_writable(view: View, namespace: Namespace) -> None:
+    """Refuse changes of a secondary: they come from its primary."""
+    if any(alias.role is GeoRole.SECONDARY for alias in view.aliases(namespace.name)):
+        raise Conflict(f"The namespace '{namespace.name}' is a secondary; change the primary instead.")
+
+
+def pair(
+    view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str
+) -> tuple[GeoAlias, list[Step]]:
+    """An alias of a namespace, replicating to a partner if one is named."""
+    known = view.find_alias(name)
+    if view.find_namespace(name) is not None or (known is not None and fold(known.namespace) != fold(primary.name)):
+        raise AlreadyExists(name)
+    alias = GeoAlias(
+        namespace=primary.name,
+        name=name,
+        partner_namespace=partner,
+        alternate_name=alternate_name,
+        role=GeoRole.PRIMARY if partner else GeoRole.PRIMARY_NOT_REPLICATING,
+    )
+    steps: list[Step] = [Create(alias) if known is None else Replace(alias)]
+    if partner:
+        secondary = view.namespace(partner)
+        _require_free(view, primary, secondary)
+        twin = replace(alias, namespace=secondary.name, partner_namespace=primary.name, role=GeoRole.SECONDARY)
+        steps += [Create(twin), *_copies(view, primary, secondary)]
+    return alias, steps
+
+
+def _require_free(view: View, primary: Namespace, secondary: Namespace) -> None:
+    if fold(secondary.name) == fold(primary.name):
+        raise Conflict("A namespace cannot be paired with itself.")
+    if view.hubs(secondary.name):
+        raise Conflict(f"The secondary namespace '{secondary.name}' must be empty.")
+    if view.aliases(secondary.name):
+        raise Conflict(f"The namespace '{secondary.name}' is already part of a pairing.")
+
+
+def _copies(view: View, primary: Namespace, secondary: Namespace) -> Iterator[Step]:
+    for hub in view.hubs(primary.name):
+        twin = _twin_of_hub(hub, secondary)
+        yield Create(twin)
+        for group in view.groups(hub):
+            yield Create(replace(group, hub_uid=twin.uid))
+        for rule in view.rules(hub):
+            yield Create(replace(rule, namespace=secondary.name, hub_uid=twin.uid))
+    for rule in view.rules(primary):
+        twin_rule = replace(rule, namespace=secondary.name)
+        yield Create(twin_rule) if view.find_rule(secondary, rule.name) is None else Replace(twin_rule)
+
+
+def break_pairing(view: View, namespace: str, name: str) -> list[Step]:
+    """End the replication; the alias stays with the primary."""
+    alias = view.alias(namespace, name)
+    if alias.role is GeoRole.SECONDARY:
+        raise Conflict("A pairing is broken on its primary namespace.")
+    steps: list[Step] = [Replace(_alone(alias))]
+    if alias.partner_namespace:
+        steps.append(Delete(view.alias(alias.partner_namespace, name)))
+    return steps
+
+
+def fail_over(view: View, namespace: str, name: str) -> list[Step]:
+    """The alias moves to the secondary, on which this is asked, and the pairing ends."""
+    alias = view.alias(namespace, name)
+    if alias.role is not GeoRole.SECONDARY:
+        raise Conflict("A failover is started on the secondary namespace.")
+    return [Delete(view.alias(alias.partner_namespace, name)), Replace(_alone(alias))]
+
+
+def delete_alias(view: View, namespace: str, name: str) -> list[Step]:
+    """Remove an alias whose pairing is over."""
+    alias = view.alias(namespace, name)
+    if alias.partner_namespace:
+        raise Conflict("The alias is replicating; break the pairing first.")
+    return [Delete(alias)]
+
+
+def _alone(alias: GeoAlias) -> GeoAlias:
+    return replace(alias, partner_namespace="", role=GeoRole.PRIMARY_NOT_REPLICATING)
+
+
+def mirrored(view: View, steps: Sequence[Step]) -> list[Step]:
+    """What a change of a primary's hubs, groups and rules means for its secondary; empty for everything else."""
+    twins: dict[str, str] = {}
+    copies: list[Step] = []
+    for step in steps:
+        item = step.item
+        if isinstance(item, Hub):
+            copies += _mirrored_hub(view, step, item, twins)
+        elif isinstance(item, ConsumerGroup):
+            copies += _mirrored_group(view, step, item, twins)
+        elif isinstance(item, AccessRule):
+            copies += _mirrored_rule(view, step, item)
+    return copies
+
+
+def _secondary_of(view: View, namespace: str) -> Namespace | None:
+    for alias in view.aliases(namespace):
+        if alias.role is GeoRole.PRIMARY and alias.partner_namespace:
+            return view.find_namespace(alias.partner_namespace)
+    return None
+
+
+def _mirrored_hub(view: View, step: Step, hub: Hub, twins: dict[str, str]) -> Iterator[Step]:
+    secondary = _secondary_of(view, hub.namespace)
+    if secondary is None:
+        return
+    if isinstance(step, Create):
+        twin = _twin_of_hub(hub, secondary)
+        twins[hub.uid] = twin.uid
+        yield Create(twin)
+        return
+    current = view.find_hub(secondary.name, hub.name)
+    if current is not None and isinstance(step, Replace):
+        twin = replace(hub, namespace=secondary.name, uid=current.uid, topic_id=current.topic_id)
+        yield Replace(replace(twin, created_ms=current.created_ms))
+    elif current is not None and isinstance(step, Delete):
+        yield Delete(current, step.now_ms)
+
+
+def _mirrored_group(view: View, step: Step, group: ConsumerGroup, twins: dict[str, str]) -> Iterator[Step]:
+    uid = twins.get(group.hub_uid) or _twin_uid(view, group.hub_uid)
+    if uid is None:
+        return
+    twin = replace(group, hub_uid=uid)
+    if isinstance(step, Create):
+        yield Create(twin)
+    elif isinstance(step, Replace):
+        yield Replace(twin)
+    elif isinstance(step, Delete):
+        yield Delete(twin, step.now_ms)
+
+
+def _mirrored_rule(view: View, step: Step, rule: AccessRule) -> Iterator[Step]:
+    secondary = _secondary_of(view, rule.namespace)
+    scope = secondary if secondary is None or rule.hub is None else view.find_hub(secondary.name, rule.hub)
+    if secondary is None or scope is None:
+        return
+    twin = replace(rule, namespace=secondary.name, hub_uid=scope.uid if isinstance(scope, Hub) else None)
+    known = view.find_rule(scope, rule.name)
+    if isinstance(step, Delete):
+        if known is not None:
+            yield Delete(known, step.now_ms)
+    else:
+        yield Create(twin) if known is None else Replace(twin)
+
+
+def _twin_uid(view: View, hub_uid: str) -> str | None:
+    hub = view.hub_of_uid(hub_uid)
+    secondary = None if hub is None else _secondary_of(view, hub.namespace)
+    if hub is None or secondary is None:
+        return None
+    twin = view.find_hub(secondary.name, hub.name)
+    return None if twin is None else twin.uid
+
+
+def _twin_of_hub(hub: Hub, secondary: Namespace) -> Hub:
+    return replace(hub, namespace=secondary.name, uid=uuid.uuid4().hex, topic_id=str(uuid.uuid4()))

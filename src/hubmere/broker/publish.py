@@ -1,0 +1,151 @@
+"""Admit, route, append: what happens to one publication.
+
+A publication is one closed batch for one partition, all or nothing. The order is fixed: may the hub take it, does the
+tier's size allow it, is there throughput for it, which partition, then the log. A refused publication leaves no trace.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hubmere.broker.live import Evicted, LiveHub
+from hubmere.broker.routing import partition_of_key
+from hubmere.model.batch import Receipt
+from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
+from hubmere.model.names import fold
+
+Settled = Callable[[Receipt], None]
+
+
+class Charged(NamedTuple):
+    """A publication that was taken in any case, and how long its producer should be held back."""
+
+    receipt: Receipt
+    delay_s: float
+
+
+class Publisher:
+    """A way into one hub, one of its partitions, or one publisher's path of it.
+
+    Thread rule: the owner's thread only. `evict` is called once when the hub or the publisher is shut while open.
+    """
+
+    __slots__ = ("_evict", "_lenient", "hub", "name", "partition")
+
+    def __init__(
+        self, hub: LiveHub, *, partition: int | None, name: str | None, evict: Evicted | None, lenient: bool
+    ) -> None:
+        self.hub = hub
+        self.partition = partition
+        self.name = name
+        self._evict = evict
+        self._lenient = lenient
+        if evict is not None:
+            hub.publishers[evict] = None if name is None else fold(name)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The largest publication that is taken."""
+        return self.hub.namespace.limits.publication_bytes
+
+    def close(self) -> None:
+        """Let go of the hub; closing twice is harmless."""
+        if self._evict is not None:
+            self.hub.publishers.pop(self._evict, None)
+
+    def publish(
+        self,
+        batch: bytearray,
+        *,
+        count: int,
+        size_bytes: int,
+        key: str | None,
+        now: float,
+        now_ms: int,
+        callback: Settled | None = None,
+    ) -> Receipt:
+        """Take one publication, refusing it when the namespace is over its units.
+
+        `size_bytes` is what the client sent; the limits are on that, not on our encoding of it.
+        """
+        counters = self.hub.counters
+        counters.incoming_requests += 1
+        try:
+            self._check(size_bytes, key)
+            throughput = self.hub.namespace.throughput
+            if throughput is not None:
+                throughput.admit(self.hub.entity.uid, size_bytes, count, now)
+            receipt = self._append(batch, key, now_ms, callback)
+        except Refusal as refusal:
+            self._count_refusal(refusal)
+            raise
+        self._count(count, size_bytes)
+        return receipt
+
+    def publish_charged(
+        self,
+        batch: bytearray,
+        partition: int,
+        *,
+        count: int,
+        now: float,
+        now_ms: int,
+        callback: Settled | None = None,
+    ) -> Charged:
+        """Take one publication whatever the units say, and tell how long to hold its producer back (Kafka's way)."""
+        counters = self.hub.counters
+        counters.incoming_requests += 1
+        size_bytes = len(batch)
+        try:
+            self._check(size_bytes, None)
+            receipt = self.hub.log(partition).append(batch, now_ms, callback)
+        except Refusal as refusal:
+            self._count_refusal(refusal)
+            raise
+        self._count(count, size_bytes)
+        throughput = self.hub.namespace.throughput
+        if throughput is None:
+            return Charged(receipt, 0.0)
+        delay = throughput.charge_ingress(self.hub.entity.uid, size_bytes, count, now)
+        if delay > 0:
+            counters.throttled_requests += 1
+        return Charged(receipt, delay)
+
+    def _check(self, size_bytes: int, key: str | None) -> None:
+        self.hub.require_sending(self.name)
+        if size_bytes > self.limit_bytes:
+            raise PublicationTooLarge(size_bytes, self.limit_bytes)
+        if key is not None and self.partition is not None:
+            raise InvalidArgument("partition key", key, "a publication to a named partition has none")
+
+    def _append(self, batch: bytearray, key: str | None, now_ms: int, callback: Settled | None) -> Receipt:
+        hub, count = self.hub, self.hub.entity.partition_count
+        if self.partition is not None:
+            return hub.log(self.partition).append(batch, now_ms, callback, lenient_producer=self._lenient)
+        if key is not None:
+            return hub.log(partition_of_key(key, count)).append(batch, now_ms, callback)
+        return self._append_anywhere(batch, count, now_ms, callback)
+
+    def _append_anywhere(self, batch: bytearray, count: int, now_ms: int, callback: Settled | None) -> Receipt:
+        """Keyless: the next partition in turn; one that cannot take events is passed over (reference: service 1.4)."""
+        for attempt in range(count):
+            try:
+                return self.hub.log(self.hub.turn.take(count)).append(batch, now_ms, callback)
+            except StorageRefusal:
+                if attempt == count - 1:
+                    raise
+        raise AssertionError("a hub has at least one partition")
+
+    def _count(self, events: int, size_bytes: int) -> None:
+        counters = self.hub.counters
+        counters.successful_requests += 1
+        counters.incoming_messages += events
+        counters.incoming_bytes += size_bytes
+
+    def _count_refusal(self, refusal: Refusal) -> None:
+        counters = self.hub.counters
+        if isinstance(refusal, ServerBusy):
+            counters.throttled_requests += 1
+        elif isinstance(refusal, StorageRefusal):
+            counters.server_errors += 1
+        else:
+            counters.user_errors += 1

@@ -1,0 +1,214 @@
+"""Throughput units: how much a namespace may take in and give out, shared fairly among its hubs.
+
+One unit is 1 MB/s or 1,000 events/s in, and 2 MB/s or 4,096 events/s out (reference: service 5). Ingress is admitted
+whole or refused whole; egress is paced, never refused. Nothing here waits or reads a clock: time is an argument, in
+monotonic seconds.
+"""
+
+from dataclasses import dataclass
+
+from hubmere.model.errors import ServerBusy
+
+INGRESS_BYTES_PER_UNIT = 1024 * 1024
+INGRESS_EVENTS_PER_UNIT = 1000
+EGRESS_BYTES_PER_UNIT = 2 * 1024 * 1024
+EGRESS_EVENTS_PER_UNIT = 4096
+
+# A bucket holds one second of allowance: the service publishes no burst, and one second hides scheduling jitter.
+BURST_SECONDS = 1.0
+# A hub that was silent this long no longer counts as one among whom the allowance is shared.
+ACTIVE_SECONDS = 2.0
+# Refilling walks the active hubs, so it is done at most this often while there are tokens left.
+_REFILL_SECONDS = 0.005
+# Upper bound of hubs among which one bucket is shared at a time; the least recently used gives way.
+_MAX_SHARES = 4096
+# The wait that clients are told; SDKs pause four seconds on this condition whatever we say.
+RETRY_AFTER_SECONDS = 4.0
+
+
+class _Share:
+    __slots__ = ("seen_at", "tokens")
+
+    def __init__(self, tokens: float, now: float) -> None:
+        self.tokens = tokens
+        self.seen_at = now
+
+
+class FairBucket:
+    """A token bucket whose refill is dealt out evenly to the hubs in use; what a hub leaves goes to all.
+
+    Each active hub owns `rate / active` of the refill up to its part of the burst; its overflow, and everything while
+    nobody is active, flows into a common part that anyone may take. So the total never passes `rate` plus one burst,
+    a lone hub gets all of it, and a flooding hub cannot push another below its share.
+    """
+
+    __slots__ = ("_burst_s", "_common", "_filled_at", "_rate", "_shares")
+
+    def __init__(self, rate_per_s: float, now: float, *, burst_s: float = BURST_SECONDS) -> None:
+        self._rate = rate_per_s
+        self._burst_s = burst_s
+        self._common = rate_per_s * burst_s
+        self._filled_at = now
+        self._shares: dict[str, _Share] = {}
+
+    @property
+    def capacity(self) -> float:
+        """The most that the bucket holds, and the most that one publication is asked to find in it."""
+        return self._rate * self._burst_s
+
+    def change_rate(self, rate_per_s: float, now: float) -> None:
+        """Take a new rate at once; what was saved up stays, within the new burst."""
+        self._refill(now)
+        self._rate = rate_per_s
+        self._common = min(self._common, self.capacity)
+
+    def missing(self, hub: str, amount: float, now: float) -> float:
+        """How many tokens `hub` lacks for `amount`; 0 when it may go ahead.
+
+        A publication larger than the whole bucket may go when the bucket is full (reference: service 5).
+        """
+        share = self._touch(hub, now)
+        wanted = min(amount, self.capacity)
+        have = share.tokens + max(self._common, 0.0)
+        if have < wanted and now > self._filled_at:
+            self._refill(now)
+            have = share.tokens + max(self._common, 0.0)
+        # Half a token of slack: dealing out in shares leaves rounding crumbs behind.
+        return max(0.0, wanted - have - 0.5)
+
+    def spend(self, hub: str, amount: float, now: float) -> None:
+        """Take tokens, the hub's own first; the balance may go below zero and is then worked off."""
+        share = self._touch(hub, now)
+        own = min(amount, max(share.tokens, 0.0))
+        share.tokens -= own
+        self._common -= amount - own
+
+    def debt_seconds(self, hub: str, now: float) -> float:
+        """How long until `hub` has tokens again; 0 when it has some now."""
+        share = self._touch(hub, now)
+        if share.tokens + self._common > 0:
+            return 0.0
+        self._refill(now)
+        balance = share.tokens + self._common
+        return 0.0 if balance > 0 else -balance / self._rate + _REFILL_SECONDS
+
+    def _touch(self, hub: str, now: float) -> _Share:
+        share = self._shares.get(hub)
+        if share is None:
+            self._refill(now)
+            if len(self._shares) >= _MAX_SHARES:
+                self._drop(min(self._shares, key=lambda name: self._shares[name].seen_at))
+            share = self._shares[hub] = _Share(0.0, now)
+        share.seen_at = now
+        if now - self._filled_at >= _REFILL_SECONDS:
+            self._refill(now)
+        return share
+
+    def _refill(self, now: float) -> None:
+        added = (now - self._filled_at) * self._rate
+        if added <= 0:
+            return
+        self._filled_at = now
+        for name in [name for name, share in self._shares.items() if now - share.seen_at > ACTIVE_SECONDS]:
+            self._drop(name)
+        if self._common < 0:
+            # Debts of past bursts are paid before anyone is dealt new tokens.
+            paid = min(added, -self._common)
+            self._common += paid
+            added -= paid
+        self._deal(added)
+
+    def _deal(self, added: float) -> None:
+        active = len(self._shares)
+        overflow = 0.0 if active else added
+        for share in self._shares.values():
+            room = max(0.0, self.capacity / active - share.tokens)
+            part = min(room, added / active)
+            share.tokens += part
+            overflow += added / active - part
+        owned = sum(share.tokens for share in self._shares.values())
+        self._common = min(self._common + overflow, max(0.0, self.capacity - owned))
+
+    def _drop(self, name: str) -> None:
+        self._common += self._shares.pop(name).tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a namespace may do per second."""
+
+    ingress_bytes: float
+    ingress_events: float
+    egress_bytes: float
+    egress_events: float
+
+    @classmethod
+    def of_units(cls, units: int) -> "Rates":
+        """The rates of so many throughput units."""
+        return cls(
+            ingress_bytes=units * INGRESS_BYTES_PER_UNIT,
+            ingress_events=units * INGRESS_EVENTS_PER_UNIT,
+            egress_bytes=units * EGRESS_BYTES_PER_UNIT,
+            egress_events=units * EGRESS_EVENTS_PER_UNIT,
+        )
+
+
+class Throughput:
+    """The pools of one namespace: ingress and egress, each by bytes and by events, shared by all its hubs.
+
+    Thread rule: the owner's thread only.
+    """
+
+    __slots__ = ("_in_bytes", "_in_events", "_out_bytes", "_out_events", "last_pressed_at", "was_pressed")
+
+    def __init__(self, rates: Rates, now: float) -> None:
+        self._in_bytes = FairBucket(rates.ingress_bytes, now)
+        self._in_events = FairBucket(rates.ingress_events, now)
+        self._out_bytes = FairBucket(rates.egress_bytes, now)
+        self._out_events = FairBucket(rates.egress_events, now)
+        # Auto-inflate looks at these: whether somebody was held back since it last looked, and when.
+        self.was_pressed = False
+        self.last_pressed_at = now
+
+    def change_rates(self, rates: Rates, now: float) -> None:
+        """Scale up or down, effective at once."""
+        self._in_bytes.change_rate(rates.ingress_bytes, now)
+        self._in_events.change_rate(rates.ingress_events, now)
+        self._out_bytes.change_rate(rates.egress_bytes, now)
+        self._out_events.change_rate(rates.egress_events, now)
+
+    def admit(self, hub: str, size_bytes: int, events: int, now: float) -> None:
+        """Take a publication into account, whole; raises ServerBusy and takes nothing when it is too much."""
+        if self._in_bytes.missing(hub, size_bytes, now) or self._in_events.missing(hub, events, now):
+            self._press(now)
+            raise ServerBusy(RETRY_AFTER_SECONDS)
+        self._in_bytes.spend(hub, size_bytes, now)
+        self._in_events.spend(hub, events, now)
+
+    def ingress_delay(self, hub: str, now: float) -> float:
+        """Seconds for which a Kafka producer of this hub should be held back; 0 when it is within its share."""
+        return max(self._in_bytes.debt_seconds(hub, now), self._in_events.debt_seconds(hub, now))
+
+    def charge_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> float:
+        """Take a publication that is admitted in any case, and say how long its producer should pause (Kafka)."""
+        self._in_bytes.spend(hub, size_bytes, now)
+        self._in_events.spend(hub, events, now)
+        return self._noted(self.ingress_delay(hub, now), now)
+
+    def egress_delay(self, hub: str, now: float) -> float:
+        """Seconds until events of this hub may be delivered again; 0 when they may now."""
+        return self._noted(max(self._out_bytes.debt_seconds(hub, now), self._out_events.debt_seconds(hub, now)), now)
+
+    def charge_egress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
+        """Count what was delivered; going below zero delays the next delivery."""
+        self._out_bytes.spend(hub, size_bytes, now)
+        self._out_events.spend(hub, events, now)
+
+    def _noted(self, delay: float, now: float) -> float:
+        if delay > 0:
+            self._press(now)
+        return delay
+
+    def _press(self, now: float) -> None:
+        self.was_pressed = True
+        self.last_pressed_at = now

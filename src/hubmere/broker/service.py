@@ -1,0 +1,243 @@
+"""Broker: the whole protocol-neutral surface that endpoints and portal see.
+
+Which namespace a connection means, who opens a way in, who reads from where, and what can be said of a hub or partition
+without reading it. No socket, no clock, no waiting: time is an argument, and what takes time completes by a callback on
+the owner's thread.
+"""
+
+from dataclasses import dataclass
+
+from hubmere.broker.access import Access
+from hubmere.broker.consume import Evict, Subscription, Wake
+from hubmere.broker.following import Following
+from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
+from hubmere.broker.manage import By, Manager
+from hubmere.broker.metrics import Counters
+from hubmere.broker.publish import Publisher
+from hubmere.broker.quota import FairBucket
+from hubmere.model.entity import Namespace
+from hubmere.model.errors import GroupNotFound, NamespaceNotFound, NotInTier, Refusal, ServerBusy
+from hubmere.model.names import fold, partition_number
+from hubmere.model.position import Position
+from hubmere.model.tier import LimitsBook
+from hubmere.store.catalog import Catalog
+from hubmere.store.engine import Chunk, LogEngine, PartitionLog
+from hubmere.store.view import Create
+
+# The service's sub-code for too many questions about runtime information.
+_TOO_MANY_QUESTIONS = 50008
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubInfo:
+    """What a hub tells of itself."""
+
+    name: str
+    created_ms: int
+    partition_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """What a partition tells of itself; an empty one shows -1 as the service does."""
+
+    hub: str
+    partition: int
+    begin_sequence: int
+    last_sequence: int
+    last_offset: int
+    last_enqueued_ms: int
+    is_empty: bool
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at a partition gave: whole batches around `sequence`, None when nothing is there yet."""
+
+    log: PartitionLog
+    sequence: int
+    chunk: Chunk | None
+
+
+class Broker:
+    """One node's broker.
+
+    Thread rule: the owner's thread only.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: LogEngine,
+        catalog: Catalog,
+        book: LimitsBook,
+        access: Access,
+        default_namespace: str,
+        segment_bytes: int,
+        default_partition_count: int,
+    ) -> None:
+        self.catalog = catalog
+        self.engine = engine
+        self.book = book
+        self.access = access
+        self.counters = Counters()
+        self.namespaces: dict[str, LiveNamespace] = {}
+        self._following = Following(catalog, engine, book, self.namespaces, segment_bytes)
+        self.manager = Manager(catalog, book, self._following, default_partition_count=default_partition_count)
+        self._default_namespace = default_namespace
+        self._questions: dict[str, FairBucket] = {}
+
+    def open(self, now: float) -> None:
+        """Put everything in the catalog into service, and finish what a crash interrupted."""
+        for entity in self.catalog.view.namespaces():
+            self._following.follow(Create(entity), now)
+            for hub in self.catalog.view.hubs(entity.name):
+                self._following.follow(Create(hub), now)
+        self._following.finish_deletions()
+
+    # --- finding ---
+
+    def namespace_for_host(self, host: str | None) -> LiveNamespace:
+        """The namespace that a client means by the host name it used.
+
+        `{namespace}.anything` and `{alias}.anything` name one; any other name, an address or none means the node's own
+        namespace, so that `localhost` needs no DNS.
+        """
+        label = fold((host or "").split(":")[0].split(".")[0])
+        live = self.namespaces.get(label)
+        if live is None and label:
+            alias = self.catalog.view.find_alias(label)
+            live = None if alias is None else self.namespaces.get(fold(alias.namespace))
+        return live if live is not None else self.namespace(self._default_namespace)
+
+    def namespace(self, name: str) -> LiveNamespace:
+        """A namespace by its name in any case."""
+        live = self.namespaces.get(fold(name))
+        if live is None:
+            raise NamespaceNotFound(f"sb://{name}")
+        return live
+
+    def require_kafka(self, namespace: Namespace) -> None:
+        """Refuse Kafka clients where the tier or the namespace has no Kafka."""
+        if not (namespace.kafka_enabled and self.book.of(namespace.tier).has_kafka):
+            raise NotInTier("The Kafka endpoint", namespace.tier)
+
+    # --- publishing ---
+
+    def open_publisher(
+        self,
+        hub: LiveHub,
+        *,
+        partition: str | None = None,
+        publisher: str | None = None,
+        evict: Evicted | None = None,
+        lenient: bool = False,
+    ) -> Publisher:
+        """A way into a hub, for callers whose right to send was checked."""
+        number = (
+            None if partition is None else partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
+        )
+        hub.require_sending(publisher)
+        return Publisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient)
+
+    # --- reading ---
+
+    def subscribe(
+        self,
+        hub: LiveHub,
+        *,
+        group: str,
+        partition: str,
+        position: Position,
+        epoch: int | None,
+        name: str | None,
+        wake: Wake,
+        evict: Evict,
+    ) -> Subscription:
+        """A reader of a partition in a group, for callers whose right to listen was checked.
+
+        The position is fixed now: `latest` means what is committed after this call. Call `start` to be woken.
+        """
+        known = self.catalog.view.find_group(hub.entity, group)
+        if known is None:
+            raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
+        number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
+        hub.require_receiving()
+        return hub.readers.admit(
+            hub.log(number),
+            position,
+            hub=hub.entity.uid,
+            group=fold(known.name),
+            partition=number,
+            epoch=epoch,
+            name=name,
+            wake=wake,
+            evict=evict,
+            counters=hub.counters,
+            throughput=hub.namespace.throughput,
+        )
+
+    def look(self, hub: LiveHub, *, group: str, partition: str, position: Position, max_bytes: int) -> Look:
+        """Closed batches from a position on, without becoming a reader: for tools that show events.
+
+        Takes no reader's place and uses no epoch; for callers whose right to listen was checked.
+        """
+        if self.catalog.view.find_group(hub.entity, group) is None:
+            raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
+        number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
+        hub.require_receiving()
+        log = hub.log(number)
+        sequence = log.find(position)
+        chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.stable_sequence else None
+        return Look(log=log, sequence=sequence, chunk=chunk)
+
+    # --- looking after ---
+
+    def look_after(self, by: By) -> None:
+        """Called every second: namespaces that were pressed against their units inflate, if they may."""
+        for live in list(self.namespaces.values()):
+            throughput, entity = live.throughput, live.entity
+            if throughput is None or not throughput.was_pressed:
+                continue
+            throughput.was_pressed = False
+            if entity.auto_inflate and entity.capacity < entity.maximum_throughput_units:
+                self.manager.scale(entity.name, entity.capacity + 1, by, _ignore)
+
+    # --- asking ---
+
+    def hub_info(self, hub: LiveHub, now: float) -> HubInfo:
+        """Name, age and partitions of a hub."""
+        self._admit_question(hub, now)
+        entity = hub.entity
+        return HubInfo(name=entity.name, created_ms=entity.created_ms, partition_ids=entity.partition_ids)
+
+    def partition_info(self, hub: LiveHub, partition: str, now: float) -> PartitionInfo:
+        """Where a partition begins and ends."""
+        self._admit_question(hub, now)
+        number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
+        state = hub.log(number).state
+        return PartitionInfo(
+            hub=hub.name,
+            partition=number,
+            begin_sequence=state.first_sequence,
+            last_sequence=state.end_sequence - 1,
+            last_offset=state.last_offset,
+            last_enqueued_ms=state.last_enqueued_ms,
+            is_empty=state.first_sequence == state.end_sequence,
+            size_bytes=state.size_bytes,
+        )
+
+    def _admit_question(self, hub: LiveHub, now: float) -> None:
+        limit = hub.namespace.limits.runtime_information_per_second
+        if limit is None:
+            return
+        bucket = self._questions.setdefault(hub.namespace.entity.name, FairBucket(limit, now))
+        if bucket.missing(hub.entity.uid, 1, now):
+            hub.counters.throttled_requests += 1
+            raise ServerBusy(1.0, code=_TOO_MANY_QUESTIONS)
+        bucket.spend(hub.entity.uid, 1, now)
+
+
+def _ignore(_: Refusal | None) -> None:
+    """A step of auto-inflate that fails is tried again when the namespace is pressed next."""

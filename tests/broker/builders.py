@@ -1,0 +1,128 @@
+"""A broker on memory, a clock that the test turns, and valid defaults for everything."""
+
+from collections.abc import Callable
+
+from hubmere.broker.access import Access, host_names
+from hubmere.broker.live import LiveHub
+from hubmere.broker.manage import By
+from hubmere.broker.service import Broker
+from hubmere.model.batch import BatchHeader, seal, write_header
+from hubmere.model.errors import Refusal
+from hubmere.model.names import hub_name, namespace_name
+from hubmere.model.spec import HubSpec, NamespaceSpec
+from hubmere.model.tier import LimitsBook, Override, Profile
+from hubmere.store.catalog import SqliteCatalog
+from hubmere.store.memory import MemoryEngine
+
+NOW_MS = 1_700_000_000_000
+
+
+class Turn:
+    """The owner's thread, turned by hand: calls posted to it run when the test says so."""
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[], None]] = []
+
+    def post(self, call: Callable[[], None]) -> None:
+        """What engines and catalogs are given."""
+        self._calls.append(call)
+
+    def run(self) -> None:
+        """Run everything that waits, and what that brings."""
+        while self._calls:
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call()
+
+
+class Bench:
+    """A broker with one namespace and a hub named `orders`."""
+
+    def __init__(
+        self,
+        *,
+        profile: Profile = Profile.DEVELOPER,
+        partitions: int = 4,
+        limits: dict[str, Override] | None = None,
+        capacity: int = 1,
+        auto_inflate_to: int = 0,
+    ) -> None:
+        self.turn = Turn()
+        self.engine = MemoryEngine(post=self.turn.post)
+        self.catalog = SqliteCatalog.open(post=self.turn.post)
+        catalog = self.catalog
+        self.broker = Broker(
+            engine=self.engine,
+            catalog=self.catalog,
+            book=LimitsBook(profile=profile, overrides=limits or {}),
+            access=Access(lambda: catalog.view, host_names(["localhost"], lambda: catalog.view)),
+            default_namespace="hubmere",
+            segment_bytes=1 << 20,
+            default_partition_count=4,
+        )
+        self.now = 0.0
+        self.manager = self.broker.manager
+        spec = NamespaceSpec(
+            capacity=capacity, auto_inflate=bool(auto_inflate_to), maximum_throughput_units=auto_inflate_to or None
+        )
+        self.do(lambda done: self.manager.create_namespace(namespace_name("hubmere"), spec, self.by(), done))
+        self.a_hub("orders", partitions=partitions)
+
+    @property
+    def hub(self) -> LiveHub:
+        """The hub that every test has."""
+        return self.broker.namespace("hubmere").hub("orders")
+
+    def by(self) -> By:
+        """Who changes things in tests."""
+        return By(actor="test", now_ms=NOW_MS + int(self.now * 1000), now=self.now)
+
+    def do(self, change: Callable[[Callable[[Refusal | None], None]], object]) -> None:
+        """Carry out a management change to its end; raises what it was refused with."""
+        outcome: list[Refusal | None] = []
+        change(outcome.append)
+        # The catalog has its own thread: an empty change waits for it and completes what came before.
+        self.catalog.apply()
+        self.turn.run()
+        assert len(outcome) == 1
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def a_hub(self, name: str, *, partitions: int = 4, spec: HubSpec | None = None) -> LiveHub:
+        """One more hub."""
+        wish = spec or HubSpec(partition_count=partitions)
+        self.do(lambda done: self.manager.create_hub("hubmere", hub_name(name), wish, self.by(), done))
+        return self.broker.namespace("hubmere").hub(name)
+
+    def close(self) -> None:
+        """Let the catalog's thread end."""
+        self.catalog.close()
+
+
+def a_batch(count: int = 1, *, body: bytes = b"x", producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
+    """A valid closed batch of equal events, as an endpoint would hand it over."""
+    record = _record(body)
+    records = b"".join(_framed(record, delta) for delta in range(count))
+    batch = bytearray(61) + records
+    header = BatchHeader(0, len(batch) - 12, 0, 2, 0, 0, count - 1, 0, 0, *producer, count)
+    write_header(batch, header)
+    seal(batch)
+    return batch
+
+
+def _record(body: bytes) -> bytes:
+    return b"\x01" + _zigzag(len(body)) + body + b"\x00"
+
+
+def _framed(record: bytes, delta: int) -> bytes:
+    content = b"\x00\x00" + _zigzag(delta) + record
+    return _zigzag(len(content)) + content
+
+
+def _zigzag(value: int) -> bytes:
+    number, out = value << 1, bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,539 @@
+"""SAS: tokens, keys and connection strings become principals, or are refused in the order of the reference."""
+
+import base64
+import hashlib
+import hmac
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubmere.broker.access import Access, Principal, Resource, Token, host_names, make_token, split_audience
+from hubmere.model.entity import (
+    ApplicationGroup,
+    GeoAlias,
+    Hub,
+    KeyKind,
+    Namespace,
+    RevokedPublisher,
+    Rights,
+)
+from hubmere.model.errors import (
+    ApplicationGroupDisabled,
+    ClaimMissing,
+    ExpiredToken,
+    InvalidAudience,
+    InvalidSignature,
+    LocalAuthDisabled,
+    MalformedToken,
+    MissingToken,
+    PublisherRevoked,
+    Unauthorized,
+)
+from hubmere.model.names import (
+    alias_name,
+    application_group_name,
+    emulator_hub_name,
+    namespace_name,
+    publisher_name,
+)
+from hubmere.model.spec import root_rule, with_new_key
+from hubmere.store.view import Create, Delete, Replace, Step, View
+from model.builders import NOW_MS, NOW_S, a_hub, a_rule
+
+KEY = "c2VsZi1ob3N0ZWQtdGVzdC1rZXktMzItYnl0ZXMtbG9uZyE="
+HOST = "ns1.servicebus.windows.net"
+# The vectors of the reference (service 2.1): rule `send`, se=1893456000.
+VECTORS = [
+    "sr=sb%3A%2F%2Fns1.servicebus.windows.net%2Feh1&sig=1kjL%2FmchoGLqrBRSbT6fgd1OX%2BtR2B4MWibiqixkgj0%3D",
+    "sr=sb%3a%2f%2fns1.servicebus.windows.net%2feh1&sig=A7y5d%2BDMnzDWosxOxpWEfsTowWYgAPMotkvO%2BR6o%2B3o%3D",
+    "sr=https%3A%2F%2Fns1.servicebus.windows.net%2Feh1%2Fpublishers%2Fdev-01"
+    "&sig=yl9V51exP9hUqL7mPeh6lldFbJfMVDQG06RJz4Obw%2Bc%3D",
+]
+EXPIRY = 1_893_456_000
+
+NAMESPACE = Namespace(name=namespace_name("ns1234"))
+
+
+class World:
+    """A namespace with hubs `eh1`, `eh10`, `eh2` and a rule `send` on `eh1` that has the vectors' key."""
+
+    def __init__(self, *, takes_emulator_key: bool = False, skew_s: int = 0) -> None:
+        self.view = View()
+        self.namespace = replace(NAMESPACE)
+        self.hub: Hub = a_hub("eh1", namespace=self.namespace)
+        self.root = root_rule(self.namespace, now_ms=NOW_MS)
+        self.change(Create(self.namespace), Create(self.root), Create(self.hub))
+        for name in ("eh10", "eh2"):
+            self.change(Create(a_hub(name, namespace=self.namespace)))
+        self.rule = a_rule(self.hub, "send", Rights.SEND, primary_key=KEY)
+        self.change(Create(self.rule))
+        self.access = Access(
+            lambda: self.view,
+            host_names([HOST, "localhost", "127.0.0.1", "::1"], lambda: self.view),
+            skew_s=skew_s,
+            takes_emulator_key=takes_emulator_key,
+        )
+
+    def change(self, *steps: Step) -> None:
+        self.view.plan(steps)
+
+    def enter(self, token: str | None, *, now_s: float = NOW_S) -> Principal:
+        return self.access.by_token(self.namespace, token, now_s)
+
+    def hub_resource(self, hub: str = "eh1", *below: str) -> Resource:
+        return Resource.of_hub(self.namespace.name, hub, *below)
+
+    def publisher_resource(self, publisher: str) -> Resource:
+        return Resource.of_publisher(self.namespace.name, "eh1", publisher)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def a_token(path: str = "/eh1", rule: str = "send", key: str = KEY, expires_at_s: int = EXPIRY) -> str:
+    return make_token(f"sb://{HOST}{path}", rule, key, expires_at_s=expires_at_s)
+
+
+# --- the token -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_vector_of_the_reference_is_accepted(world: World, vector: str) -> None:
+    """Conformance: SAS 13; the signed text is the encoded one, upper hex or lower."""
+    principal = world.enter(f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send")
+
+    assert principal.rule == "send"
+    assert principal.expires_at_s == EXPIRY
+    assert principal.may(Rights.SEND, world.publisher_resource("dev-01"))
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_vector_with_one_character_flipped_is_refused(world: World, vector: str) -> None:
+    """Conformance: SAS 13, wherever the character stands: resource, signature, expiry or rule."""
+    text = f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send"
+    begin = len("SharedAccessSignature ")
+
+    for at in range(begin, len(text)):
+        # A digit of a percent escape stands for its whole octet, in which either case means the same.
+        flipped = text[:at] + ("x" if text[at] != "x" else "y") + text[at + 1 :]
+        with pytest.raises(Unauthorized):
+            world.enter(flipped)
+
+
+def test_fields_come_in_any_order_and_extra_ones_are_ignored(world: World) -> None:
+    """Every client has its own order; the scheme's case does not matter."""
+    fields = a_token().partition(" ")[2].split("&")
+
+    principal = world.enter("sharedaccesssignature " + "&".join(["x=1", *reversed(fields)]))
+
+    assert principal.rule == "send"
+
+
+def test_unencoded_resource_and_signature_are_accepted(world: World) -> None:
+    """Samples in the docs leave the host as it is, and some scripts forget to encode the signature."""
+    signed = f"{HOST}\n{EXPIRY}".encode()
+    key = world.root.primary_key
+    signature = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()).decode()
+
+    principal = world.enter(f"SharedAccessSignature sr={HOST}&sig={signature}&se={EXPIRY}&skn={world.root.name}")
+
+    assert principal.rights is Rights.ALL
+
+
+@pytest.mark.parametrize("scheme", ["sb://", "amqp://", "amqps://", "http://", "https://", ""])
+def test_scheme_of_the_resource_does_not_matter(world: World, scheme: str) -> None:
+    """Conformance: SAS 14."""
+    token = make_token(f"{scheme}{HOST}/eh1", "send", KEY, expires_at_s=EXPIRY)
+
+    assert world.enter(token).may(Rights.SEND, world.hub_resource())
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "path"),
+    [
+        ("sb%3A%2F%2FNs1.Example%2FEh1", "ns1.example", "eh1"),
+        ("sb%3a%2f%2fns1.example%3a5671%2feh1%2f", "ns1.example", "eh1"),
+        ("https://ns1.example:443//eh1///publishers/P/", "ns1.example", "eh1/publishers/p"),
+        ("ns1.example", "ns1.example", ""),
+        ("amqps%3A%2F%2F%5B%3A%3A1%5D%3A5671%2Feh1", "::1", "eh1"),
+        ("sb%3A%2F%2Fh%2Feh1%2Fpublishers%2Fdev%252001", "h", "eh1/publishers/dev 01"),
+        ("sb%3A%2F%2Fh%2Feh1%2Fpublishers%2Fdev+01", "h", "eh1/publishers/dev 01"),
+        ("", "", ""),
+    ],
+)
+def test_resource_is_taken_apart(text: str, host: str, path: str) -> None:
+    """Decode, drop scheme and port, lowercase, collapse slashes (reference: service 2.2)."""
+    assert split_audience(text) == (host, path)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "Bearer abc",
+        "SharedAccessSignature",
+        "SharedAccessSignature sr=a&sig=b&se=1",
+        "SharedAccessSignature sr=a&sig=b&skn=c",
+        "SharedAccessSignature sr=a&se=1&skn=c",
+        "SharedAccessSignature sig=b&se=1&skn=c",
+        "SharedAccessSignature sr=a&sig=b&se=soon&skn=c",
+        "SharedAccessSignature sr=a&sig=b&se=-1&skn=c",
+        "SharedAccessSignature sr=a&sig=b&se=1.5&skn=c",
+        "SharedAccessSignature sr=a&sig=b&se=1&skn=c&sr=d",
+        f"SharedAccessSignature sr=a&sig=b&se={'9' * 19}&skn=c",
+        f"SharedAccessSignature sr={'a' * 9000}&sig=b&se=1&skn=c",
+    ],
+)
+def test_token_that_cannot_be_read_is_malformed(world: World, token: str) -> None:
+    """The refusal says what is wrong with it."""
+    with pytest.raises(MalformedToken):
+        world.enter(token)
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_no_token_is_a_missing_token(world: World, token: str | None) -> None:
+    """Told apart from a wrong one."""
+    with pytest.raises(MissingToken):
+        world.enter(token)
+
+
+@given(st.text())
+def test_any_text_as_token_is_refused_and_nothing_else_happens(text: str) -> None:
+    """An unauthenticated peer may send anything."""
+    world = World()
+
+    with pytest.raises(Unauthorized):
+        world.enter(f"SharedAccessSignature sr={text}&sig={text}&se=1893456000&skn=send")
+
+
+@given(path=st.text(max_size=50), rule=st.text(min_size=1, max_size=20), key=st.text(st.characters(codec="utf-8")))
+def test_token_that_was_made_is_verified_with_its_key_and_no_other(path: str, rule: str, key: str) -> None:
+    """Maker and verifier agree on every text."""
+    text = make_token(
+        f"sb://{HOST}/{quote(path, errors='replace')}", rule.encode(errors="replace").decode(), key, expires_at_s=1
+    )
+
+    token = Token.parse(text)
+
+    assert token.is_signed_with(key)
+    assert not token.is_signed_with(key + "x")
+
+
+# --- refusals in their order -----------------------------------------------------------------------------------------
+
+
+def test_unknown_rule_and_wrong_key_are_told_alike(world: World) -> None:
+    """Whoever guesses must not learn which rules exist."""
+    with pytest.raises(InvalidSignature) as unknown:
+        world.enter(a_token(rule="absent"))
+    with pytest.raises(InvalidSignature) as wrong:
+        world.enter(a_token(key="wrong"))
+
+    assert unknown.value.text() == wrong.value.text()
+
+
+def test_signature_is_judged_before_audience_and_expiry(world: World) -> None:
+    """Only the holder of a key learns anything else about a token."""
+    with pytest.raises(InvalidSignature):
+        world.enter(make_token("sb://elsewhere/eh1", "send", "wrong", expires_at_s=1))
+    with pytest.raises(InvalidAudience):
+        world.enter(make_token("sb://elsewhere/eh1", "send", KEY, expires_at_s=1))
+    with pytest.raises(ExpiredToken):
+        world.enter(a_token(expires_at_s=1))
+
+
+def test_expired_token_names_the_instant(world: World) -> None:
+    """Conformance: SAS 18."""
+    with pytest.raises(ExpiredToken) as refusal:
+        world.enter(a_token(), now_s=EXPIRY)
+
+    assert "2030-01-01T00:00:00Z" in refusal.value.text()
+    assert not world.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY - 1)
+    assert world.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY)
+
+
+def test_clock_skew_is_granted_when_configured() -> None:
+    """0 s unless the operator says otherwise."""
+    world = World(skew_s=300)
+
+    assert world.enter(a_token(), now_s=EXPIRY + 299).expires_at_s == EXPIRY + 300
+    with pytest.raises(ExpiredToken):
+        world.enter(a_token(), now_s=EXPIRY + 300)
+
+
+def test_namespace_without_local_auth_refuses_every_kind_of_key(world: World) -> None:
+    """Conformance: SAS 21."""
+    world.namespace = replace(world.namespace, disable_local_auth=True)
+    text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey={KEY}"
+
+    with pytest.raises(LocalAuthDisabled):
+        world.enter(a_token())
+    with pytest.raises(LocalAuthDisabled):
+        world.access.by_key(world.namespace, "send", KEY)
+    with pytest.raises(LocalAuthDisabled):
+        world.access.by_connection_string(world.namespace, text, NOW_S)
+
+
+# --- scope -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hub", ["eh10", "eh2"])
+def test_hub_token_opens_no_other_hub(world: World, hub: str) -> None:
+    """Conformance: SAS 15; `eh1` must not open `eh10`."""
+    namespace_rule = a_token(rule=world.root.name, key=world.root.primary_key)
+
+    for principal in (world.enter(a_token()), world.enter(namespace_rule)):
+        with pytest.raises(InvalidAudience):
+            principal.require(Rights.SEND, world.hub_resource(hub))
+
+
+def test_namespace_token_opens_every_hub(world: World) -> None:
+    """Conformance: SAS 16, also for hubs that do not exist yet."""
+    principal = world.enter(a_token("", world.root.name, world.root.primary_key))
+
+    for hub in ("eh1", "eh10", "new"):
+        principal.require(Rights.MANAGE, world.hub_resource(hub))
+    principal.require(Rights.MANAGE, Resource.of_namespace("NS1234"))
+
+
+def test_hub_rule_signs_no_namespace_token(world: World) -> None:
+    """A rule is good for its own entity and what lies below."""
+    with pytest.raises(InvalidSignature):
+        world.enter(a_token(""))
+    with pytest.raises(InvalidSignature):
+        world.enter(a_token("/eh2"))
+
+
+def test_hub_token_opens_all_that_lies_below(world: World) -> None:
+    """Rules have no scope of consumer groups: they apply to all groups of the hub."""
+    world.change(Create(a_rule(world.hub, "listen", Rights.LISTEN, primary_key=KEY)))
+
+    principal = world.enter(a_token(rule="listen"))
+
+    principal.require(Rights.LISTEN, world.hub_resource("EH1", "ConsumerGroups", "cg1", "Partitions", "0"))
+
+
+def test_token_for_a_group_opens_its_partitions_and_not_the_hub(world: World) -> None:
+    """The Python client authorises the group and attaches to a partition below it."""
+    world.change(Create(a_rule(world.hub, "listen", Rights.LISTEN, primary_key=KEY)))
+
+    principal = world.enter(a_token("/eh1/consumergroups/cg1", "listen"))
+
+    principal.require(Rights.LISTEN, world.hub_resource("eh1", "ConsumerGroups", "cg1", "Partitions", "0"))
+    with pytest.raises(InvalidAudience):
+        principal.require(Rights.LISTEN, world.hub_resource("eh1", "ConsumerGroups", "cg2", "Partitions", "0"))
+
+
+def test_publisher_token_opens_only_its_path(world: World) -> None:
+    """Conformance: SAS 17."""
+    principal = world.enter(a_token("/eh1/publishers/a"))
+
+    principal.require(Rights.SEND, world.publisher_resource("A"))
+    with pytest.raises(InvalidAudience):
+        principal.require(Rights.SEND, world.publisher_resource("b"))
+    with pytest.raises(InvalidAudience):
+        principal.require(Rights.SEND, world.hub_resource())
+
+
+def test_token_of_another_namespace_opens_nothing_here(world: World) -> None:
+    """Equal names and even equal keys do not make a principal of another namespace."""
+    principal = world.enter(a_token())
+
+    assert not principal.covers(Resource.of_hub("another", "eh1"))
+
+
+def test_hub_with_a_slash_in_its_name_is_its_own_scope(world: World) -> None:
+    """The emulator's file may bring such names; the rule of `eh1` must not open `eh1/below`."""
+    below = replace(a_hub("x", namespace=world.namespace), name=emulator_hub_name("eh1/below"))
+    world.change(Create(below), Create(a_rule(below, "send", Rights.SEND, primary_key="other")))
+
+    principal = world.enter(a_token("/eh1/below", key="other"))
+
+    principal.require(Rights.SEND, Resource.of_hub("ns1234", "eh1/below"))
+    with pytest.raises(InvalidAudience):
+        world.enter(a_token()).require(Rights.SEND, Resource.of_hub("ns1234", "eh1/below"))
+
+
+@pytest.mark.parametrize("host", [HOST, "LOCALHOST", "localhost:5671", "[::1]:5671", "ns1234.example", "shop.example"])
+def test_token_is_good_for_every_name_the_listener_answers_to(world: World, host: str) -> None:
+    """The namespace's own name, a paired alias, and whatever clients reach the node by."""
+    world.change(Create(GeoAlias(namespace=world.namespace.name, name=alias_name("shop"))))
+
+    token = make_token(f"sb://{host}/eh1", "send", KEY, expires_at_s=EXPIRY)
+
+    assert world.enter(token).rule == "send"
+
+
+# --- rights ----------------------------------------------------------------------------------------------------------
+
+
+def test_right_that_is_missing_is_named(world: World) -> None:
+    """Conformance: SAS 20; runtime information needs any right."""
+    principal = world.enter(a_token())
+
+    with pytest.raises(ClaimMissing) as refusal:
+        principal.require(Rights.LISTEN, world.hub_resource())
+
+    assert refusal.value.right == "Listen"
+    principal.require(Rights.SEND | Rights.LISTEN, world.hub_resource())
+
+
+def test_listen_rule_cannot_send(world: World) -> None:
+    """Conformance: SAS 20, the other half."""
+    world.change(Create(a_rule(world.hub, "listen", Rights.LISTEN, primary_key=KEY)))
+    principal = world.enter(a_token(rule="listen"))
+
+    assert not principal.may(Rights.SEND, world.hub_resource())
+    assert principal.may(Rights.SEND | Rights.LISTEN, world.hub_resource())
+
+
+def test_admin_may_everything() -> None:
+    """The holder of the admin token manages all namespaces."""
+    Principal.admin().require(Rights.MANAGE, Resource.of_hub("any", "hub"))
+
+    assert not Principal.admin().is_expired(2**40)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_secondary_key_is_as_good_until_it_is_regenerated(world: World) -> None:
+    """Conformance: SAS 19; a principal from before lives until its token ends."""
+    token = a_token(key=world.rule.secondary_key)
+    before = world.enter(token)
+
+    world.change(Replace(with_new_key(world.rule, KeyKind.SECONDARY, now_ms=NOW_MS)))
+
+    with pytest.raises(InvalidSignature):
+        world.enter(token)
+    assert world.enter(a_token()).rule == "send"
+    assert not before.is_expired(EXPIRY - 1)
+
+
+def test_plain_key_gives_the_rights_of_its_rule_on_its_scope(world: World) -> None:
+    """SASL PLAIN: user is the rule, password the text of the key."""
+    principal = world.access.by_key(world.namespace, "SEND", KEY)
+
+    assert principal.expires_at_s is None
+    assert principal.may(Rights.SEND, world.hub_resource("eh1"))
+    assert not principal.may(Rights.SEND, world.hub_resource("eh2"))
+
+
+def test_rules_of_one_name_are_told_apart_by_key(world: World) -> None:
+    """Two hubs may both have a rule `send`."""
+    other = world.view.hub("ns1234", "eh2")
+    world.change(Create(a_rule(other, "send", Rights.SEND, primary_key="second")))
+
+    principal = world.access.by_key(world.namespace, "send", "second")
+
+    assert principal.hub == "eh2"
+
+
+@pytest.mark.parametrize(("rule", "key"), [("send", "wrong"), ("absent", KEY), ("send", ""), ("send", "\ud800")])
+def test_wrong_plain_key_is_refused(world: World, rule: str, key: str) -> None:
+    """As a wrong signature is."""
+    with pytest.raises(InvalidSignature):
+        world.access.by_key(world.namespace, rule, key)
+
+
+def test_connection_string_of_a_hub_opens_that_hub(world: World) -> None:
+    """Kafka: the password is the whole string."""
+    text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey={KEY};EntityPath=EH1"
+
+    principal = world.access.by_connection_string(world.namespace, text, NOW_S)
+
+    assert principal.may(Rights.SEND, world.hub_resource("eh1"))
+    assert not principal.may(Rights.SEND, world.hub_resource("eh2"))
+
+
+def test_connection_string_of_the_namespace_opens_every_hub(world: World) -> None:
+    """A namespace rule is found whether or not an entity is named."""
+    key = world.root.secondary_key
+    text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName={world.root.name};SharedAccessKey={key}"
+
+    for string in (text, f"{text};EntityPath=eh1"):
+        principal = world.access.by_connection_string(world.namespace, string, NOW_S)
+        assert principal.may(Rights.LISTEN, world.hub_resource("eh2"))
+
+
+def test_connection_string_with_a_signature_is_a_token(world: World) -> None:
+    """Not in the service's documents for Kafka, accepted here."""
+    text = f"Endpoint=sb://{HOST}/;SharedAccessSignature={a_token()}"
+
+    principal = world.access.by_connection_string(world.namespace, text, NOW_S)
+
+    assert principal.expires_at_s == EXPIRY
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("nonsense", MalformedToken),
+        (f"Endpoint=sb://{HOST}/", MissingToken),
+        (f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey=wrong;EntityPath=eh1", InvalidSignature),
+        (f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey={KEY}", InvalidSignature),
+        (f"Endpoint=sb://other/;SharedAccessKeyName=send;SharedAccessKey={KEY};EntityPath=eh1", InvalidAudience),
+    ],
+)
+def test_connection_string_that_proves_nothing_is_refused(world: World, text: str, refusal: type[Exception]) -> None:
+    """Each with the refusal a token would get, and never with the key in it."""
+    with pytest.raises(refusal) as raised:
+        world.access.by_connection_string(world.namespace, text, NOW_S)
+
+    assert KEY not in str(raised.value)
+
+
+EMULATOR_STRING = (
+    "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;"
+    "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
+)
+
+
+def test_emulator_literal_opens_only_a_node_that_was_told_to_be_one() -> None:
+    """Anyone knows that key."""
+    emulator, node = World(takes_emulator_key=True), World()
+    token = make_token("sb://localhost/eh1", "RootManageSharedAccessKey", "SAS_KEY_VALUE", expires_at_s=EXPIRY)
+
+    assert emulator.enter(token).rights is Rights.ALL
+    assert emulator.access.by_connection_string(emulator.namespace, EMULATOR_STRING, NOW_S).rights is Rights.ALL
+    assert emulator.access.by_key(emulator.namespace, "RootManageSharedAccessKey", "SAS_KEY_VALUE").hub == ""
+    with pytest.raises(InvalidSignature):
+        node.enter(token)
+    with pytest.raises(InvalidSignature):
+        emulator.access.by_key(emulator.namespace, "send", "SAS_KEY_VALUE")
+
+
+# --- publishers and application groups -------------------------------------------------------------------------------
+
+
+def test_revoked_publisher_is_refused_until_it_is_resumed(world: World) -> None:
+    """A token cannot be un-issued, so the name is blocked (reference: service 2.5)."""
+    revocation = RevokedPublisher(hub_uid=world.hub.uid, name=publisher_name("Dev-01"))
+    world.change(Create(revocation))
+
+    with pytest.raises(PublisherRevoked):
+        world.access.check_publisher(world.hub, "dev-01")
+    world.access.check_publisher(world.hub, "dev-02")
+    world.change(Delete(revocation))
+    world.access.check_publisher(world.hub, "dev-01")
+
+
+def test_disabled_application_group_shuts_its_rule_out(world: World) -> None:
+    """`isEnabled=false` refuses new connections of that identity."""
+    group = ApplicationGroup(
+        namespace=world.namespace.name,
+        name=application_group_name("app"),
+        client_id="SASKeyName=send",
+    )
+    world.change(Create(group))
+    assert world.enter(a_token()).rule == "send"
+
+    world.change(Replace(replace(group, is_enabled=False)))
+
+    with pytest.raises(ApplicationGroupDisabled):
+        world.enter(a_token())

@@ -1,0 +1,75 @@
+"""Network rules: which addresses are let in before any credential is looked at."""
+
+from dataclasses import replace
+
+import pytest
+
+from hubmere.broker.network import is_allowed, require_address
+from hubmere.model.entity import (
+    DefaultAction,
+    Namespace,
+    NetworkRuleSet,
+    PublicNetworkAccess,
+    VirtualNetworkRule,
+)
+from hubmere.model.errors import AddressNotAllowed
+from hubmere.model.names import namespace_name
+
+OPEN = Namespace(name=namespace_name("ns1234"))
+
+
+def denying(*masks: str) -> Namespace:
+    return replace(OPEN, network=NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=masks))
+
+
+@pytest.mark.parametrize(
+    ("mask", "address", "wanted"),
+    [
+        ("10.1.0.0/16", "10.1.2.3", True),
+        ("10.1.2.3/16", "10.1.9.9", True),
+        ("10.1.0.0/16", "10.2.0.1", False),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.4", False),
+        ("10.1.0.0/16", "::ffff:10.1.2.3", True),
+        ("fd00::/8", "fd00::1", True),
+        ("fe80::/10", "fe80::1%eth0", True),
+        ("fd00::/8", "10.1.2.3", False),
+        ("0.0.0.0/0", "somewhere", False),
+    ],
+)
+def test_denying_namespace_lets_in_what_its_masks_name(mask: str, address: str, wanted: bool) -> None:
+    """IPv4 in IPv6 clothing is the IPv4 address; what cannot be read is not let in."""
+    assert is_allowed(denying(mask), address) is wanted
+
+
+def test_rule_set_that_allows_lets_everyone_in() -> None:
+    """The default since 2021."""
+    assert is_allowed(OPEN, "203.0.113.9")
+    assert is_allowed(OPEN, "a unix socket")
+
+
+def test_denying_without_any_rule_behaves_as_allowing() -> None:
+    """So the service does; with a subnet rule alone it denies."""
+    subnet = (VirtualNetworkRule(subnet_id="s"),)
+    with_subnet = replace(OPEN, network=NetworkRuleSet(default_action=DefaultAction.DENY, virtual_networks=subnet))
+
+    assert is_allowed(denying(), "203.0.113.9")
+    assert not is_allowed(with_subnet, "203.0.113.9")
+
+
+def test_namespace_without_public_access_is_reached_from_its_own_machine() -> None:
+    """Whatever the rules say."""
+    private = replace(denying("203.0.113.9"), public_network_access=PublicNetworkAccess.DISABLED)
+
+    assert is_allowed(private, "127.0.0.1")
+    assert is_allowed(private, "::1")
+    assert not is_allowed(private, "203.0.113.9")
+
+
+def test_refusal_does_not_tell_the_rule() -> None:
+    """Whoever is kept out learns nothing about who is let in."""
+    with pytest.raises(AddressNotAllowed) as refusal:
+        require_address(denying("10.1.2.3"), "203.0.113.9")
+
+    assert "10.1" not in refusal.value.text()
+    require_address(denying("10.1.2.3"), "10.1.2.3")
