@@ -32,6 +32,8 @@ Callback = Callable[[Refusal | None], None]
 Post = Callable[[Callable[[], None]], None]
 
 MEMORY = ":memory:"
+# Its name in the data folder.
+CATALOG_FILE = "catalog.sqlite3"
 
 # Steps that may wait for the writer: some seconds of a busy disk; beyond that the callers must slow down.
 MAX_WAITING_MOVES = 100_000

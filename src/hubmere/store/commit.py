@@ -168,10 +168,14 @@ class GroupCommit:
             self._finish_chore(chore)
 
     def flush(self) -> None:
-        """Commit everything written so far and wait for it; for closing, not for the hot path."""
-        self._await_round()
-        while self._dirty:
-            self._start_round()
+        """Commit everything written so far and wait for it; for closing, not for the hot path.
+
+        Two rounds at most: one may be under way, and the next covers the rest. Writers that append from their receipts
+        could otherwise keep this going for ever.
+        """
+        for _ in range(2):
+            if self._round is None and self._dirty:
+                self._start_round()
             self._await_round()
 
     def close(self) -> None:

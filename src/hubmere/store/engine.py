@@ -84,6 +84,10 @@ class PartitionLog(Protocol):
     def state(self) -> LogState:
         """Committed positions and size."""
 
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that batches are stamped with: moves on when committed events were lost (KIP-101)."""
+
     def append(
         self,
         batch: bytearray,

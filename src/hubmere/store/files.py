@@ -233,8 +233,8 @@ class HandlePool:
             self.close(self._open[0])
 
     def _make_room(self) -> None:
-        # Two rounds: the first takes away the second chances. When all are pinned the cap gives way, not the caller.
-        for _ in range(2 * len(self._open)):
+        # Three rounds: take away second chances, sync, close. When all are pinned the cap gives way, not the caller.
+        for _ in range(3 * len(self._open)):
             handle = self._open[0]
             if handle.pins or handle.is_recent or handle.sync_error:
                 handle.is_recent = False

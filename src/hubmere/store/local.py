@@ -74,6 +74,7 @@ class LocalEngine:
         """Delete a partition's log and free its files; opening it later starts anew."""
         known = self._logs.pop(log, None)
         if known is not None:
+            known.refuse_writers()
             self._commit.flush()
             self._commit.finish_chores()
             known.abandon()
@@ -104,12 +105,19 @@ class LocalEngine:
         """The open logs that take no events until they are verified."""
         return [name for name, log in self._logs.items() if log.is_offline]
 
+    @property
+    def open_file_count(self) -> int:
+        """Data files held open now."""
+        return self._space.pool.open_count
+
     def flush(self) -> None:
         """Commit everything written so far and wait for it."""
         self._commit.flush()
 
     def close(self) -> None:
         """Close every log, sealing indexes, and write the clean-shutdown marker."""
+        for log in self._logs.values():
+            log.refuse_writers()
         self._commit.flush()
         for log in self._logs.values():
             log.close()

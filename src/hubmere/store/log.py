@@ -92,6 +92,7 @@ class LocalLog:
         # What append must clear out of the way before it may write; None on the ordinary path.
         self._obstacle: Callable[[int], None] | None = None
         self._is_offline = False
+        self._is_closed = False
         self._heal_at_ms = self._heal_after_ms = 0
         self._is_checkpointing = False
         self._append_time = self._requires_keys = False
@@ -130,6 +131,11 @@ class LocalLog:
             chain.first_sequence, limit.sequence, self._stable.sequence, self._committed_offset,
             self._committed_enqueued_ms, max(kept, 0),
         )  # fmt: skip
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that batches are stamped with."""
+        return self._leader_epoch
 
     def _move_to(self, limit: Limit, last_offset: int, last_enqueued_ms: int) -> None:
         self._limit = limit
@@ -352,7 +358,7 @@ class LocalLog:
     def begin_round(self) -> Sequence[Handle]:
         """Take everything written so far into a round of the group commit."""
         self._is_dirty = False
-        if self._is_offline or self._obstacle is _closed:
+        if self._is_offline or self._is_closed:
             return ()
         handles = [segment.log for segment in (*self._unsynced, self._chain.active) if segment.log.is_unsynced]
         for handle in handles:
@@ -636,12 +642,17 @@ class LocalLog:
 
     def close(self) -> None:
         """Finish the group commit and seal the indexes."""
-        if self._obstacle is not _closed:
+        if not self._is_closed:
+            self.refuse_writers()
             self._commit.flush()
             self._commit.finish_chores()
             self._seal()
-            self._obstacle = _closed
+            self._is_closed = True
             self._close_handles()
+
+    def refuse_writers(self) -> None:
+        """The log is going away: what was written is still committed, nothing more is taken."""
+        self._obstacle = _refuse
 
     @property
     def is_sealed(self) -> bool:
@@ -661,7 +672,8 @@ class LocalLog:
 
     def abandon(self) -> None:
         """Let go without keeping anything: the log is being deleted. Writers that wait are refused."""
-        self._obstacle = _closed
+        self.refuse_writers()
+        self._is_closed = True
         self._round = None
         self._complete(len(self._pending), ShuttingDown())
         self._close_handles()
@@ -680,7 +692,7 @@ _FINDERS: dict[Anchor, Callable[[LocalLog, Position], int]] = {
 }
 
 
-def _closed(_now_ms: int) -> None:
+def _refuse(_now_ms: int) -> None:
     raise ShuttingDown
 
 

@@ -3,10 +3,10 @@
 Three small text files in the manner of Kafka's checkpoints (version, values, and here a checksum as the last line),
 each replaced as a whole, so that a crash leaves the old or the new one:
 
-- `hubmere-segments`: the first retained sequence number, the policy, and one line per segment. A segment is listed before it is
-  created and unlisted before it is deleted, so a file that is not listed is never data. The line holds the absolute
-  byte position of the segment's beginning, because the byte number of an event must survive the retention of what
-  stood before it.
+- `hubmere-segments`: the first retained sequence number, the policy, and one line per segment. A segment is listed
+  before it is created and unlisted before it is deleted, so a file that is not listed is never data. The line holds the
+  absolute byte position of the segment's beginning, because the byte number of an event must survive the retention of
+  what stood before it.
 - `hubmere-recovery`: up to here data and indexes are on disk and agree; recovery walks from here.
 - `leader-epoch-checkpoint`: Kafka's own file, one line per epoch.
 """

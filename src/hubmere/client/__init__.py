@@ -1,0 +1,1 @@
+"""A small blocking client for the command line and for Spark."""

@@ -1,0 +1,421 @@
+"""The composition root: builds the rooms bottom up, starts them, keeps them, and stops them top down.
+
+`run` is what the command calls: it owns the event loop, the signals and the process's own settings. A Node can also be
+embedded in a loop that is already running (tests, `hubmere.testing`).
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hubmere import __version__
+from hubmere.broker.access import Access, host_names
+from hubmere.broker.live import LiveHub
+from hubmere.broker.manage import By
+from hubmere.broker.service import Broker
+from hubmere.endpoints import certificates
+from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
+from hubmere.endpoints.http.app import build_app
+from hubmere.endpoints.http.server import HttpServers
+from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
+from hubmere.endpoints.listener import Connections, Listener, Port, bind
+from hubmere.endpoints.places import Places
+from hubmere.endpoints.stream import Session
+from hubmere.exits import Exit
+from hubmere.logs import configure_logging
+from hubmere.model.clock import SystemClock
+from hubmere.model.connection_string import EMULATOR_KEY
+from hubmere.model.entity import AccessRule
+from hubmere.model.errors import Refusal
+from hubmere.model.names import ROOT_RULE, emulator_hub_name, group_name, hub_name, namespace_name
+from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_namespace, root_rule
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.ready import Ready, render_banner, write_ready_file
+from hubmere.settings import Settings
+from hubmere.store.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
+from hubmere.store.engine import LogEngine
+from hubmere.store.files import Lock, acquire_lock
+from hubmere.store.local import LocalEngine
+from hubmere.store.memory import MemoryEngine
+from hubmere.store.vault import TlsFiles, Vault
+from hubmere.store.view import Create
+
+log = logging.getLogger("hubmere.node")
+
+_SYSTEM = "node"
+_TLS_SERVICES = ("amqps", "kafkas", "https")
+
+# glibc gives large buffers back to the kernel and faults them in again for every batch; with these thresholds it keeps
+# them (measured in docs/design.md: 1.4 to 2.9 times on 1 KB events). Numbers of the options: malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 64 * 1024 * 1024
+# How often the node looks after quotas and partitions that went offline.
+_CARE_SECONDS = 1.0
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    configure_logging(settings.log_format, settings.log_level)
+    _keep_large_buffers()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(settings)
+    try:
+        ready = await node.start()
+        # Everything made so far lives as long as the node: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        print(render_banner(ready, is_terminal=sys.stdout.isatty()), flush=True)  # noqa: T201 - the banner is the output
+        if settings.ready_file is not None:
+            write_ready_file(settings.ready_file, ready)
+        await node.run_until(stopping)
+    finally:
+        await node.stop()
+    return Exit.OK
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if os.environ.get("HUBMERE_LOOP") == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _keep_large_buffers() -> None:
+    """Stop glibc from handing large buffers back; other C libraries have no such switch and need none."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT_BYTES)
+
+
+class Node:
+    """One node: a data folder, a broker and its endpoints."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = SystemClock()
+        self._book = LimitsBook(
+            profile=Profile(settings.tier) if settings.tier else Profile.DEVELOPER, overrides=settings.limits
+        )
+        self._lock: Lock | None = None
+        # Clients must be able to read the CA of a node in memory too: its secrets live in a folder that goes with it.
+        self._scratch = tempfile.TemporaryDirectory(prefix="hubmere-") if settings.memory else None
+        self._vault = Vault(settings.data if self._scratch is None else Path(self._scratch.name))
+        self._engine: LogEngine | None = None
+        self._catalog: SqliteCatalog | None = None
+        self._listener: Listener | None = None
+        self._http: HttpServers | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] | None = None
+        self.broker: Broker | None = None
+
+    # --- start, bottom up ---
+
+    async def start(self) -> Ready:
+        """Open the data folder, put everything into service, and return once every port accepts connections."""
+        self._failed = asyncio.get_running_loop().create_future()
+        self._open_store()
+        self._create_configured()
+        broker = self.broker = self._build_broker()
+        tls_files, tls = self._open_tls(broker)
+        ready = await self._open_ports(broker, tls_files, tls)
+        self._start_task(self._look_after(broker))
+        self._start_task(self._let_go(broker))
+        log.info("node %s is ready with %d namespace(s)", __version__, len(broker.namespaces))
+        return ready
+
+    def _open_store(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def post(call: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(call)
+
+        def defer(call: Callable[[], None]) -> None:
+            loop.call_soon(call)
+
+        if self._settings.memory:
+            self._engine = MemoryEngine(post=post, defer=defer)
+            self._catalog = SqliteCatalog.open(MEMORY, post)
+            return
+        data = self._settings.data
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = acquire_lock(data)
+        self._catalog = SqliteCatalog.open(data / CATALOG_FILE, post)
+        self._engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
+
+    def _build_broker(self) -> Broker:
+        assert self._engine is not None
+        assert self._catalog is not None
+        catalog = self._catalog
+        access = Access(
+            lambda: catalog.view,
+            host_names(self._host_names(), lambda: catalog.view),
+            skew_s=int(self._settings.clock_skew_s),
+            takes_emulator_key=self._settings.is_emulator,
+        )
+        broker = Broker(
+            engine=self._engine,
+            catalog=catalog,
+            book=self._book,
+            access=access,
+            default_namespace=self._settings.namespace,
+            segment_bytes=self._settings.segment_bytes,
+            default_partition_count=self._settings.default_partition_count,
+        )
+        broker.open(self._clock.monotonic())
+        return broker
+
+    def _create_namespace(self, catalog: SqliteCatalog, name: str) -> None:
+        if catalog.view.find_namespace(name) is None:
+            now_ms = self._clock.now_ms()
+            tier = self._book.default_tier
+            spec = NamespaceSpec()
+            entity = new_namespace(namespace_name(name), spec, self._book.of(tier), tier=tier, now_ms=now_ms)
+            by = self._by()
+            catalog.apply(
+                Create(entity), Create(root_rule(entity, now_ms=now_ms)), audit=by.entry("create namespace", name)
+            )
+
+    def _create_configured(self) -> None:
+        """Make what the settings name and is not there yet; what is there stays as it is."""
+        assert self._catalog is not None
+        catalog = self._catalog
+        for name in (self._settings.namespace, *(hub.namespace for hub in self._settings.hubs if hub.namespace)):
+            self._create_namespace(catalog, name)
+        for wish in self._settings.hubs:
+            parent = catalog.view.namespace(wish.namespace or self._settings.namespace)
+            limits = self._book.of(parent.tier)
+            hub = catalog.view.find_hub(parent.name, wish.name)
+            now_ms = self._clock.now_ms()
+            if hub is None:
+                count = wish.partition_count or self._settings.default_partition_count
+                spec = HubSpec(
+                    partition_count=count, retention_hours=wish.retention_hours, user_metadata=wish.user_metadata
+                )
+                existing = catalog.view.hubs(parent.name)
+                checked = emulator_hub_name(wish.name) if self._settings.is_emulator else hub_name(wish.name)
+                hub, group = new_hub(parent, checked, spec, limits, existing=existing, now_ms=now_ms)
+                catalog.apply(Create(hub), Create(group), audit=self._by().entry("create event hub", wish.name))
+            for name in wish.consumer_groups:
+                if catalog.view.find_group(hub, name) is None:
+                    groups = catalog.view.groups(hub)
+                    catalog.apply(Create(new_group(hub, group_name(name), limits, existing=groups, now_ms=now_ms)))
+
+    def _by(self) -> By:
+        return By(actor=_SYSTEM, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
+
+    def _host_names(self) -> tuple[str, ...]:
+        own = (*self._settings.hostname, self._settings.host, "localhost", "127.0.0.1", "::1", socket.gethostname())
+        return tuple(dict.fromkeys(own))
+
+    # --- TLS and ports ---
+
+    def _open_tls(self, broker: Broker) -> tuple[TlsFiles | None, ssl.SSLContext | None]:
+        settings = self._settings
+        if settings.amqps_port is None and settings.kafkas_port is None and settings.https_port is None:
+            return None, None
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            context = certificates.server_context(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+            return None, context
+        namespaces = [live.entity.name for live in broker.namespaces.values()]
+        names = certificates.server_names(settings.hostname, namespaces, socket.gethostname())
+        files = self._vault.ensure_tls(names, datetime.now(UTC), certificates)
+        return files, certificates.server_context(files.certificate, files.key, settings.tls_client_ca)
+
+    async def _open_ports(self, broker: Broker, tls_files: TlsFiles | None, tls: ssl.SSLContext | None) -> Ready:
+        """Bind every port first, so that each protocol can tell clients where the others are; then accept."""
+        settings = self._settings
+        bound = {name: self._bind(name, port) for name, port in self._wanted_ports()}
+        places = Places(
+            namespace=settings.namespace,
+            hostnames=settings.hostname,
+            **{name: None if entry is None else entry[1].port for name, entry in bound.items()},
+        )
+        admin_token = self._vault.admin_token()
+        sessions, app = self._build_endpoints(broker, places, admin_token)
+        counters = broker.counters
+        listener = self._listener = Listener(
+            Connections(settings.max_connections, counters.count_opened, counters.count_closed)
+        )
+        http = self._http = HttpServers(app)
+        for name, entry in bound.items():
+            if entry is None:
+                continue
+            context = tls if name in _TLS_SERVICES else None
+            if name in sessions:
+                await listener.serve(entry[0], sessions[name], context)
+            else:
+                await http.serve(name, entry[0], context)
+        return self._ready(broker, places, tls_files, admin_token)
+
+    def _wanted_ports(self) -> Sequence[tuple[str, int | None]]:
+        settings = self._settings
+        return (
+            ("amqp", settings.amqp_port),
+            ("amqps", settings.amqps_port),
+            ("kafka", settings.kafka_port),
+            ("kafkas", settings.kafkas_port),
+            ("http", settings.http_port),
+            ("https", settings.https_port),
+        )
+
+    def _bind(self, service: str, port: int | None) -> tuple[socket.socket, Port] | None:
+        return None if port is None else bind(service, self._settings.host, port)
+
+    def _build_endpoints(
+        self, broker: Broker, places: Places, admin_token: str
+    ) -> tuple[dict[str, Callable[[], Session]], object]:
+        settings = self._settings
+        amqp = AmqpEndpoint(
+            broker,
+            self._clock,
+            places,
+            idle_timeout_s=settings.amqp_idle_timeout_s,
+            handshake_timeout_s=settings.handshake_timeout_s,
+        )
+        kafka = KafkaEndpoint(
+            broker,
+            self._clock,
+            places,
+            idle_timeout_s=settings.kafka_idle_timeout_s,
+            handshake_timeout_s=settings.handshake_timeout_s,
+            auto_create_hubs=settings.auto_create_hubs,
+        )
+        app = build_app(
+            broker,
+            self._clock,
+            places,
+            admin_token=admin_token,
+            body_limit_bytes=settings.http_body_bytes,
+            amqp_session=amqp.session,
+        )
+        sessions: dict[str, Callable[[], Session]] = {
+            "amqp": amqp.session,
+            "amqps": amqp.session,
+            "kafka": lambda: kafka.session(is_secure=False),
+            "kafkas": lambda: kafka.session(is_secure=True),
+        }
+        return sessions, app
+
+    def _ready(self, broker: Broker, places: Places, tls_files: TlsFiles | None, admin_token: str) -> Ready:
+        namespace = broker.namespace(self._settings.namespace).entity
+        rule = broker.catalog.view.rule(namespace, ROOT_RULE)
+        host = places.host
+
+        def address(port: int | None) -> str | None:
+            return None if port is None else f"{host}:{port}"
+
+        def url(scheme: str, port: int | None, path: str = "") -> str | None:
+            return None if port is None else f"{scheme}://{host}:{port}{path}"
+
+        return Ready(
+            pid=os.getpid(),
+            version=__version__,
+            data="(memory)" if self._settings.memory else str(self._settings.data.resolve()),
+            namespace=namespace.name,
+            connection_string=places.connection_string(rule, self._shown_key(rule)),
+            emulator_connection_string=places.emulator_connection_string(rule, self._shown_key(rule)),
+            admin_token=admin_token,
+            ca_file=None if tls_files is None else str(tls_files.ca.resolve()),
+            amqp=address(places.amqp),
+            amqps=address(places.amqps),
+            kafka=address(places.kafka),
+            kafkas=address(places.kafkas),
+            http=url("http", places.http),
+            https=url("https", places.https),
+            portal=None,
+        )
+
+    def _shown_key(self, rule: AccessRule) -> str:
+        return EMULATOR_KEY if self._settings.is_emulator else rule.primary_key
+
+    # --- while it runs ---
+
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """A task that fails takes the node down: better a restart than a node without retention."""
+        failed = self._failed
+        if not task.cancelled() and task.exception() is not None and failed is not None and not failed.done():
+            failed.set_exception(task.exception() or RuntimeError("a task ended"))
+
+    async def run_until(self, stopping: asyncio.Event) -> None:
+        """Serve until told to stop; raises when a part of the node has failed."""
+        assert self._failed is not None
+        waiter = asyncio.create_task(stopping.wait())
+        await asyncio.wait((waiter, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
+        if self._failed.done():
+            self._failed.result()
+
+    async def _look_after(self, broker: Broker) -> None:
+        """Every second: partitions that went offline are tried again, pressed namespaces inflate."""
+        assert self._engine is not None
+        while True:
+            await asyncio.sleep(_CARE_SECONDS)
+            self._engine.maintain(self._clock.now_ms())
+            broker.look_after(self._by())
+
+    async def _let_go(self, broker: Broker) -> None:
+        """Now and then: whole segments past retention go, compacted hubs are compacted; one log at a time."""
+        while True:
+            await asyncio.sleep(self._settings.retention_check_interval_s)
+            for live in [hub for namespace in broker.namespaces.values() for hub in namespace.hubs.values()]:
+                for partition in range(live.entity.partition_count):
+                    await asyncio.sleep(0)
+                    self._tidy(live, partition)
+
+    def _tidy(self, live: LiveHub, partition: int) -> None:
+        try:
+            dropped = live.log(partition).apply_retention(self._clock.now_ms())
+        except (Refusal, OSError) as error:
+            log.warning("retention of %s/%d is put off: %s", live.name, partition, error)
+        else:
+            if dropped:
+                log.info("retention let %d segment(s) of %s/%d go", dropped, live.name, partition)
+
+    # --- stop, top down ---
+
+    async def stop(self) -> None:
+        """Say good-bye, finish group commits, close the files; a node that never started stops too."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._http is not None:
+            await self._http.stop()
+        if self._listener is not None:
+            await self._listener.stop()
+        if self._engine is not None:
+            self._engine.close()
+        if self._catalog is not None:
+            self._catalog.close()
+        if self._lock is not None:
+            self._lock.release()
+        if self._scratch is not None:
+            self._scratch.cleanup()

@@ -1,0 +1,72 @@
+"""What a node tells once it accepts connections: the ready file for programs and the banner for people.
+
+Both show one `Ready`. The ready file is put in place by rename, so whoever sees the file sees all of it; it holds keys,
+hence mode 0600. Nothing here opens a port.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# SGR codes of ECMA-48; a banner of a dozen lines does not justify loading a terminal library at every start.
+_BOLD, _DIM, _CYAN, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Where a node is reached and with what: `host:port` for AMQP and Kafka, URLs for the rest, None if not served."""
+
+    pid: int
+    version: str
+    data: str
+    namespace: str
+    connection_string: str
+    emulator_connection_string: str
+    admin_token: str
+    ca_file: str | None
+    amqp: str | None
+    amqps: str | None
+    kafka: str | None
+    kafkas: str | None
+    http: str | None
+    https: str | None
+    portal: str | None
+
+
+def write_ready_file(path: Path, ready: Ready) -> None:
+    """Put the ready file in place, whole or not at all."""
+    fresh = path.with_name(f"{path.name}.{ready.pid}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump(asdict(ready), file, indent=2)
+        file.write("\n")
+    fresh.replace(path)
+
+
+def render_banner(ready: Ready, *, is_terminal: bool) -> str:
+    """A dozen lines that say what is served where and what to paste; coloured for a terminal, plain otherwise."""
+    width = max(len(name) for name, _ in _rows(ready))
+    title = f"Hubmere {ready.version}"
+    if not is_terminal:
+        return "\n".join([f"{title} is ready", *(f"{name:<{width}}  {value}" for name, value in _rows(ready))])
+    rows = [f"  {_DIM}{name:<{width}}{_RESET}  {_CYAN}{value}{_RESET}" for name, value in _rows(ready)]
+    return "\n".join(["", f"  {_GREEN}●{_RESET} {_BOLD}{title}{_RESET} is ready", "", *rows, "", "  Ctrl-C stops.", ""])
+
+
+def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
+    served = (
+        ("AMQP", ready.amqp, ready.amqps),
+        ("Kafka", ready.kafka, ready.kafkas),
+        ("HTTP", ready.http, ready.https),
+    )
+    for name, plain, tls in served:
+        if places := [place for place in (plain, tls and f"{tls} (TLS)") if place]:
+            yield name, "  ".join(places)
+    if ready.portal:
+        yield "Portal", ready.portal
+    yield "Data", ready.data
+    if ready.ca_file:
+        yield "CA", ready.ca_file
+    yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string

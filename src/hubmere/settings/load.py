@@ -1,0 +1,170 @@
+"""Reading the settings: flags over environment over file over default, all problems reported together.
+
+A bad setting is one `Problem` that names it, where it came from, its value and what is allowed. Only the value that
+wins is judged: what a higher source overrides cannot be wrong. Reads the configuration file and nothing else; opens no
+port, makes no folder.
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hubmere.model.errors import InvalidArgument
+from hubmere.model.tier import limits_for
+from hubmere.settings.hubs import read_emulator_hubs, read_hubs
+from hubmere.settings.kinds import PORT
+from hubmere.settings.problems import BadSettings, Problem
+from hubmere.settings.tree import BY_KEY, ENV_PREFIX, SETTINGS, HubSetting, Setting, Settings
+
+CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+LIMITS_PREFIX = ENV_PREFIX + "LIMITS_"
+_DEFAULT = "the default"
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Settings:
+    """The settings of a node; raises BadSettings with every problem found.
+
+    `flags` are raw values by key (`BY_KEY`), None where a flag was not given; `config` is the value of `--config` and
+    may come from HUBMERE_CONFIG too.
+    """
+    sources = _Sources()
+    if config is not None:
+        sources.take_file(config, "flag --config")
+    elif environ.get(CONFIG_VARIABLE):
+        sources.take_file(Path(environ[CONFIG_VARIABLE]).expanduser(), f"environment variable {CONFIG_VARIABLE}")
+    sources.take_environment(environ)
+    sources.take_flags(flags)
+    return sources.settle()
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """What to say of an unknown name: the nearest known one, or where they are listed."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"a known name; did you mean {near[0]}?" if near else "a known name; docs/reference/settings.md lists them"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A raw value and the words for where it came from."""
+
+    value: object
+    origin: str
+
+
+class _Sources:
+    """Collects raw values, lowest source first, then settles them into Settings; used once."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, _Given] = {}
+        self._limits: dict[str, _Given] = {}
+        self._hubs: tuple[HubSetting, ...] = ()
+        self._is_emulator = False
+        self._problems: list[Problem] = []
+
+    def take_file(self, path: Path, named_by: str) -> None:
+        """The lowest source: a TOML file, or the official emulator's Config.json."""
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            if path.suffix.lower() == ".json" or text.lstrip().startswith("{"):
+                self._take_emulator(json.loads(text), f"file {path}")
+            else:
+                import tomllib  # a start without a file need not load the parser
+
+                self._take_toml(tomllib.loads(text), f"file {path}")
+        except OSError as error:
+            self._refuse("config", named_by, str(path), f"a file that can be read ({error.strerror})")
+        except ValueError as error:  # UnicodeDecodeError, JSONDecodeError and TOMLDecodeError are all ValueErrors
+            self._refuse("config", named_by, str(path), f"a TOML file or an emulator Config.json ({error})")
+
+    def take_environment(self, environ: Mapping[str, str]) -> None:
+        """The middle source; an empty variable is one that is not set.
+
+        Unknown names are passed over: container platforms give every process beside a service called hubmere
+        variables such as HUBMERE_SERVICE_HOST.
+        """
+        for setting in SETTINGS:
+            if value := environ.get(setting.variable):
+                self._given[setting.key] = _Given(value, f"environment variable {setting.variable}")
+        for name, value in environ.items():
+            if name.startswith(LIMITS_PREFIX) and value:
+                self._limits[name.removeprefix(LIMITS_PREFIX).lower()] = _Given(value, f"environment variable {name}")
+
+    def take_flags(self, flags: Mapping[str, object]) -> None:
+        """The highest source; None and an empty list are flags that were not given."""
+        for key, value in flags.items():
+            if value is not None and value != []:
+                self._given[key] = _Given(value, f"flag {BY_KEY[key].flag}")
+
+    def settle(self) -> Settings:
+        """Every value read and checked against the others."""
+        values = {BY_KEY[key].field_name: self._read(BY_KEY[key], given) for key, given in self._given.items()}
+        limits = {name: self._read_limit(name, given) for name, given in self._limits.items()}
+        settings = Settings(**values, limits=MappingProxyType(limits), hubs=self._hubs, is_emulator=self._is_emulator)
+        self._check_tls(settings)
+        self._check_ports(settings)
+        if self._problems:
+            raise BadSettings(self._problems)
+        return settings
+
+    def _refuse(self, setting: str, origin: str, value: object, allowed: str) -> None:
+        self._problems.append(Problem(setting=setting, origin=origin, value=value, allowed=allowed))
+
+    def _take_emulator(self, document: object, origin: str) -> None:
+        namespace, self._hubs = read_emulator_hubs(document, origin, self._problems)
+        self._is_emulator = True
+        if namespace is not None:
+            self._given["namespace"] = _Given(namespace, origin)
+
+    def _take_toml(self, document: dict[str, Any], origin: str) -> None:
+        self._hubs = read_hubs(document.pop("hubs", []), origin, self._problems)
+        limits = document.pop("limits", {})
+        if isinstance(limits, dict):
+            self._limits.update({str(name): _Given(value, origin) for name, value in limits.items()})
+        else:
+            self._refuse("limits", origin, limits, "a table [limits] of names and numbers")
+        for key, value in document.items():
+            if key in BY_KEY:
+                self._given[key] = _Given(value, origin)
+            else:
+                self._refuse(key, origin, value, did_you_mean(key, [*BY_KEY, "hubs", "limits"]))
+
+    def _read(self, setting: Setting, given: _Given) -> Any:
+        try:
+            return setting.kind.read(given.value)
+        except ValueError:
+            self._refuse(setting.key, given.origin, given.value, setting.kind.allowed)
+            return setting.default
+
+    def _read_limit(self, name: str, given: _Given) -> Any:
+        try:
+            limits_for(overrides={name: given.value})  # type: ignore[dict-item]  # judged there, whatever it is
+        except InvalidArgument as refusal:
+            self._refuse(f"limits.{name}", given.origin, given.value, refusal.allowed)
+        return given.value
+
+    def _origin(self, key: str) -> str:
+        given = self._given.get(key)
+        return given.origin if given else _DEFAULT
+
+    def _check_tls(self, settings: Settings) -> None:
+        if (settings.tls_certificate is None) == (settings.tls_key is None):
+            return
+        given, missing = ("tls_certificate", "tls_key")
+        if settings.tls_certificate is None:
+            given, missing = missing, given
+        self._refuse(missing, _DEFAULT, None, f"a path, because {given} is given by {self._origin(given)}")
+
+    def _check_ports(self, settings: Settings) -> None:
+        taken: dict[int, str] = {}
+        for setting in SETTINGS:
+            port = getattr(settings, setting.field_name) if setting.kind is PORT else None
+            if not port:
+                continue
+            if port in taken:
+                allowed = f"a port of its own; {taken[port]} has this one"
+                self._refuse(setting.key, self._origin(setting.key), port, allowed)
+            taken.setdefault(port, setting.key)

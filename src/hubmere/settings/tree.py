@@ -1,0 +1,284 @@
+"""The settings themselves: every one declared once, as a typed field with its default, its range and its sentence.
+
+Decides nothing and reads nothing. `SETTINGS` is the same declarations as a table, from which the flags of the command,
+the names of the variables, the keys of the file and the reference page are made.
+"""
+
+# ruff: noqa: RUF009  `_setting` gives a dataclass field, not a value
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from hubmere.model.names import NAMESPACE_RULE
+from hubmere.model.tier import Override
+from hubmere.settings.kinds import (
+    GIB,
+    HOST,
+    HOSTS,
+    MIB,
+    OPTIONAL_PATH,
+    PATH,
+    PORT,
+    SWITCH,
+    Kind,
+    choice,
+    count,
+    name,
+    seconds,
+    size,
+)
+
+ENV_PREFIX = "HUBMERE_"
+# More than any tier of the service has; the tier's own limit is checked when a hub is made.
+MAX_PARTITIONS = 10_000
+
+Tier = Literal["basic", "standard", "premium", "unlimited"]
+Durability = Literal["fsync", "os"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_NODE, _NETWORK, _TLS, _STORAGE, _SERVICE, _LOGS = "Node", "Network", "TLS", "Storage", "Service", "Logs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Declaration:
+    """What is said about a setting beside its type and default: kept in the field's metadata."""
+
+    kind: Kind[Any]
+    sentence: str
+    panel: str
+    key: str | None
+
+
+def _setting(panel: str, kind: Kind[Any], default: Any, sentence: str, key: str | None = None) -> Any:
+    return field(
+        default=default, metadata={"setting": _Declaration(kind=kind, sentence=sentence, panel=panel, key=key)}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSetting:
+    """An event hub that the node makes at start when it is not there; one that is there is left as it is."""
+
+    name: str
+    namespace: str | None = None  # None: the node's own
+    partition_count: int | None = None  # None: `default_partition_count`
+    consumer_groups: tuple[str, ...] = ()  # beside $Default
+    retention_hours: int | None = None  # None: the service's default
+    user_metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set on a node."""
+
+    data: Path = _setting(
+        _NODE,
+        PATH,
+        Path("hubmere-data"),
+        "Folder that keeps events, entities, keys and certificates.",
+    )
+    namespace: str = _setting(
+        _NODE,
+        name(NAMESPACE_RULE),
+        "hubmere",
+        "Name of the namespace that the first start creates.",
+    )
+    hostname: tuple[str, ...] = _setting(
+        _NODE,
+        HOSTS,
+        (),
+        "Name under which clients reach the node, for its certificate and connection strings; may be given again.",
+    )
+    memory: bool = _setting(
+        _NODE,
+        SWITCH,
+        False,
+        "Keep everything in memory: nothing is written to disk and nothing survives a stop.",
+    )
+    ready_file: Path | None = _setting(
+        _NODE,
+        OPTIONAL_PATH,
+        None,
+        "JSON file with addresses and keys, written once every port accepts connections.",
+    )
+    shutdown_timeout_s: float = _setting(
+        _NODE,
+        seconds(0.1, 300),
+        5.0,
+        "Longest time that a stop waits for group commits and open connections.",
+    )
+
+    host: str = _setting(
+        _NETWORK,
+        HOST,
+        "127.0.0.1",
+        "Address to listen on; 0.0.0.0 is every IPv4 address of the machine.",
+    )
+    amqp_port: int | None = _setting(_NETWORK, PORT, 5672, "Port for AMQP without TLS.")
+    amqps_port: int | None = _setting(_NETWORK, PORT, 5671, "Port for AMQP over TLS.")
+    kafka_port: int | None = _setting(_NETWORK, PORT, 9092, "Port for Kafka clients with SASL_PLAINTEXT.")
+    kafkas_port: int | None = _setting(_NETWORK, PORT, 9093, "Port for Kafka clients with SASL_SSL.")
+    http_port: int | None = _setting(_NETWORK, PORT, 5300, "Port for HTTP without TLS, health check included.")
+    https_port: int | None = _setting(_NETWORK, PORT, 5301, "Port for HTTPS.")
+    max_connections: int = _setting(
+        _NETWORK,
+        count(1, 1_000_000),
+        20_000,
+        "Connections held at once over all ports; one more is closed as it comes.",
+    )
+    handshake_timeout_s: float = _setting(
+        _NETWORK,
+        seconds(1, 600),
+        30.0,
+        "Time in which a new connection must have finished TLS and sign-in.",
+    )
+    amqp_idle_timeout_s: float = _setting(
+        _NETWORK,
+        seconds(5, 86_400),
+        240.0,
+        "Idle time-out told to AMQP peers; one that is silent for twice as long is closed.",
+    )
+    kafka_idle_timeout_s: float = _setting(
+        _NETWORK,
+        seconds(5, 86_400),
+        600.0,
+        "Time without a request after which a Kafka connection is closed.",
+    )
+    http_body_bytes: int = _setting(
+        _NETWORK,
+        size(MIB, 256 * MIB),
+        16 * MIB,
+        "Largest HTTP request body that is read at all; the limits of the tier are checked within it.",
+    )
+
+    tls_certificate: Path | None = _setting(
+        _TLS,
+        OPTIONAL_PATH,
+        None,
+        "Your own server certificate chain (PEM), in place of one by the node's private CA.",
+    )
+    tls_key: Path | None = _setting(
+        _TLS,
+        OPTIONAL_PATH,
+        None,
+        "Private key (PEM) of the certificate in tls_certificate.",
+    )
+    tls_client_ca: Path | None = _setting(
+        _TLS,
+        OPTIONAL_PATH,
+        None,
+        "CA certificates (PEM): clients on TLS ports must then show a certificate by one of them.",
+    )
+
+    durability: Durability = _setting(
+        _STORAGE,
+        choice("fsync", "os"),
+        "fsync",
+        "When an event counts as stored: fsync once the disk has it, os once the operating system has it.",
+    )
+    segment_bytes: int = _setting(
+        _STORAGE,
+        size(MIB, 2 * GIB - 1),
+        256 * MIB,
+        "Size at which the log of a partition begins a new file.",
+    )
+    retention_check_interval_s: float = _setting(
+        _STORAGE,
+        seconds(1, 86_400),
+        300.0,
+        "Time between two searches for files whose events are past retention.",
+    )
+
+    tier: Tier | None = _setting(
+        _SERVICE,
+        choice("basic", "standard", "premium", "unlimited"),
+        None,
+        "Tier whose limits apply, throttling included; without it the standard limits hold and nothing is throttled.",
+        key="as",
+    )
+    auto_create_hubs: bool = _setting(
+        _SERVICE,
+        SWITCH,
+        True,
+        "Create a hub when a Kafka client that has the Manage right asks for one that is not there.",
+    )
+    default_partition_count: int = _setting(
+        _SERVICE,
+        count(1, MAX_PARTITIONS),
+        4,
+        "Partitions of a hub that is created without saying how many.",
+    )
+    clock_skew_s: int = _setting(
+        _SERVICE,
+        count(0, 3600),
+        0,
+        "Seconds for which a token is still taken after it has expired.",
+    )
+
+    log_format: LogFormat = _setting(
+        _LOGS,
+        choice("text", "json"),
+        "text",
+        "Shape of the log lines on standard error.",
+    )
+    log_level: LogLevel = _setting(
+        _LOGS,
+        choice("debug", "info", "warning", "error"),
+        "info",
+        "Least important kind of log line that is written.",
+    )
+
+    # From the file (and, for limits, the environment) only: tables have no flag.
+    limits: Mapping[str, Override] = field(default_factory=lambda: MappingProxyType({}))
+    hubs: tuple[HubSetting, ...] = ()
+    # Started with the official emulator's Config.json: its literal key SAS_KEY_VALUE is then accepted.
+    is_emulator: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting as flags, variables, files and documents see it."""
+
+    field_name: str
+    key: str
+    kind: Kind[Any]
+    default: object
+    sentence: str
+    panel: str
+
+    @property
+    def flag(self) -> str:
+        """The flag of `hubmere up`."""
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return ENV_PREFIX + self.key.upper()
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a person would type it; empty when there is none."""
+        return self.kind.show(self.default) if self.default is not None else ""
+
+
+def _declared() -> Iterator[Setting]:
+    for row in fields(Settings):
+        if "setting" in row.metadata:
+            declared = cast("_Declaration", row.metadata["setting"])
+            yield Setting(
+                field_name=row.name,
+                key=declared.key or row.name,
+                kind=declared.kind,
+                default=row.default,
+                sentence=declared.sentence,
+                panel=declared.panel,
+            )
+
+
+SETTINGS: tuple[Setting, ...] = tuple(_declared())
+BY_KEY: Mapping[str, Setting] = MappingProxyType({setting.key: setting for setting in SETTINGS})

@@ -1,0 +1,232 @@
+"""The command line: flags to calls, outcomes to exit codes, never a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from hubmere import __version__
+from hubmere.endpoints import certificates
+from hubmere.exits import MEANINGS, Exit
+from hubmere.ready import Ready, render_banner, write_ready_file
+from hubmere.settings import SETTINGS
+from hubmere.store.vault import Vault
+
+KEYS = (
+    "pid", "version", "data", "namespace", "connection_string", "emulator_connection_string", "admin_token", "ca_file",
+    "amqp", "amqps", "kafka", "kafkas", "http", "https", "portal",
+)  # fmt: skip
+
+
+def hubmere(*arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """The command as a user runs it, in an environment without settings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HUBMERE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "hubmere", *map(str, arguments)],
+        capture_output=True, text=True, timeout=60, check=False, env={**environment, "COLUMNS": "200", **variables},
+    )  # fmt: skip
+
+
+def a_ready(**changes: str | None) -> Ready:
+    values: dict[str, object] = {key: f"<{key}>" for key in KEYS}
+    return Ready(**{**values, "pid": 42, **changes})  # type: ignore[arg-type]
+
+
+def test_version_is_printed() -> None:
+    """Bug reports begin with it."""
+    run = hubmere("version")
+
+    assert (run.returncode, run.stdout) == (Exit.OK, f"hubmere {__version__}\n")
+
+
+def test_help_of_up_names_every_setting() -> None:
+    """A flag that the help does not show does not exist for most people."""
+    run = hubmere("up", "--help")
+
+    assert run.returncode == Exit.OK
+    assert [setting.flag for setting in SETTINGS if setting.flag not in run.stdout] == []
+
+
+def test_bad_settings_are_lines_on_standard_error_and_exit_code_2(tmp_path: Path) -> None:
+    """All of them, each on its own line, and nothing is started."""
+    data = tmp_path / "data"
+
+    run = hubmere("up", "--data", data, "--amqp-port", "many", "--durability", "later", HUBMERE_LOG_FORMAT="xml")
+
+    assert run.returncode == Exit.USAGE
+    assert [line.split(":")[1].split()[-1] for line in run.stderr.splitlines()] == [
+        "log_format", "amqp_port", "durability",
+    ]  # fmt: skip
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("up", "--speed", "9"), ("fly",), ("sas",), ("sas", "--rule", "r", "--key", "k")]
+)
+def test_wrong_usage_ends_with_exit_code_2(arguments: tuple[str, ...]) -> None:
+    """Scripts tell a typing mistake from a failure."""
+    run = hubmere(*arguments)
+
+    assert run.returncode == Exit.USAGE
+    assert "Traceback" not in run.stderr
+
+
+def test_command_line_loads_nothing_that_a_start_does_not_need() -> None:
+    """A node is up in less than a second only if the command does not load every library first."""
+    program = "import hubmere.cli, sys; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    heavy = {
+        "rich",
+        "cryptography",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "pyspark",
+        "azure",
+        "nicegui",
+        "sqlite3",
+        "ssl",
+    }
+    assert sorted(heavy & set(loaded)) == []
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    """The reference page is made from the table."""
+    assert set(MEANINGS) == set(Exit)
+
+
+# --- cert ------------------------------------------------------------------------------------------------------------
+
+
+def test_cert_tells_where_the_authority_is_and_how_to_trust_it(tmp_path: Path) -> None:
+    """The first line is the path, for scripts; the rest is for people."""
+    from datetime import UTC, datetime
+
+    tls = Vault(tmp_path).ensure_tls(["localhost"], datetime.now(UTC), certificates)
+
+    run = hubmere("cert", "--ca", "--data", tmp_path)
+
+    lines = run.stdout.splitlines()
+    assert lines[0] == str(tls.ca)
+    for word in (
+        "curl",
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "keytool",
+        "NODE_EXTRA_CA_CERTS",
+        "update-ca-certificates",
+    ):
+        assert any(word in line and str(tls.ca) in line for line in lines), word
+
+
+def test_cert_without_a_node_says_what_to_do(tmp_path: Path) -> None:
+    """There is no authority before the first start; the folder comes from the environment as it does for `up`."""
+    run = hubmere("cert", "--ca", HUBMERE_DATA=str(tmp_path))
+
+    assert run.returncode == Exit.FAILED
+    assert str(tmp_path) in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+# --- sas -------------------------------------------------------------------------------------------------------------
+
+
+def token_of(run: "subprocess.CompletedProcess[str]") -> dict[str, str]:
+    assert run.returncode == Exit.OK, run.stderr
+    scheme, _, fields = run.stdout.strip().partition(" ")
+    assert scheme == "SharedAccessSignature"
+    return {name: values[0] for name, values in parse_qs(fields).items()}
+
+
+CONNECTION_STRING = (
+    "Endpoint=sb://events.example.org/;SharedAccessKeyName=Sender;SharedAccessKey=c2VjcmV0;EntityPath=orders"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scope"),
+    [
+        (("--connection-string", CONNECTION_STRING), "sb://events.example.org/orders"),
+        (("--connection-string", CONNECTION_STRING, "--hub", "clicks"), "sb://events.example.org/clicks"),
+        (("--connection-string", CONNECTION_STRING, "--scope", "sb://a/b"), "sb://a/b"),
+        (("--rule", "Sender", "--key", "c2VjcmV0", "--scope", "sb://a/b"), "sb://a/b"),
+    ],
+)
+def test_sas_prints_a_token_for_the_scope(arguments: tuple[str, ...], scope: str) -> None:
+    """A connection string has all that is needed; single parts can be given over it."""
+    token = token_of(hubmere("sas", *arguments))
+
+    assert (token["sr"], token["skn"]) == (scope, "Sender")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--connection-string", "nonsense"),
+        ("--connection-string", CONNECTION_STRING, "--hub", "a", "--scope", "sb://b"),
+        ("--connection-string", CONNECTION_STRING, "--ttl", "0"),
+    ],
+)
+def test_sas_refuses_what_it_cannot_sign(arguments: tuple[str, ...]) -> None:
+    """And never repeats a key while it does."""
+    run = hubmere("sas", *arguments)
+
+    assert run.returncode == Exit.USAGE
+    assert "c2VjcmV0" not in run.stdout + run.stderr
+
+
+# --- ready -----------------------------------------------------------------------------------------------------------
+
+
+def test_ready_file_has_exactly_the_documented_keys(tmp_path: Path) -> None:
+    """Programs of others read it."""
+    path = tmp_path / "ready.json"
+
+    write_ready_file(path, a_ready(kafka=None))
+
+    content = json.loads(path.read_bytes())
+    assert tuple(content) == KEYS
+    assert content["kafka"] is None
+    assert (path.stat().st_mode & 0o777, [entry.name for entry in tmp_path.iterdir()]) == (0o600, ["ready.json"])
+
+
+def test_banner_is_plain_when_nobody_watches() -> None:
+    """Logs and pipes want no escape codes."""
+    banner = render_banner(a_ready(kafkas=None, portal=None), is_terminal=False)
+
+    assert "\x1b" not in banner
+    assert "Kafka    <kafka>" in banner
+    assert "Portal" not in banner
+
+
+def test_banner_on_a_terminal_is_short_and_shows_what_to_paste() -> None:
+    """It must fit on the screen together with the first log lines."""
+    banner = render_banner(a_ready(), is_terminal=True)
+
+    assert len(banner.splitlines()) <= 16
+    assert "<emulator_connection_string>" in banner
+    assert "Ctrl-C stops" in banner
+    assert "<admin_token>" not in banner
+
+
+def test_banner_without_plain_amqp_shows_the_string_for_tls() -> None:
+    """The other one would not connect."""
+    banner = render_banner(a_ready(amqp=None), is_terminal=False)
+
+    assert "<connection_string>" in banner
+    assert "<emulator_connection_string>" not in banner
+
+
+def test_banner_leaves_out_what_is_not_served() -> None:
+    """A line without a value only raises questions."""
+    off = dict.fromkeys(("amqp", "amqps", "kafka", "kafkas", "http", "https", "portal", "ca_file"))
+
+    banner = render_banner(a_ready(**off), is_terminal=False)
+
+    assert [line.split()[0] for line in banner.splitlines()[1:]] == ["Data", "Connect"]

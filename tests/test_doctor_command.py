@@ -1,0 +1,130 @@
+"""`hubmere doctor` on data folders of real nodes: sound, in use, torn, broken, not there."""
+
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubmere.broker.access import make_token
+from hubmere.exits import Exit
+from hubmere.model.clock import SystemClock
+from hubmere.model.connection_string import ConnectionString
+from hubmere.settings import HubSetting
+from hubmere.testing import Node
+
+EVENTS = 3
+
+
+def doctor(data: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "hubmere", "doctor", "--data", str(data), *flags],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def publish(node: Node, hub: str, body: bytes) -> None:
+    """One event over HTTP."""
+    signer = ConnectionString.parse(node.connection_string)
+    assert signer.key_name is not None
+    assert signer.key is not None
+    expires_at_s = SystemClock().now_ms() // 1000 + 60
+    token = make_token(f"sb://{signer.host}/{hub}", signer.key_name, signer.key, expires_at_s=expires_at_s)
+    request = urllib.request.Request(f"{node.http}/{hub}/messages", body, {"Authorization": token}, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 201
+
+
+@pytest.fixture(scope="module")
+def used_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with a few events, left by a node that was stopped."""
+    data = tmp_path_factory.mktemp("doctor") / "data"
+    with Node(hubs=[HubSetting(name="orders", partition_count=1)], data=data) as node:
+        for _ in range(EVENTS):
+            publish(node, "orders", b"x" * 1000)
+    return data
+
+
+@pytest.fixture
+def data(used_folder: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    subprocess.run(["cp", "-a", str(used_folder), str(tmp_path / "data")], check=True)
+    return tmp_path / "data"
+
+
+def the_log(data: Path) -> Path:
+    (path,) = data.glob("log/*/*.log")
+    return path
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Node]:
+    """A node that works on its folder."""
+    with Node(data=tmp_path / "live") as node:
+        yield node
+
+
+def test_sound_folder_is_told_with_what_was_looked_at(data: Path) -> None:
+    """Nothing found must be told from nothing looked at."""
+    run = doctor(data)
+
+    assert (run.returncode, run.stderr) == (Exit.OK, "")
+    assert run.stdout == f"checked  {EVENTS} batches in 1 files of 1 partitions, and the catalog\n"
+
+
+def test_folder_in_use_is_left_alone(running: Node) -> None:
+    """A log that is being written looks torn to anyone else."""
+    run = doctor(running.data)
+
+    assert run.returncode == Exit.FOLDER_IN_USE
+    assert str(running.pid) in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_torn_end_is_found_and_only_repair_cuts_it(data: Path) -> None:
+    """What was never acknowledged may go, once somebody says so."""
+    log = the_log(data)
+    whole = log.read_bytes()
+    log.write_bytes(whole + b"\0" * 100)
+
+    runs = [doctor(data), doctor(data, "--repair"), doctor(data)]
+
+    assert [run.returncode for run in runs] == [Exit.DAMAGED, Exit.OK, Exit.OK]
+    assert [run.stdout.split()[0] for run in runs] == ["damaged", "mended", "checked"]
+    assert "--repair mends 1" in runs[0].stdout
+    assert log.read_bytes() == whole
+
+
+def test_broken_batch_in_the_middle_is_named_and_never_cut(data: Path) -> None:
+    """It was acknowledged: a copy of the file may still help."""
+    log = the_log(data)
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+
+    run = doctor(data, "--repair")
+
+    assert run.returncode == Exit.DAMAGED
+    assert f"{log.name} at byte" in run.stdout
+    assert log.read_bytes() == content
+
+
+def test_lost_catalog_is_damage(data: Path) -> None:
+    """Events without their entities cannot be served."""
+    (data / "catalog.sqlite3").unlink()
+
+    run = doctor(data)
+
+    assert run.returncode == Exit.DAMAGED
+    assert "damaged  catalog.sqlite3" in run.stdout
+
+
+def test_folder_that_is_no_data_folder_is_refused_untouched(tmp_path: Path) -> None:
+    """A wrong path must not get files of ours."""
+    run = doctor(tmp_path)
+
+    assert run.returncode == Exit.FAILED
+    assert str(tmp_path) in run.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,174 @@
+"""The house: set-up, gate, changelog, and what no file may contain."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
+# Extras install these too, but only what a node itself needs must justify itself.
+_RUN_TIME_DEPENDENCIES = [
+    re.split(r"[\s;<>=\[]", dependency, maxsplit=1)[0]
+    for dependency in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+]
+_TEXTS = (".py", ".md", ".toml", ".yml", ".txt", ".cfg", "")
+
+
+def texts() -> list[Path]:
+    """Every text file that belongs to the project; what tools made is not among them."""
+    folders = [ROOT / name for name in ("src", "tests", "bench", "docs", "changelog.d", ".ci")]
+    inner = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix in _TEXTS]
+    outer = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in _TEXTS]
+    return [path for path in inner + outer if "__pycache__" not in path.parts and ".egg-info" not in str(path)]
+
+
+def a_tool(path: Path, script: str) -> None:
+    """A stand-in for an installed tool: what is tested is who is called when, not what it does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def a_checkout(folder: Path) -> Path:
+    """A clean checkout of what set-up and gate look at, with tools that note their calls in `calls`."""
+    for name in ("Makefile", "pyproject.toml", ".ci/run"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+    (folder / "tests" / "model").mkdir(parents=True)
+    (folder / "tests" / "test_house.py").touch()
+    (folder / "tests" / "model" / "test_names.py").touch()
+    for tool in ("python", "ruff", "mypy", "lint-imports", "mkdocs", "hubmere"):
+        a_tool(folder / ".venv" / "bin" / tool, f'echo "{tool} $*" >> calls\ntest "$RED" != {tool}')
+    return folder
+
+
+def calls(folder: Path) -> list[str]:
+    path = folder / "calls"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def run(folder: Path, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": os.environ["PATH"], "RED": "", **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_second_run_does_no_install_work(tmp_path: Path) -> None:
+    """From the second time on `make run` is `hubmere up` and nothing else."""
+    checkout = a_checkout(tmp_path)
+
+    results = [run(checkout, "make", "run", "ARGS=--memory").returncode for _ in range(2)]
+
+    assert results == [0, 0]
+    assert [call.split()[0] for call in calls(checkout)] == ["python", "hubmere", "hubmere"]
+    assert calls(checkout)[-1] == "hubmere up --memory"
+
+
+def test_changed_requirements_are_installed_again(tmp_path: Path) -> None:
+    """Whoever pulls a change gets what it needs without knowing about it."""
+    checkout = a_checkout(tmp_path)
+    run(checkout, "make", "setup")
+    stamp = checkout / ".venv" / ".installed"
+    os.utime(stamp, (0, 0))
+
+    (checkout / "constraints.txt").write_text("rich==1\n", encoding="utf-8")
+    run(checkout, "make", "setup")
+
+    assert ["-c constraints.txt" in call for call in calls(checkout)] == [False, True]
+
+
+def test_failed_install_is_tried_again(tmp_path: Path) -> None:
+    """A network that was down must not leave a half-made environment that counts as made."""
+    checkout = a_checkout(tmp_path)
+
+    results = [run(checkout, "make", "setup", RED="python").returncode, run(checkout, "make", "setup").returncode]
+
+    assert results == [2, 0]
+    assert len(calls(checkout)) == 2
+
+
+def test_gate_runs_the_cheapest_step_first(tmp_path: Path) -> None:
+    """The order is the one that the contributors' guide promises."""
+    checkout = a_checkout(tmp_path)
+
+    gate = run(checkout, ".ci/run")
+
+    assert gate.returncode == 0, gate.stderr
+    assert [" ".join(call.split()[:3]) for call in calls(checkout)[1:]] == [
+        "ruff format --check",
+        "ruff check .",
+        "mypy",
+        "lint-imports",
+        "python -m pytest",
+        "python -m pytest",
+        "mkdocs build --strict",
+    ]
+
+
+@pytest.mark.parametrize(("red", "reached"), [("ruff", 2), ("mypy", 4), ("lint-imports", 5), ("mkdocs", 8)])
+def test_gate_stops_at_the_first_red_step(tmp_path: Path, red: str, reached: int) -> None:
+    """Nobody waits for tests of code that does not type-check."""
+    checkout = a_checkout(tmp_path)
+
+    gate = run(checkout, ".ci/run", RED=red)
+
+    assert gate.returncode != 0
+    assert len(calls(checkout)) == reached
+    assert "green" not in gate.stdout
+
+
+def test_every_target_of_make_is_in_the_contributors_guide() -> None:
+    """`make` lists them; the guide says when to use them."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    targets = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
+
+    assert {"setup", "run", "test", "lint", "bench", "docs", "torture", "clean"} <= set(targets)
+    assert [target for target in targets if f"make {target}" not in guide and target != "help"] == []
+
+
+@pytest.mark.parametrize("fragment", sorted((ROOT / "changelog.d").iterdir()), ids=lambda path: path.name)
+def test_changelog_fragment_is_one_sentence_of_a_known_kind(fragment: Path) -> None:
+    """They are put together by program at a release."""
+    text = fragment.read_text(encoding="utf-8")
+
+    assert _FRAGMENT.fullmatch(fragment.name)
+    assert re.fullmatch(r"\S[^\n]*\.\n", text)
+
+
+@pytest.mark.parametrize("dependency", _RUN_TIME_DEPENDENCIES)
+def test_every_dependency_has_its_reason_in_the_design(dependency: str) -> None:
+    """A dependency is a promise to follow somebody else's releases."""
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+
+    assert f"`{dependency}`" in design.partition("## Dependencies")[2]
+
+
+def test_no_file_names_a_machine_or_a_package_index() -> None:
+    """A clean checkout works anywhere: paths are relative, and the index is the installer's business."""
+    # Put together here so that this file does not contain what it looks for.
+    banned = re.compile(
+        "|".join(["/wo" + "rk/", "/ro" + "ot/", "--index" + "-url", "--extra-index" + "-url", "file" + "://"])
+    )
+
+    found = {
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in texts()
+        if (match := banned.search(path.read_text(encoding="utf-8", errors="replace")))
+    }
+
+    assert found == set()
+
+
+def test_every_module_opens_with_a_contract() -> None:
+    """A reader learns first what a module decides and what it never does."""
+    modules = sorted((ROOT / "src").rglob("*.py"))
+
+    silent = [str(path.relative_to(ROOT)) for path in modules if not path.read_text(encoding="utf-8").startswith('"""')]
+
+    assert silent == []

@@ -1,0 +1,209 @@
+"""A whole node as its users meet it: started by the command, killed, restarted, asked by an unmodified client."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
+
+from hubmere.exits import Exit
+from hubmere.testing import Node
+
+EMULATOR_CONFIG = {
+    "UserConfig": {
+        "NamespaceConfig": [
+            {
+                "Type": "EventHub",
+                "Name": "emulatorNs1",
+                "Entities": [{"Name": "eh1", "PartitionCount": 2, "ConsumerGroups": [{"Name": "cg1"}]}],
+            }
+        ],
+        "LoggingConfig": {"Type": "File"},
+    }
+}
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """A node with one hub."""
+    with Node(hubs=["orders"]) as started:
+        yield started
+
+
+def a_producer(connection_string: str, hub: str = "orders") -> EventHubProducerClient:
+    """The SDK's producer in emulator mode."""
+    return EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub, retry_total=0)
+
+
+def received(connection_string: str, hub: str, partition: str, count: int) -> list[tuple[int, str, str]]:
+    """Sequence number, offset and body of the first `count` events of a partition."""
+    events: list[tuple[int, str, str]] = []
+    client = EventHubConsumerClient.from_connection_string(connection_string, "$Default", eventhub_name=hub)
+    done = threading.Event()
+
+    def on_event(_context: object, event: EventData | None) -> None:
+        if event is not None:
+            events.append((event.sequence_number or 0, str(event.offset), event.body_as_str()))
+        if event is None or len(events) >= count:
+            done.set()
+
+    reader = threading.Thread(
+        target=client.receive,
+        args=(on_event,),
+        kwargs={"partition_id": partition, "starting_position": "-1", "max_wait_time": 3},
+    )
+    reader.start()
+    done.wait(30)
+    client.close()
+    reader.join()
+    return events
+
+
+def up(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """`hubmere up` that is expected to end by itself."""
+    ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
+    command = [sys.executable, "-m", "hubmere", "up", *ports, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_everything_survives_a_restart(node: Node) -> None:
+    """Sequence numbers, offsets and bodies are the same, and new events follow on."""
+    with a_producer(node.emulator_connection_string) as producer:
+        producer.send_batch([EventData(f"first {i}") for i in range(20)], partition_id="1")
+    before = received(node.emulator_connection_string, "orders", "1", 20)
+
+    node.restart()
+    with a_producer(node.emulator_connection_string) as producer:
+        producer.send_batch([EventData("after")], partition_id="1")
+    after = received(node.emulator_connection_string, "orders", "1", 21)
+
+    assert [sequence for sequence, _, _ in before] == list(range(20))
+    assert after[:20] == before
+    assert (after[20][0], after[20][2]) == (20, "after")
+    assert int(after[20][1]) > int(after[19][1])
+
+
+# An application of its own process: sends one event at a time and says on standard output what was accepted.
+WRITER = """
+import sys
+from azure.eventhub import EventData, EventHubProducerClient
+with EventHubProducerClient.from_connection_string(sys.argv[1], eventhub_name="orders", retry_total=0) as producer:
+    for number in range(5000):
+        producer.send_event(EventData(f"{sys.argv[2]}-{number}"), partition_id="0")
+        print(f"{sys.argv[2]}-{number}", flush=True)
+"""
+
+
+def test_killed_again_and_again_nothing_acknowledged_is_lost(node: Node) -> None:
+    """Every event that the SDK saw accepted is there after kill -9, once and in order."""
+    acknowledged: list[str] = []
+    for life in range(3):
+        command = [sys.executable, "-c", WRITER, node.emulator_connection_string, str(life)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
+            assert writer.stdout is not None
+            for line in writer.stdout:
+                acknowledged.append(line.strip())
+                if len(acknowledged) % 100 == 37 * (life + 1) % 100:
+                    node.kill()
+        node.start()
+
+    stored = [body for _, _, body in received(node.emulator_connection_string, "orders", "0", 100_000)]
+
+    assert len(acknowledged) > 3
+    assert len(set(stored)) == len(stored)
+    known = set(acknowledged)
+    assert [body for body in stored if body in known] == acknowledged
+
+
+def test_sigterm_and_sigint_end_with_exit_code_0(tmp_path: Path) -> None:
+    """Both mean a graceful stop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        ready = tmp_path / f"ready-{number}.json"
+        ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
+        command = [
+            sys.executable,
+            "-m",
+            "hubmere",
+            "up",
+            f"--data={tmp_path / 'data'}",
+            f"--ready-file={ready}",
+            *ports,
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while not ready.exists() and process.poll() is None:
+                threading.Event().wait(0.02)
+            process.send_signal(number)
+            assert process.wait(15) == Exit.OK
+
+
+def test_a_second_node_on_the_folder_is_refused_with_the_holder_s_pid(node: Node) -> None:
+    """Two writers would destroy a log."""
+    ended = up(f"--data={node.ready.data}")
+
+    assert ended.returncode == Exit.FOLDER_IN_USE
+    assert str(node.ready.pid) in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    """Which service, which port, and why."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = up(f"--data={tmp_path / 'data'}", f"--http-port={port}")
+
+    assert ended.returncode == Exit.PORT_IN_USE
+    assert f"cannot serve http on 127.0.0.1:{port}" in ended.stderr
+
+
+def test_the_emulator_s_configuration_and_its_literal_key_work(tmp_path: Path) -> None:
+    """An application set up for the official emulator needs no change."""
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps(EMULATOR_CONFIG))
+    ready = tmp_path / "ready.json"
+    ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
+    paths = [f"--config={config}", f"--data={tmp_path / 'data'}", f"--ready-file={ready}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "hubmere", "up", *paths, *ports], stdout=subprocess.DEVNULL
+    ) as process:
+        while not ready.exists() and process.poll() is None:
+            threading.Event().wait(0.02)
+        address = json.loads(ready.read_text())["amqp"]
+        literal = (
+            f"Endpoint=sb://{address};SharedAccessKeyName=RootManageSharedAccessKey;"
+            "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+        )
+        with a_producer(literal, "eh1") as producer:
+            partitions = producer.get_partition_ids()
+            producer.send_batch([EventData("hello")], partition_id="1")
+        process.terminate()
+
+    assert partitions == ["0", "1"]
+
+
+def test_a_node_in_memory_writes_nothing(tmp_path: Path) -> None:
+    """The same surface, gone with the process; even the data folder is never made."""
+    with Node(hubs=["orders"], settings={"memory": True}, data=tmp_path / "data") as node:
+        with a_producer(node.emulator_connection_string) as producer:
+            producer.send_batch([EventData("x")], partition_id="0")
+        events = received(node.emulator_connection_string, "orders", "0", 1)
+        ca_file = Path(node.ready.ca_file or "")
+        assert ca_file.is_file()
+
+    assert [body for _, _, body in events] == ["x"]
+    assert not (tmp_path / "data").exists()
+    assert not ca_file.exists()
+
+
+def test_secrets_on_disk_are_readable_by_their_owner_only(node: Node) -> None:
+    """Keys, tokens and the catalog hold credentials."""
+    data = Path(node.ready.data)
+    secrets = [data / "catalog.sqlite3", data / "admin-token", *data.glob("tls/*-key.pem")]
+
+    assert len(secrets) == 4
+    assert {oct(path.stat().st_mode & 0o777) for path in secrets} == {"0o600"}

@@ -1,0 +1,337 @@
+"""Settings: one precedence rule, one problem per bad setting, all of them at once."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubmere.settings import SETTINGS, BadSettings, HubSetting, Problem, Setting, Settings, load
+from hubmere.settings.tree import BY_KEY
+
+# For each setting one value that is not its default, as text and as the value that is read from it.
+SAMPLES: dict[str, tuple[str, object]] = {
+    "data": ("/srv/events", Path("/srv/events")),
+    "namespace": ("contoso", "contoso"),
+    "hostname": ("a.example.org,192.0.2.1", ("a.example.org", "192.0.2.1")),
+    "memory": ("true", True),
+    "ready_file": ("ready.json", Path("ready.json")),
+    "shutdown_timeout_s": ("2.5", 2.5),
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "amqp_port": ("0", 0),
+    "amqps_port": ("off", None),
+    "kafka_port": ("19092", 19092),
+    "kafkas_port": ("off", None),
+    "http_port": ("8080", 8080),
+    "https_port": ("8443", 8443),
+    "max_connections": ("7", 7),
+    "handshake_timeout_s": ("5", 5.0),
+    "amqp_idle_timeout_s": ("60", 60.0),
+    "kafka_idle_timeout_s": ("60", 60.0),
+    "http_body_bytes": ("2 MiB", 2 * 1024 * 1024),
+    "tls_certificate": ("own.pem", Path("own.pem")),
+    "tls_key": ("own-key.pem", Path("own-key.pem")),
+    "tls_client_ca": ("clients.pem", Path("clients.pem")),
+    "durability": ("os", "os"),
+    "segment_bytes": ("1GiB", 1024**3),
+    "retention_check_interval_s": ("10", 10.0),
+    "as": ("premium", "premium"),
+    "auto_create_hubs": ("no", False),
+    "default_partition_count": ("8", 8),
+    "clock_skew_s": ("300", 300),
+    "log_format": ("json", "json"),
+    "log_level": ("debug", "debug"),
+}
+
+BAD: list[tuple[str, object]] = [
+    ("data", "  "),
+    ("data", "~nobody-of-that-name/data"),
+    ("namespace", "x"),
+    ("namespace", "-hubmere"),
+    ("hostname", "not a name"),
+    ("hostname", 7),
+    ("memory", "perhaps"),
+    ("memory", 2),
+    ("shutdown_timeout_s", "nan"),
+    ("shutdown_timeout_s", True),
+    ("host", "a..b"),
+    ("host", "x" * 64),
+    ("amqp_port", "65536"),
+    ("amqp_port", "-1"),
+    ("amqp_port", "on"),
+    ("amqp_port", True),
+    ("amqp_port", 5672.0),
+    ("max_connections", "0"),
+    ("http_body_bytes", "1 MB"),
+    ("http_body_bytes", "1"),
+    ("segment_bytes", -1),
+    ("durability", "never"),
+    ("as", "gold"),
+    ("log_level", "loud"),
+]
+
+
+def problems_of(**sources: object) -> tuple[Problem, ...]:
+    with pytest.raises(BadSettings) as refusal:
+        load(**{"flags": {}, "environ": {}, **sources})  # type: ignore[arg-type]
+    return refusal.value.problems
+
+
+def a_file(folder: Path, text: str, name: str = "hubmere.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def with_partner(key: str, values: dict[str, str]) -> dict[str, str]:
+    """Certificate and key are given together or not at all."""
+    pair = {"tls_certificate": "tls_key", "tls_key": "tls_certificate"}
+    return {**values, pair[key]: SAMPLES[pair[key]][0]} if key in pair else values
+
+
+def test_every_setting_has_a_sample_here() -> None:
+    """A setting that the tests below do not try would not be tested at all."""
+    assert set(SAMPLES) == set(BY_KEY)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
+def test_every_setting_has_a_sentence_and_a_default_that_it_would_accept(setting: Setting) -> None:
+    """What is shown as the default must be something that one can type."""
+    shown = setting.shown_default
+
+    assert setting.sentence.endswith(".")
+    assert setting.sentence[0].isupper()
+    assert not shown or setting.kind.read(shown) == setting.default
+
+
+@pytest.mark.parametrize("key", SAMPLES)
+def test_every_setting_comes_from_flag_environment_and_file(tmp_path: Path, key: str) -> None:
+    """One rule for all settings."""
+    text, value = SAMPLES[key]
+    given = with_partner(key, {key: text})
+    config = a_file(tmp_path, "".join(f"{name} = {json.dumps(raw)}\n" for name, raw in given.items()))
+    variables = {BY_KEY[name].variable: raw for name, raw in given.items()}
+
+    loaded = [load(given, {}), load({}, variables), load({}, {}, config), load({}, {"HUBMERE_CONFIG": str(config)})]
+
+    assert [getattr(settings, BY_KEY[key].field_name) for settings in loaded] == [value] * 4
+
+
+def test_flag_stands_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    """The one precedence rule."""
+    config = a_file(tmp_path, "amqp_port = 1\nkafka_port = 1001\nhttp_port = 2001\n")
+    environ = {"HUBMERE_AMQP_PORT": "2", "HUBMERE_KAFKA_PORT": "1002"}
+
+    settings = load({"amqp_port": "3", "http_port": None, "hostname": []}, environ, config)
+
+    assert (settings.amqp_port, settings.kafka_port, settings.http_port) == (3, 1002, 2001)
+    assert settings.https_port == Settings().https_port
+    assert settings.hostname == ()
+
+
+def test_bad_value_that_is_overridden_is_not_reported() -> None:
+    """Only the value that wins can be wrong."""
+    settings = load({"amqp_port": "5"}, {"HUBMERE_AMQP_PORT": "many"})
+
+    assert settings.amqp_port == 5
+
+
+@pytest.mark.parametrize(("key", "value"), BAD, ids=lambda part: str(part))
+def test_bad_setting_is_named_with_origin_value_and_what_is_allowed(key: str, value: object) -> None:
+    """Whoever reads the line must be able to repair it without the manual."""
+    (problem,) = problems_of(flags={key: value})
+
+    assert problem == Problem(
+        setting=key, origin=f"flag {BY_KEY[key].flag}", value=value, allowed=BY_KEY[key].kind.allowed
+    )
+    assert all(part in str(problem) for part in (key, BY_KEY[key].flag, repr(value), problem.allowed))
+
+
+def test_all_bad_settings_are_reported_together(tmp_path: Path) -> None:
+    """Nobody likes to repair them one start at a time."""
+    config = a_file(
+        tmp_path, 'durability = "never"\nspeed = 3\n[limits]\nhubs_per_namespac = 4\n[[hubs]]\npartitions = 1\n'
+    )
+
+    problems = problems_of(flags={"amqp_port": "x"}, environ={"HUBMERE_LOG_FORMAT": "xml"}, config=config)
+
+    assert {problem.setting: problem.origin.split(" ")[0] for problem in problems} == {
+        "durability": "file",
+        "speed": "file",
+        "limits.hubs_per_namespac": "file",
+        "hubs[1]": "file",
+        "amqp_port": "flag",
+        "log_format": "environment",
+    }
+
+
+def test_unknown_key_in_a_file_gets_a_hint(tmp_path: Path) -> None:
+    """A misspelt key that is passed over in silence is the worst kind of bug."""
+    (problem,) = problems_of(config=a_file(tmp_path, "amqp_prt = 1\n"))
+
+    assert "did you mean amqp_port?" in problem.allowed
+
+
+def test_unknown_variable_is_passed_over() -> None:
+    """Container platforms set names like these for a service called hubmere."""
+    settings = load({}, {"HUBMERE_SERVICE_HOST": "10.0.0.1", "HUBMERE_PORT": "tcp://10.0.0.1:5672", "HUBMERE_DATA": ""})
+
+    assert settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("hubmere.toml", "data = "), ("Config.json", "{"), ("Config.json", "[]"), ("hubmere.toml", "{} = 1")],
+)
+def test_file_that_cannot_be_parsed_is_one_problem(tmp_path: Path, name: str, text: str) -> None:
+    """A broken file says where it is broken, not what follows from it."""
+    problems = problems_of(config=a_file(tmp_path, text, name))
+
+    assert len(problems) == 1
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The name comes from a flag or a variable: the problem says which."""
+    missing = tmp_path / "none.toml"
+
+    (by_flag,) = problems_of(config=missing)
+    (by_variable,) = problems_of(environ={"HUBMERE_CONFIG": str(missing)})
+
+    assert by_flag.origin == "flag --config"
+    assert by_variable.origin == "environment variable HUBMERE_CONFIG"
+    assert str(missing) in str(by_flag)
+
+
+def test_certificate_without_key_is_refused() -> None:
+    """And the other way round: the missing one is named, and so is the reason."""
+    (no_key,) = problems_of(flags={"tls_certificate": "a.pem"})
+    (no_certificate,) = problems_of(environ={"HUBMERE_TLS_KEY": "a.pem"})
+
+    assert (no_key.setting, no_certificate.setting) == ("tls_key", "tls_certificate")
+    assert "HUBMERE_TLS_KEY" in str(no_certificate)
+
+
+def test_two_services_on_one_port_are_refused_and_port_zero_is_not() -> None:
+    """Port 0 is a different port each time."""
+    (clash,) = problems_of(flags={"kafka_port": "5672"})
+    settings = load({"kafka_port": "0", "amqp_port": "0", "http_port": "off", "https_port": "off"}, {})
+
+    assert clash.setting == "kafka_port"
+    assert "amqp_port" in clash.allowed
+    assert (settings.kafka_port, settings.amqp_port, settings.http_port) == (0, 0, None)
+
+
+def test_limits_come_from_file_and_environment(tmp_path: Path) -> None:
+    """Every number of a tier can be replaced."""
+    config = a_file(tmp_path, '[limits]\nhubs_per_namespace = 50\npartitions_per_hub = "unlimited"\n')
+
+    settings = load({}, {"HUBMERE_LIMITS_HUBS_PER_NAMESPACE": "60", "HUBMERE_LIMITS_CONNECTIONS": "9"}, config)
+
+    assert settings.limits == {"hubs_per_namespace": "60", "partitions_per_hub": "unlimited", "connections": "9"}
+
+
+@pytest.mark.parametrize("limits", ["3", "[3]", '{ hubs_per_namespace = "many" }', "{ hubs_per_namespace = 1.5 }"])
+def test_bad_limits_are_refused(tmp_path: Path, limits: str) -> None:
+    """They are judged by the table of tiers, at the same moment as everything else."""
+    (problem,) = problems_of(config=a_file(tmp_path, f"limits = {limits}\n"))
+
+    assert problem.setting.startswith("limits")
+
+
+def test_hubs_of_a_file_become_hub_settings(tmp_path: Path) -> None:
+    """A file can describe the hubs that a test or a demo needs."""
+    config = a_file(
+        tmp_path,
+        '[[hubs]]\nname = "orders"\npartitions = 8\ngroups = ["billing", "audit"]\nretention_hours = 24\n'
+        '[[hubs]]\nname = "clicks"\nnamespace = "contoso"\n',
+    )
+
+    settings = load({}, {}, config)
+
+    assert settings.hubs == (
+        HubSetting(name="orders", partition_count=8, consumer_groups=("billing", "audit"), retention_hours=24),
+        HubSetting(name="clicks", namespace="contoso"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("hubs", "place"),
+    [
+        ("hubs = 3", "hubs"),
+        ('hubs = ["orders"]', "hubs[1]"),
+        ("[[hubs]]\npartitions = 1", "hubs[1]"),
+        ('[[hubs]]\nname = "a b"', "hubs[1].name"),
+        ('[[hubs]]\nname = "a"\n[[hubs]]\nname = "b"\npartitions = 0', "hubs[2].partitions"),
+        ('[[hubs]]\nname = "a"\npartition = 1', "hubs[1].partition"),
+        ('[[hubs]]\nname = "a"\ngroups = "b c"', "hubs[1].groups"),
+    ],
+)
+def test_bad_hub_is_named_by_its_place(tmp_path: Path, hubs: str, place: str) -> None:
+    """A file of twenty hubs needs more than 'bad hub'."""
+    (problem,) = problems_of(config=a_file(tmp_path, hubs))
+
+    assert problem.setting == place
+
+
+EMULATOR = {
+    "UserConfig": {
+        "NamespaceConfig": [
+            {
+                "Type": "EventHub",
+                "Name": "emulatorNs1",
+                "Entities": [{"Name": "eh1", "PartitionCount": "2", "ConsumerGroups": [{"Name": "cg1"}]}],
+            }
+        ],
+        "LoggingConfig": {"Type": "File"},
+    }
+}
+
+
+@pytest.mark.parametrize("name", ["Config.json", "settings.conf"])
+def test_configuration_of_the_official_emulator_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+    """Known by its content as well as by its name; the node is then told to take the literal key."""
+    settings = load({}, {}, a_file(tmp_path, json.dumps(EMULATOR), name))
+
+    assert settings.is_emulator
+    assert settings.namespace == "emulatorNs1"
+    assert settings.hubs == (
+        HubSetting(name="eh1", namespace="emulatorNs1", partition_count=2, consumer_groups=("cg1",)),
+    )
+
+
+def test_mistake_in_the_emulators_file_is_named_by_its_path(tmp_path: Path) -> None:
+    """Its users ask for plain reports of configuration mistakes."""
+    text = json.dumps(EMULATOR).replace('"PartitionCount": "2"', '"PartitionCount": "two"')
+
+    (problem,) = problems_of(config=a_file(tmp_path, text, "Config.json"))
+
+    assert problem.setting == "UserConfig.NamespaceConfig[0].Entities[0].PartitionCount"
+    assert problem.value == "two"
+
+
+def test_environment_and_flags_stand_over_the_emulators_file_too(tmp_path: Path) -> None:
+    """The file says what to serve, flags may still say where and under which name."""
+    config = a_file(tmp_path, json.dumps(EMULATOR), "Config.json")
+
+    settings = load({"namespace": "contoso"}, {"HUBMERE_AMQP_PORT": "0"}, config)
+
+    assert (settings.namespace, settings.amqp_port) == ("contoso", 0)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(BY_KEY)), st.text(max_size=12), max_size=6))
+def test_any_text_gives_settings_or_problems_about_what_was_given(flags: dict[str, str]) -> None:
+    """No text whatever ends in another exception."""
+    ports = {key for key in BY_KEY if key.endswith("_port")}  # one that was given may clash with a default
+
+    blamed = {problem.setting for problem in _problems_or_none(flags)}
+
+    assert blamed <= {*flags, "tls_key", "tls_certificate", *ports}
+
+
+def _problems_or_none(flags: dict[str, str]) -> tuple[Problem, ...]:
+    try:
+        load(flags, {})
+    except BadSettings as bad:
+        return bad.problems
+    return ()
