@@ -76,10 +76,8 @@ class _Directory:
         self.history.append(dict(self.entries))
 
     def after_cut(self, loss: Loss, random: Random) -> "_Directory":
-        if loss is Loss.TORN:
-            chosen = random.choice(self.history)
-        else:
-            chosen = self.history[0 if loss is Loss.ALL else -1]
+        reached = {Loss.ALL: 0, Loss.NONE: len(self.history) - 1, Loss.TORN: random.randrange(len(self.history))}
+        chosen = self.history[reached[loss]]
         survivor = _Directory()
         survivor.entries = {name: node.after_cut(loss, random) for name, node in chosen.items()}
         survivor.history = [dict(survivor.entries)]
@@ -181,6 +179,15 @@ class FaultyFiles(Files):
         self._call("read")
         return bytes(self._file(path).content)
 
+    @property
+    def can_sync_file_system(self) -> bool:
+        return True
+
+    def sync_file_system(self, fd: int) -> None:
+        self._call("sync_file_system")
+        assert fd in self._open
+        _sync_all(self._disk)
+
     # --- names ---
 
     def sync_directory(self, path: Path) -> None:
@@ -232,7 +239,8 @@ class FaultyFiles(Files):
 
     def _directory(self, path: Path) -> _Directory:
         node = self._node(path)
-        assert isinstance(node, _Directory), f"{path} is a file"
+        if not isinstance(node, _Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", str(path))
         return node
 
     def _file(self, path: Path) -> _File:
@@ -244,3 +252,12 @@ class FaultyFiles(Files):
 def _used(directory: _Directory) -> int:
     nodes = directory.entries.values()
     return sum(len(node.content) if isinstance(node, _File) else _used(node) for node in nodes)
+
+
+def _sync_all(directory: _Directory) -> None:
+    directory.history = [dict(directory.entries)]
+    for node in directory.entries.values():
+        if isinstance(node, _Directory):
+            _sync_all(node)
+        else:
+            node.durable = bytes(node.content)

@@ -24,6 +24,8 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
 NO_PRODUCER = -1
+# A batch made inside the node carries this in place of a checksum until the log seals it.
+UNSEALED = 0
 
 _HEADER = Struct(">qiibIhiqqqhii")
 # The same bytes in two pieces, for the append's inner loop: what numbering and sealing write (from byte 0), and what

@@ -4,7 +4,17 @@
 it is either an ordinary batch of a special kind or is refused with its reason (Kafka's checks on produce).
 """
 
-from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.model.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    UNSEALED,
+    BatchHeader,
+    is_intact,
+    read_header,
+    write_header,
+)
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
 from hubmere.store.records import opened, records
 
@@ -20,6 +30,22 @@ def admit(batch: bytearray, *, requires_keys: bool) -> BatchHeader:
     return header
 
 
+def loosened(batch: bytearray) -> bytearray:
+    """The same batch uncompressed, for one that packs more events than it has bytes.
+
+    Byte numbers are shared out over a batch's bytes, so each event needs one of its own; only a batch of nearly equal
+    events compresses so far, and such a batch is small when opened.
+    """
+    header = admit(batch, requires_keys=False)
+    body = opened(memoryview(batch), header)
+    loose = bytearray(HEADER_BYTES) + body
+    if header.record_count > len(loose):
+        raise InvalidBatch(f"it says that it has {header.record_count} records in {len(body)} bytes")
+    length = len(loose) - LENGTH_PREFIX_BYTES
+    write_header(loose, header._replace(length=length, crc=UNSEALED, attributes=header.attributes & ~CODEC_MASK))
+    return loose
+
+
 def _why_refused(batch: bytearray) -> Refusal | None:
     """What is wrong with an offered batch, if anything is."""
     if len(batch) < HEADER_BYTES:
@@ -28,7 +54,8 @@ def _why_refused(batch: bytearray) -> Refusal | None:
     for is_broken, why in _broken_rules(header, len(batch)):
         if is_broken:
             return InvalidBatch(why)
-    return None if is_intact(batch) else CorruptBatch("the checksum does not match")
+    is_sound = header.crc == UNSEALED or is_intact(batch)
+    return None if is_sound else CorruptBatch("the checksum does not match")
 
 
 def _broken_rules(header: BatchHeader, size_bytes: int) -> tuple[tuple[bool, str], ...]:

@@ -53,7 +53,12 @@ class Chain:
         self.recent_positions = array("q")
         # From here on the active segment's bytes were written, and so checked, by this process.
         self.written_from = self.active.size_bytes
-        self.sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+        self.sealed_bytes = 0
+        self.count_sealed_bytes()
+
+    def count_sealed_bytes(self) -> None:
+        """Count anew what the sealed segments hold, after something was dropped or compacted."""
+        self.sealed_bytes = sum(segment.size_bytes for segment in self.segments[:-1])
 
     def batch_offset(self, segment: Segment, position: int, sequence: int) -> int:
         """The byte number of a batch: where it stands, or its sequence number on a compacted log."""
@@ -229,7 +234,7 @@ class Chain:
         self._write_manifest([segment.start for segment in kept], before_sequence)
         self.first_sequence = before_sequence
         self.segments = kept
-        self.sealed_bytes -= sum(segment.size_bytes for segment in leaving)
+        self.count_sealed_bytes()
         del self._bases[:gone], self._positions[:gone]
         return [path for segment in leaving for path in self._retire(segment)]
 

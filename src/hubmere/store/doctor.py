@@ -13,6 +13,7 @@ from pathlib import Path
 from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
 from hubmere.store.files import Files, HandlePool, unlink_if_there
+from hubmere.store.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.manifest import Manifest, RecoveryPoint, read_manifest, read_recovery_point
 from hubmere.store.recovery import recover
 from hubmere.store.segment import INDEX, LOG, TIME_INDEX, Segment, Space, stem
@@ -142,8 +143,10 @@ class _Examination:
             is_whole = self._walk(shadow, fd, size_bytes, manifest.is_compact, _vouched(point, start.base_sequence))
         finally:
             self._files.close(fd)
-        if is_whole:
-            self._compare_indexes(shadow, is_sealed=not is_last)
+        if is_whole and not is_last:
+            shadow.seal()
+        if is_whole and point is not None:
+            self._compare_indexes(shadow, point)
 
     def _walk(self, shadow: Segment, fd: int, size_bytes: int, is_compact: bool, vouched_bytes: int | None) -> bool:
         position, is_whole = 0, True
@@ -183,19 +186,23 @@ class _Examination:
             return None
         return f"it begins with sequence number {base} instead of {self._expected}"
 
-    def _compare_indexes(self, shadow: Segment, *, is_sealed: bool) -> None:
-        if is_sealed:
-            shadow.seal()
-        for suffix, expected in ((INDEX, shadow.index.to_bytes()), (TIME_INDEX, shadow.times.to_bytes())):
+    def _compare_indexes(self, shadow: Segment, point: RecoveryPoint) -> None:
+        """Whole files before the recovery point, what it counts in its own segment, nothing behind it."""
+        if shadow.base_sequence > point.segment_base:
+            return
+        counts = {
+            INDEX: (shadow.index.to_bytes(), point.index_entries * OFFSET_ENTRY_BYTES),
+            TIME_INDEX: (shadow.times.to_bytes(), point.time_entries * TIME_ENTRY_BYTES),
+        }
+        for suffix, (expected, vouched_bytes) in counts.items():
+            compared = vouched_bytes if shadow.base_sequence == point.segment_base else None
             name = stem(shadow.base_sequence) + suffix
             try:
                 found = self._files.read(self._directory / name)
             except FileNotFoundError:
                 continue  # made again when it is first needed
-            if not (found == expected if is_sealed else expected.startswith(found)):
-                self._find(
-                    name, 0, Kind.INDEX, f"{len(found)} bytes differ from the {len(expected)} that should be there"
-                )
+            if found[:compared] != expected[:compared]:
+                self._find(name, 0, Kind.INDEX, f"its {len(found)} bytes are not those that follow from the batches")
 
     def _find(self, file: str, position: int, kind: Kind, detail: str) -> None:
         self._report.findings.append(

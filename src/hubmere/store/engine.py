@@ -77,6 +77,16 @@ class Chunk(NamedTuple):
     next_sequence: int  # where the next read continues
 
 
+class CompactionPass(Protocol):
+    """One pass of compaction over one log."""
+
+    def rewrite(self) -> None:
+        """Do the slow part; may run on any thread, once."""
+
+    def adopt(self, now_ms: int) -> int:
+        """Put what was rewritten in place, on the owner's thread; returns how many bytes went."""
+
+
 class PartitionLog(Protocol):
     """One partition: append, read, find, and one number that moves (`end_sequence` of committed events)."""
 
@@ -98,8 +108,9 @@ class PartitionLog(Protocol):
     ) -> Receipt:
         """Number, stamp and write one closed batch; the receipt completes when it is committed.
 
-        The buffer becomes the log's. `lenient_producer` takes any repeated sequence as a duplicate (the AMQP rule);
-        otherwise only an exact repeat of one of the last five batches is one (the Kafka rule). Raises
+        The buffer becomes the log's. A checksum of 0 says that the batch was made or checked inside the node and is to
+        be sealed here; any other is verified. `lenient_producer` takes any repeated sequence as a duplicate (the AMQP
+        rule); otherwise only an exact repeat of one of the last five batches is one (the Kafka rule). Raises
         ProducerRefused, StorageRefusal, InvalidBatch; then nothing was written.
         """
 
@@ -145,6 +156,9 @@ class PartitionLog(Protocol):
 
     def apply_retention(self, now_ms: int) -> int:
         """Drop whole segments past retention; returns how many went."""
+
+    def compaction_pass(self, now_ms: int) -> CompactionPass | None:
+        """A pass over a compacted log that keeps the last event of each key, if it could gain something."""
 
     def reconfigure(self, config: LogConfig) -> None:
         """Change how the log is kept; `compact` cannot change."""

@@ -252,7 +252,8 @@ class _Recovery:
             segment.start_empty()
             segment.max_time_ms, segment.unindexed_bytes = -1, 0
         segment.size_bytes = position
-        for batch, header in walk_batches(self._files, segment.log.fd(), position, size_bytes):
+        fd = segment.log.fd() if position < size_bytes else -1  # nothing to walk: not even opened
+        for batch, header in walk_batches(self._files, fd, position, size_bytes):
             if not self._fits(header, segment) or not is_intact(batch):
                 break
             self._take(segment, batch, header)

@@ -2,7 +2,8 @@
 
 Time: a segment goes when its newest event is older than the retention (Kafka: largest timestamp, so nothing goes
 early). Size: the oldest go while what remains is still as large as the limit. The active segment is never among them;
-one that is older than a segment may be, or than the retention, is rolled first so that its events can go.
+one that is older than a segment may be, or than the retention, is rolled first so that its events can go. A compacted
+log has a retention only when it was asked to delete as well (Kafka: `compact,delete`).
 """
 
 from collections.abc import Iterable
@@ -20,8 +21,6 @@ class SegmentFacts(NamedTuple):
 
 def expired(sealed: Iterable[SegmentFacts], total_bytes: int, config: LogConfig, now_ms: int) -> int:
     """How many of the oldest sealed segments may go; looks no further than the first that stays."""
-    if config.compact:
-        return 0
     gone = 0
     for facts in sealed:
         is_old = config.retention_ms is not None and facts.newest_time_ms < now_ms - config.retention_ms
@@ -37,5 +36,4 @@ def is_roll_due(first_time_ms: int, newest_time_ms: int, config: LogConfig, now_
     """Whether an active segment that holds events is too old to stay active."""
     if now_ms - first_time_ms > config.segment_ms:
         return True
-    is_kept_for_ever = config.compact or config.retention_ms is None
-    return not is_kept_for_ever and newest_time_ms < now_ms - (config.retention_ms or 0)
+    return config.retention_ms is not None and newest_time_ms < now_ms - config.retention_ms

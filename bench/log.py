@@ -1,0 +1,207 @@
+"""The log beside the disk: appends and reads against raw calls on the same bytes, in the same run, taking turns.
+
+`python -m bench.log` prints one table per question. Ratios matter, not absolute numbers: each row was measured beside
+its own limit. The last table is the ground for how the group commit flushes many files.
+"""
+
+import ctypes
+import os
+import queue
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Receipt, write_header
+from hubmere.store.commit import Durability
+from hubmere.store.engine import LogConfig, log_id
+from hubmere.store.files import Files
+from hubmere.store.local import LocalEngine
+from hubmere.store.log import LocalLog
+
+MEGABYTE = 1 << 20
+GROUPS, ROUNDS = 100, 5
+SMALL_APPENDS, IN_FLIGHT = 20_000, 100
+FILE_COUNTS = (1, 2, 4, 8, 16, 64)
+
+
+def a_batch(size_bytes: int, count: int) -> bytearray:
+    """A batch of so many events, unsealed as from an AMQP publisher; what is in them does not matter to the log."""
+    batch = bytearray(size_bytes)
+    length = size_bytes - LENGTH_PREFIX_BYTES
+    write_header(batch, BatchHeader(0, length, 0, 2, 0, 0, count - 1, 0, 0, -1, -1, -1, count))
+    batch[HEADER_BYTES:] = os.urandom(4096).ljust(size_bytes - HEADER_BYTES, b"x")[: size_bytes - HEADER_BYTES]
+    return batch
+
+
+class Bench:
+    """One engine, its owner's turns, and a folder for raw files beside it."""
+
+    def __init__(self, folder: Path, durability: Durability) -> None:
+        self.turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.engine = LocalEngine(folder, post=self.turns.put, durability=durability)
+        self.log: LocalLog = self.engine.open(log_id("bench", 0), LogConfig())
+
+    def until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            self.turns.get()()
+
+
+def append_groups(bench: Bench) -> float:
+    """Megabytes per second of 1 MB groups, each acknowledged before the next is sent."""
+    batches = [a_batch(MEGABYTE, 1024) for _ in range(GROUPS)]
+    begin = time.perf_counter()
+    for batch in batches:
+        receipt = bench.log.append(batch, 1_000)
+        bench.until(lambda receipt=receipt: receipt.is_done)  # type: ignore[misc]
+    return GROUPS / (time.perf_counter() - begin)
+
+
+def write_raw(folder: Path, number: int, *, sync: bool) -> float:
+    """The same bytes with `os.write` and, if asked, `fdatasync`."""
+    groups = [bytes(a_batch(MEGABYTE, 1024)) for _ in range(GROUPS)]
+    fd = os.open(folder / f"raw-{number}", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    begin = time.perf_counter()
+    for group in groups:
+        os.write(fd, group)
+        if sync:
+            os.fdatasync(fd)
+    took = time.perf_counter() - begin
+    os.close(fd)
+    return GROUPS / took
+
+
+def read_log(bench: Bench) -> float:
+    """Megabytes per second of reading closed batches back, 1 MB at a time."""
+    sequence, size = bench.log.state.first_sequence, 0
+    begin = time.perf_counter()
+    while (chunk := bench.log.read(sequence, MEGABYTE)) is not None:
+        size += len(chunk.data)
+        sequence = chunk.next_sequence
+    return size / MEGABYTE / (time.perf_counter() - begin)
+
+
+def read_raw(path: Path) -> float:
+    """The same with `os.pread` from one file."""
+    fd, at = os.open(path, os.O_RDONLY), 0
+    begin = time.perf_counter()
+    while data := os.pread(fd, MEGABYTE, at):
+        at += len(data)
+    took = time.perf_counter() - begin
+    os.close(fd)
+    return at / MEGABYTE / took
+
+
+def append_small(bench: Bench) -> float:
+    """Batches of one 100-byte event per second, a hundred in flight."""
+    batches = [a_batch(HEADER_BYTES + 110, 1) for _ in range(SMALL_APPENDS)]
+    left = SMALL_APPENDS
+
+    def acknowledged(_: Receipt) -> None:
+        nonlocal left
+        left -= 1
+        if batches:
+            bench.log.append(batches.pop(), 1_000, acknowledged)
+
+    begin = time.perf_counter()
+    for _ in range(IN_FLIGHT):
+        bench.log.append(batches.pop(), 1_000, acknowledged)
+    bench.until(lambda: left == 0)
+    return SMALL_APPENDS / (time.perf_counter() - begin)
+
+
+def append_cost() -> float:
+    """Microseconds of our own code per small append, the system's write left out."""
+
+    class NoWrite(Files):
+        write = staticmethod(len_of)
+
+    folder = Path(tempfile.mkdtemp(prefix="bench-log-"))
+    turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    log = LocalEngine(folder, post=turns.put, files=NoWrite(), durability="os").open(log_id("bench", 0), LogConfig())
+    best = float("inf")
+    for _ in range(ROUNDS):
+        batches = [a_batch(HEADER_BYTES + 110, 1) for _ in range(SMALL_APPENDS)]
+        begin = time.perf_counter()
+        for batch in batches:
+            log.append(batch, 1_000)
+        best = min(best, (time.perf_counter() - begin) / SMALL_APPENDS)
+    shutil.rmtree(folder)
+    return best * 1e6
+
+
+def len_of(_fd: int, data: bytes | bytearray | memoryview) -> int:
+    """Stands for a write that costs nothing."""
+    return len(data)
+
+
+def flush_ways(folder: Path, count: int) -> dict[str, float]:
+    """Median milliseconds to make one 16 KB append to each of `count` files durable, three ways."""
+    fds = [os.open(folder / f"sync-{number}", os.O_RDWR | os.O_CREAT | os.O_APPEND) for number in range(count)]
+    syncfs = ctypes.CDLL(None).syncfs
+    with ThreadPoolExecutor(8) as threads:
+        ways: dict[str, Callable[[], object]] = {
+            "one by one": lambda: list(map(os.fdatasync, fds)),
+            "8 threads": lambda: list(threads.map(os.fdatasync, fds)),
+            "syncfs": lambda: syncfs(fds[0]),
+        }
+        took: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(15):
+            for name, way in ways.items():
+                for fd in fds:
+                    os.write(fd, b"x" * 16_384)
+                begin = time.perf_counter()
+                way()
+                took[name].append(time.perf_counter() - begin)
+    for fd in fds:
+        os.close(fd)
+    return {name: statistics.median(times) * 1e3 for name, times in took.items()}
+
+
+def compare_appends(folder: Path, durability: Durability) -> None:
+    """Take turns between the log and raw calls, then read both back."""
+    bench = Bench(folder, durability)
+    logs, raws = [], []
+    for number in range(ROUNDS):
+        logs.append(append_groups(bench))
+        raws.append(write_raw(folder, number, sync=durability == "fsync"))
+    _row(f"append 1 MB groups, {durability}", statistics.median(logs), statistics.median(raws), "MB/s")
+    reads = [(read_log(bench), read_raw(folder / f"raw-{number}")) for number in range(ROUNDS)]
+    _row("read back, 1 MB", statistics.median(r[0] for r in reads), statistics.median(r[1] for r in reads), "MB/s")
+    rate = max(append_small(bench) for _ in range(3))
+    print(f"  {'append of one event, 100 in flight, ' + durability:<44} {rate:>10,.0f} /s")
+    bench.engine.close()
+    cold = LocalEngine(folder, post=bench.turns.put)
+    bench.log = cold.open(log_id("bench", 0), LogConfig())
+    print(f"  {'read back after a restart, checksums checked':<44} {read_log(bench):>10,.0f} MB/s")
+    cold.close()
+
+
+def _row(name: str, ours: float, raw: float, unit: str) -> None:
+    print(f"  {name:<44} {ours:>10,.0f} {unit}   raw {raw:>8,.0f}   ratio {ours / raw:.2f}")
+
+
+def main() -> None:
+    """Everything, in under a minute; the data is removed again."""
+    base = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    print(
+        f"log append and read ({GROUPS} x 1 MB of 1 KB events, median of {ROUNDS} rounds taking turns with raw calls)"
+    )
+    durabilities: tuple[Durability, ...] = ("fsync", "os")
+    for durability in durabilities:
+        with tempfile.TemporaryDirectory(prefix="bench-log-", dir=base) as folder:
+            compare_appends(Path(folder), durability)
+    print(f"  {'own code per small append':<44} {append_cost():>10.2f} us")
+    print("flush of 16 KB appends to many files, ms (why the commit uses threads)")
+    with tempfile.TemporaryDirectory(prefix="bench-log-", dir=base) as folder:
+        for count in FILE_COUNTS:
+            ways = flush_ways(Path(folder), count)
+            print(f"  {count:>3} files   " + "   ".join(f"{name} {value:7.2f}" for name, value in ways.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,529 @@
+"""One contract, every engine: what the broker may rely on, on a disk and in memory."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.batch import Receipt, read_header, seal, spread_offset, write_header
+from hubmere.model.errors import (
+    CorruptBatch,
+    InvalidArgument,
+    InvalidBatch,
+    PositionBeyondEnd,
+    SequenceOutOfRange,
+    ShuttingDown,
+)
+from hubmere.model.position import Position
+from hubmere.store.engine import LogConfig
+from hubmere.store.local import LocalEngine
+from hubmere.store.log import LocalLog
+from hubmere.store.memory import MemoryEngine
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, everything, small_segments
+
+
+class Bench:
+    """An engine with one open log, and the owner's turns."""
+
+    def __init__(self, engine: LocalEngine, owner: Owner) -> None:
+        self.engine = engine
+        self.owner = owner
+
+    def open(self, config: LogConfig | None = None) -> LocalLog:
+        return self.engine.open(LOG_0, config or small_segments())
+
+    def publish(self, log: LocalLog, *values: bytes, now_ms: int = 1_000) -> Receipt:
+        receipt = log.append(a_batch(values or (b"one",)), now_ms)
+        self.owner.run()
+        return receipt
+
+
+def _disk(root: Path, owner: Owner) -> LocalEngine:
+    return an_engine(root, owner)
+
+
+def _lazy_disk(root: Path, owner: Owner) -> LocalEngine:
+    return an_engine(root, owner, durability="os")
+
+
+def _memory(_root: Path, owner: Owner) -> LocalEngine:
+    return MemoryEngine(post=owner.post)
+
+
+@pytest.fixture(params=[_disk, _lazy_disk, _memory], ids=["fsync", "os", "memory"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    make: Callable[[Path, Owner], LocalEngine] = request.param
+    owner = Owner()
+    made = Bench(make(tmp_path, owner), owner)
+    yield made
+    made.engine.close()
+
+
+def test_an_empty_log_has_nothing_and_says_so(bench: Bench) -> None:
+    """A new partition starts at sequence number 0 and has no last event."""
+    log = bench.open()
+
+    state = log.state
+
+    assert state == (0, 0, 0, -1, -1, 0)
+    assert log.read(0, 1_000) is None
+
+
+def test_sequence_numbers_are_contiguous_from_zero(bench: Bench) -> None:
+    """The sequence number counts events, not batches."""
+    log = bench.open()
+
+    first, second = bench.publish(log, b"a", b"b", b"c"), bench.publish(log, b"d")
+
+    assert (first.sequence_number, second.sequence_number) == (0, 3)
+    assert log.state.end_sequence == 4
+
+
+def test_a_receipt_never_completes_inside_the_append_that_returns_it(bench: Bench) -> None:
+    """Callers may rely on holding the receipt before its callback runs."""
+    log = bench.open()
+    done: list[Receipt] = []
+    receipts = [log.append(a_batch(), 1_000, done.append) for _ in range(3)]
+
+    before = list(done)
+    bench.owner.run()
+
+    assert before == []
+    assert done == receipts
+    assert all(receipt.is_done and receipt.error is None for receipt in receipts)
+
+
+def test_nothing_is_visible_before_it_is_committed(bench: Bench) -> None:
+    """One number moves: readers see what writers were told is safe."""
+    log = bench.open()
+    log.append(a_batch(), 1_000)
+
+    before = log.read(0, 1_000)
+    raw = log.read(0, 1_000, uncommitted=True)
+    bench.owner.run()
+
+    assert before is None
+    assert raw is not None
+    assert raw.next_sequence == 1
+    assert log.read(0, 1_000) is not None
+
+
+def test_watchers_are_called_on_every_move_until_unwatched(bench: Bench) -> None:
+    """A waiting reader is woken by the move that commits its events, and by no other."""
+    log, calls = bench.open(), []
+
+    def watcher() -> None:
+        calls.append(log.state.end_sequence)
+
+    log.watch(watcher)
+    bench.publish(log)
+    bench.publish(log)
+    log.unwatch(watcher)
+    log.unwatch(watcher)
+    bench.publish(log)
+
+    assert calls == [1, 2]
+
+
+def test_a_failing_callback_does_not_reach_the_others(bench: Bench) -> None:
+    """One connection's fault must not stop the acknowledgements of the rest."""
+    log = bench.open()
+    done: list[Receipt] = []
+
+    def fail(_: Receipt) -> None:
+        raise RuntimeError("a broken connection")
+
+    log.append(a_batch(), 1_000, fail)
+    log.append(a_batch(), 1_000, done.append)
+    bench.owner.run()
+
+    assert len(done) == 1
+
+
+def test_reads_give_whole_batches_in_order_across_segments(bench: Bench) -> None:
+    """A reader that follows `next_sequence` sees every batch once, whatever the size of its reads."""
+    log = bench.open()
+    for number in range(60):
+        bench.publish(log, b"%03d" % number * 20, b"second")
+
+    for max_bytes in (1, 100, 333, 5_000, 1 << 20):
+        bases = [header.base_sequence_number for header, _ in everything(log, max_bytes)]
+        assert bases == list(range(0, 120, 2))
+
+
+def test_a_read_inside_a_batch_gives_the_batch(bench: Bench) -> None:
+    """Batches are never opened: the reader skips what it has seen."""
+    log = bench.open()
+    bench.publish(log, b"a", b"b", b"c")
+
+    chunk = log.read(2, 1)
+
+    assert chunk is not None
+    assert (chunk.first_sequence, chunk.next_sequence, chunk.offset) == (0, 3, 0)
+
+
+def test_a_read_outside_the_log_is_refused_with_its_bounds(bench: Bench) -> None:
+    """A consumer that lags behind retention must learn where the log begins now."""
+    log = bench.open()
+    for _ in range(10):
+        bench.publish(log)
+    log.trim(4)
+
+    with pytest.raises(SequenceOutOfRange) as below:
+        log.read(3, 100)
+    with pytest.raises(SequenceOutOfRange) as above:
+        log.read(11, 100)
+
+    assert (below.value.first, below.value.end) == (4, 10)
+    assert above.value.sequence_number == 11
+    assert log.read(10, 100) is None
+
+
+def test_the_enqueued_time_never_goes_backwards(bench: Bench) -> None:
+    """A machine's clock may be set back; the order of a partition may not."""
+    log = bench.open()
+    bench.publish(log, now_ms=5_000)
+
+    late = bench.publish(log, now_ms=4_000)
+
+    assert late.enqueued_at_ms == 5_000
+    assert [header.max_time_ms for header, _ in everything(log)] == [5_000, 5_000]
+
+
+def test_producers_keep_their_own_time_when_the_log_says_so(bench: Bench) -> None:
+    """Timestamp type Create: the batch is stored as it came, a stray append-time bit cleared."""
+    log = bench.open(small_segments(append_time=False))
+
+    log.append(a_batch(time_ms=77, attributes=0x08), 1_000)
+    bench.owner.run()
+
+    header = everything(log)[0][0]
+    assert (header.max_time_ms, header.attributes & 0x08) == (77, 0)
+
+
+def test_byte_numbers_are_unique_increasing_and_found_again(bench: Bench) -> None:
+    """An AMQP offset names exactly one event, before and after it was committed to disk."""
+    log = bench.open()
+    for number in range(40):
+        bench.publish(log, *[b"v" * (number % 7)] * (1 + number % 3))
+    end = log.state.end_sequence
+
+    offsets = [log.offset_of(sequence) for sequence in range(end)]
+
+    assert offsets == sorted(set(offsets))
+    assert log.state.last_offset == offsets[-1]
+    assert [log.find(Position.offset(offset, inclusive=True)) for offset in offsets] == list(range(end))
+    assert [log.find(Position.offset(offset)) for offset in offsets] == list(range(1, end + 1))
+
+
+def test_a_receipt_carries_the_byte_number_of_its_first_event(bench: Bench) -> None:
+    """What the publisher is told is what a reader will see."""
+    log = bench.open()
+    bench.publish(log)
+
+    receipt = bench.publish(log, b"a", b"b")
+
+    assert receipt.offset == log.offset_of(receipt.sequence_number)
+    assert log.offset_of(2) == spread_offset(receipt.offset, receipt.size_bytes, 2, 1)
+
+
+def test_byte_numbers_survive_retention(bench: Bench) -> None:
+    """A byte number is never used again, so a checkpoint keeps its meaning when what stood before it is gone."""
+    log = bench.open()
+    for _ in range(50):
+        bench.publish(log, b"x" * 50)
+    before = [log.offset_of(sequence) for sequence in range(30, 50)]
+
+    log.trim(30)
+
+    assert [log.offset_of(sequence) for sequence in range(30, 50)] == before
+    assert log.find(Position.offset(5)) == 30
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Position.first(), 2),
+        (Position.latest(), 6),
+        (Position.sequence(3, inclusive=True), 3),
+        (Position.sequence(3), 4),
+        (Position.sequence(-1), 2),
+        (Position.sequence(0), 2),
+        (Position.sequence(5), 6),
+        (Position.sequence(6, inclusive=True), 6),
+        (Position.offset(-1), 2),
+        (Position.time(0), 2),
+        (Position.time(1_003, inclusive=True), 3),
+        (Position.time(1_003), 4),
+        (Position.time(9_999), 6),
+    ],
+)
+def test_every_start_resolves_between_first_and_end(bench: Bench, position: Position, expected: int) -> None:
+    """Starts before the beginning give the first event, those at the end give the next one."""
+    log = bench.open()
+    for number in range(6):
+        bench.publish(log, now_ms=1_000 + number)
+    log.trim(2)
+
+    found = log.find(position)
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("position", "supplied", "last"),
+    [
+        (Position.sequence(6), "6", "5"),
+        (Position.sequence(7, inclusive=True), "7", "5"),
+        (Position.offset(10_000), "10000", None),
+    ],
+)
+def test_a_start_beyond_the_end_is_refused_with_both_values(
+    bench: Bench, position: Position, supplied: str, last: str | None
+) -> None:
+    """The service names the supplied and the last value; a silent clamp would hide a lost partition."""
+    log = bench.open()
+    for _ in range(6):
+        bench.publish(log)
+
+    with pytest.raises(PositionBeyondEnd) as refusal:
+        log.find(position)
+
+    assert (refusal.value.supplied, refusal.value.last) == (supplied, last or str(log.state.last_offset))
+
+
+def test_the_last_byte_number_starts_after_the_last_event(bench: Bench) -> None:
+    """A checkpoint of the last event is where every caught-up reader starts again."""
+    log = bench.open()
+    bench.publish(log, b"a", b"b")
+
+    assert log.find(Position.offset(log.state.last_offset)) == 2
+    assert log.find(Position.offset(log.state.last_offset, inclusive=True)) == 1
+
+
+def test_a_time_inside_a_batch_of_created_times_finds_the_event(bench: Bench) -> None:
+    """With producer times one batch spans many instants; the batch is opened to find the right one."""
+    log = bench.open(small_segments(append_time=False))
+    for attributes in (0, 4):
+        log.append(a_batch([b"a", b"b", b"c"], time_ms=100, time_deltas=[0, 50, 90], attributes=attributes), 1_000)
+    log.append(a_batch([b"late"], time_ms=500), 1_000)
+    bench.owner.run()
+
+    assert log.find(Position.time(150, inclusive=True)) == 1
+    assert log.find(Position.time(150)) == 2
+    assert log.find(Position.time(190)) == 6
+    assert log.find(Position.time(501)) == 7
+
+
+def test_retention_by_time_lets_whole_segments_go(bench: Bench) -> None:
+    """Nothing younger than the retention goes, however small the rest is."""
+    log = bench.open(small_segments(retention_ms=1_000))
+    for number in range(40):
+        bench.publish(log, b"x" * 60, now_ms=10_000 + 100 * number)
+
+    gone = log.apply_retention(14_000)
+
+    assert gone > 0
+    oldest = everything(log)[0][0].max_time_ms
+    assert log.state.first_sequence > 0
+    assert log.find(Position.time(13_000, inclusive=True)) == 30
+    assert oldest <= 13_000
+
+
+def test_retention_by_size_keeps_at_least_the_limit(bench: Bench) -> None:
+    """The limit is a floor of what is kept, as long as that much was written."""
+    log = bench.open(small_segments(retention_ms=None, retention_bytes=2_500))
+    for _ in range(60):
+        bench.publish(log, b"x" * 60)
+
+    log.apply_retention(2_000)
+
+    assert 2_500 <= log.state.size_bytes < 2_500 + 1_000
+
+
+def test_numbers_go_on_after_retention_emptied_the_log(bench: Bench) -> None:
+    """A partition without events still knows where it was."""
+    log = bench.open(small_segments(retention_ms=1_000))
+    for _ in range(5):
+        bench.publish(log, now_ms=1_000)
+    last_offset, size = log.state.last_offset, log.state.size_bytes
+
+    log.apply_retention(100_000)
+    emptied = log.state
+    receipt = bench.publish(log, now_ms=100_001)
+
+    assert (emptied.first_sequence, emptied.end_sequence, emptied.size_bytes) == (5, 5, 0)
+    assert (emptied.last_offset, emptied.last_enqueued_ms) == (last_offset, 1_000)
+    assert (receipt.sequence_number, receipt.offset) == (5, size)
+
+
+def test_a_log_kept_for_ever_keeps_everything(bench: Bench) -> None:
+    """No retention means none, also when segments are old."""
+    log = bench.open(small_segments(retention_ms=None))
+    for _ in range(40):
+        bench.publish(log)
+
+    gone = log.apply_retention(10**15)
+
+    assert (gone, log.state.first_sequence) == (0, 0)
+
+
+def test_trimming_beyond_the_end_is_refused_and_behind_the_start_is_nothing(bench: Bench) -> None:
+    """DeleteRecords may name any number; only what exists can go."""
+    log = bench.open()
+    bench.publish(log)
+
+    with pytest.raises(SequenceOutOfRange):
+        log.trim(2)
+    log.trim(1)
+    log.trim(0)
+
+    assert log.state.first_sequence == 1
+
+
+@pytest.mark.parametrize("at", [10, 16, 21, 25, 57, 62])
+def test_a_flipped_byte_in_an_offered_batch_is_refused_and_leaves_no_trace(bench: Bench, at: int) -> None:
+    """What does not match its checksum was damaged on the way and must be sent again."""
+    log = bench.open()
+    batch = a_batch()
+    batch[at] ^= 1
+
+    with pytest.raises((CorruptBatch, InvalidBatch)):
+        log.append(batch, 1_000)
+    bench.owner.run()
+
+    assert log.state.end_sequence == 0
+
+
+def test_batches_that_break_the_format_are_refused(bench: Bench) -> None:
+    """Control batches are the service's own; a transaction needs a producer; a header needs 61 bytes."""
+    log = bench.open()
+
+    for batch in (
+        bytearray(60),
+        a_batch(attributes=0x30, producer=(1, 0, 0)),
+        a_batch(attributes=0x10),
+        a_batch(producer=(1, 0, -1)),
+        a_batch(producer=(1, -1, 0)),
+    ):
+        with pytest.raises(InvalidBatch):
+            log.append(batch, 1_000)
+
+    assert log.state.end_sequence == 0
+
+
+def test_a_stored_batch_differs_from_the_offered_one_in_its_stamp_only(bench: Bench) -> None:
+    """Records stay closed and unchanged between publisher and reader."""
+    log = bench.open()
+    bench.publish(log)
+    offered = bytes(a_batch([b"payload"]))
+
+    bench.publish(log, b"payload")
+
+    header, body = everything(log)[1]
+    assert body == offered[61:]
+    assert header == read_header(offered)._replace(
+        base_sequence_number=1, crc=header.crc, attributes=0x08, max_time_ms=1_000
+    )
+
+
+def test_a_deleted_log_starts_anew(bench: Bench) -> None:
+    """A hub that was deleted and made again under the same id has no past."""
+    log = bench.open()
+    bench.publish(log)
+    waiting = log.append(a_batch(), 1_000)
+
+    bench.engine.delete(LOG_0)
+    bench.owner.run()
+    again = bench.open()
+
+    assert waiting.is_done
+    assert again.state.end_sequence == 0
+    with pytest.raises(ShuttingDown):
+        log.append(a_batch(), 1_000)
+
+
+def test_existing_lists_the_logs_that_are_there(bench: Bench) -> None:
+    """The node finds its partitions again without the catalog's help."""
+    bench.open()
+    bench.engine.open(LOG_1, LogConfig())
+    bench.engine.delete(LOG_1)
+    bench.engine.delete(LOG_1)
+
+    assert list(bench.engine.existing()) == [LOG_0]
+
+
+def test_the_policy_cannot_change(bench: Bench) -> None:
+    """Compacted logs number their offsets otherwise; a change would move every checkpoint."""
+    log = bench.open()
+
+    with pytest.raises(InvalidArgument):
+        log.reconfigure(LogConfig(compact=True))
+
+
+def test_a_smaller_segment_size_takes_effect_at_once(bench: Bench) -> None:
+    """Settings may change while a log is open."""
+    log = bench.open(LogConfig())
+    for _ in range(10):
+        bench.publish(log)
+
+    log.reconfigure(small_segments(segment_bytes=100, retention_ms=0))
+    bench.publish(log)
+    bench.publish(log)
+
+    assert log.apply_retention(2_000) >= 2
+
+
+def test_many_small_reads_at_the_tail_see_each_commit(bench: Bench) -> None:
+    """A reader that keeps up reads single batches from the positions at hand."""
+    log = bench.open(LogConfig())
+    for number in range(50):
+        bench.publish(log, b"%d" % number)
+        chunk = log.read(number, 10)
+        assert chunk is not None
+        assert [header.base_sequence_number for header, _ in batches_of(chunk)] == [number]
+
+
+@pytest.mark.parametrize("append_time", [True, False])
+def test_an_unsealed_batch_is_sealed_by_the_log(bench: Bench, append_time: bool) -> None:
+    """Batches made from AMQP messages get their checksum once, when their last byte is known."""
+    log = bench.open(small_segments(append_time=append_time))
+    batch = a_batch([b"made inside"])
+    batch[17:21] = bytes(4)
+
+    log.append(batch, 1_000)
+    bench.owner.run()
+
+    assert len(everything(log)) == 1
+
+
+def test_a_batch_with_more_events_than_bytes_is_kept_open(bench: Bench) -> None:
+    """Equal events compress below one byte each; their byte numbers must be unique all the same."""
+    log = bench.open(LogConfig())
+    batch = a_batch([b"same"] * 2000, attributes=4)
+    assert len(batch) < 2000
+
+    receipt = log.append(batch, 1_000)
+    bench.owner.run()
+
+    chunk = log.read(0, 1 << 20)
+    assert chunk is not None
+    header = read_header(chunk.data)
+    assert (header.codec, header.record_count) == (0, 2000)
+    offsets = [log.offset_of(sequence) for sequence in range(0, 2000, 7)]
+    assert sorted(set(offsets)) == offsets
+    assert [log.find(Position.offset(offset, inclusive=True)) for offset in offsets] == list(range(0, 2000, 7))
+    assert (receipt.sequence_number, receipt.error) == (0, None)
+
+
+def test_a_count_that_no_bytes_can_hold_is_refused(bench: Bench) -> None:
+    """A header may claim anything; what it claims must fit."""
+    log = bench.open()
+    batch = a_batch([b"x"])
+    write_header(batch, read_header(batch)._replace(last_delta=99_999, record_count=100_000))
+    seal(batch)
+
+    with pytest.raises(InvalidBatch):
+        log.append(batch, 1_000)
+
+    assert log.state.end_sequence == 0

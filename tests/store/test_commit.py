@@ -1,0 +1,155 @@
+"""Group commit with real threads: rounds, order, and one move per partition."""
+
+import errno
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from hubmere.model.batch import Receipt
+from hubmere.store.commit import SYNCFS_FROM_FILES
+from hubmere.store.engine import LogConfig, log_id
+from hubmere.store.files import Files
+from hubmere.store.local import LocalEngine
+from store.builders import Owner, a_batch, an_engine, everything
+from store.faulty_files import FaultyFiles
+
+PATIENCE_S = 60.0
+
+
+class ThreadedOwner:
+    """An owner's thread that other threads reach through a queue."""
+
+    def __init__(self) -> None:
+        self._turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def post(self, turn: Callable[[], None]) -> None:
+        self._turns.put(turn)
+
+    def run_until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            self._turns.get(timeout=PATIENCE_S)()
+
+
+class GatedFiles(Files):
+    """Real files whose flush waits until the test lets it through."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Semaphore(0)
+        self.flushes = 0
+        self.lock = threading.Lock()
+        self.fdatasync = self._gated
+
+    def _gated(self, fd: int) -> None:
+        assert self.gate.acquire(timeout=PATIENCE_S)
+        with self.lock:
+            self.flushes += 1
+        Files.fdatasync(fd)
+
+
+def test_everything_written_during_a_round_goes_with_the_next(tmp_path: Path) -> None:
+    """At most one round is under way, and the next carries all that waited: two flushes for eleven appends."""
+    owner, files = ThreadedOwner(), GatedFiles()
+    files.gate.release(1_000)
+    engine = LocalEngine(tmp_path, post=owner.post, files=files)
+    log = engine.open(log_id("hub", 0), LogConfig())
+    while files.gate.acquire(blocking=False):
+        pass
+    files.flushes = 0
+
+    receipts = [log.append(a_batch(), 1_000)]
+    owner.run_until(lambda: True)
+    owner._turns.get(timeout=PATIENCE_S)()
+    receipts += [log.append(a_batch(), 1_000) for _ in range(10)]
+    files.gate.release()
+    owner.run_until(lambda: receipts[0].is_done)
+    waiting = [receipt.is_done for receipt in receipts[1:]]
+    files.gate.release()
+    owner.run_until(lambda: receipts[-1].is_done)
+
+    assert waiting == [False] * 10
+    assert all(receipt.is_done for receipt in receipts)
+    assert files.flushes == 2
+    files.gate.release(1_000)
+    engine.close()
+
+
+def test_rounds_of_many_partitions_keep_each_ones_order(tmp_path: Path) -> None:
+    """Parallel flushes, one move per partition and round, receipts in the order of their appends."""
+    owner = ThreadedOwner()
+    engine = LocalEngine(tmp_path, post=owner.post)
+    logs = [engine.open(log_id("hub", number), LogConfig()) for number in range(12)]
+    done: list[list[int]] = [[] for _ in logs]
+    left = len(logs) * 30
+
+    def note(number: int) -> Callable[[Receipt], None]:
+        def callback(receipt: Receipt) -> None:
+            nonlocal left
+            left -= 1
+            done[number].append(receipt.sequence_number)
+
+        return callback
+
+    for _ in range(30):
+        for number, log in enumerate(logs):
+            log.append(a_batch(), 1_000, note(number))
+    owner.run_until(lambda: left == 0)
+
+    assert done == [list(range(30))] * 12
+    assert [len(everything(log)) for log in logs] == [30] * 12
+    engine.close()
+
+
+def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
+    """A stop acknowledges what it has made durable, without the owner's loop running."""
+    owner = ThreadedOwner()
+    engine = LocalEngine(tmp_path, post=owner.post)
+    log = engine.open(log_id("hub", 0), LogConfig())
+    receipts = [log.append(a_batch(), 1_000) for _ in range(5)]
+
+    engine.close()
+
+    assert all(receipt.is_done and receipt.error is None for receipt in receipts)
+    again = LocalEngine(tmp_path, post=owner.post)
+    assert again.was_clean
+    assert again.open(log_id("hub", 0), LogConfig()).state.end_sequence == 5
+    again.close()
+
+
+def test_a_writer_that_appends_from_its_receipt_does_not_hold_the_turn(tmp_path: Path) -> None:
+    """Without a flush between, a chain of appends must still come back to the owner's loop."""
+    owner = ThreadedOwner()
+    engine = LocalEngine(tmp_path, post=owner.post, durability="os")
+    log = engine.open(log_id("hub", 0), LogConfig())
+
+    def again(_: Receipt) -> None:
+        log.append(a_batch(), 1_000, again)
+
+    log.append(a_batch(), 1_000, again)
+    for _ in range(2_000):
+        owner._turns.get(timeout=PATIENCE_S)()
+
+    assert log.state.end_sequence == 2_000
+    log.unwatch(lambda: None)
+    engine.delete(log_id("hub", 0))
+    engine.close()
+
+
+def test_a_round_of_many_files_is_one_flush_of_the_file_system() -> None:
+    """One journal commit instead of one per file; if it fails, none of the files may count as durable."""
+    files, owner = FaultyFiles(), Owner()
+    files.make_directory(Path("/data"))
+    engine = an_engine(Path("/data"), owner, files)
+    logs = [engine.open(log_id("hub", number), LogConfig()) for number in range(SYNCFS_FROM_FILES)]
+    begin = len(files.log)
+
+    good = [log.append(a_batch(), 1_000) for log in logs]
+    owner.run()
+    calls = files.log[begin:]
+    files.fails = lambda call: OSError(errno.EIO, "broken") if call == "sync_file_system" else None
+    bad = [log.append(a_batch(), 1_000) for log in logs]
+    owner.run()
+
+    assert (calls.count("sync_file_system"), calls.count("fdatasync")) == (1, 0)
+    assert all(receipt.is_done and receipt.error is None for receipt in good)
+    assert all(receipt.error is not None for receipt in bad)

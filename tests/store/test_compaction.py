@@ -1,0 +1,208 @@
+"""Compaction: the last event of each key stays, where it was."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.errors import InvalidBatch
+from hubmere.model.position import Position
+from hubmere.store import compaction
+from hubmere.store.local import LocalEngine
+from hubmere.store.log import LocalLog
+from hubmere.store.records import opened, records
+from store.builders import LOG_0, Event, Owner, a_batch, an_engine, everything, small_segments
+
+HOUR_MS = 3_600_000
+
+
+class Bench:
+    def __init__(self, root: Path, **changes: object) -> None:
+        self.root = root
+        self.owner = Owner()
+        self.config = small_segments(segment_bytes=500, compact=True, retention_ms=None, **changes)
+        self.engine: LocalEngine = an_engine(root, self.owner)
+        self.log: LocalLog = self.engine.open(LOG_0, self.config)
+
+    def publish(self, *events: Event, attributes: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)) -> None:
+        self.log.append(a_batch(events=events, attributes=attributes, producer=producer), 1_000)
+        self.owner.run()
+
+    def compact(self, now_ms: int = 2_000) -> int:
+        """Roll, vouch for what is sealed, compact."""
+        self.log.apply_retention(now_ms + 100 * 24 * HOUR_MS)
+        self.owner.run()
+        self.engine.maintain(now_ms)
+        self.owner.run()
+        return self.log.compact(now_ms)
+
+    def reopen(self) -> None:
+        self.engine.close()
+        self.engine = an_engine(self.root, self.owner)
+        self.log = self.engine.open(LOG_0, self.config)
+
+
+def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:
+    """Sequence number, key and whether there is a value, of every event that is left."""
+    return [
+        (header.base_sequence_number + record.sequence_delta, record.key, record.has_value)
+        for header, body in everything(log)
+        for record in records(opened(memoryview(bytes(61) + body), header), header.record_count)
+    ]
+
+
+def test_only_the_last_event_of_each_key_stays(tmp_path: Path) -> None:
+    """A reader from the start gets the present state, and sequence numbers have not moved."""
+    bench = Bench(tmp_path)
+    for step in range(30):
+        bench.publish((b"k%d" % (step % 3), b"v" * 30), (b"only-%d" % step, b"w"))
+    bench.publish((b"end", b""))
+
+    saved = bench.compact()
+
+    kept = {key: sequence for sequence, key, _ in contents(bench.log) if key is not None and key.startswith(b"k")}
+    assert saved > 0
+    assert kept == {b"k0": 54, b"k1": 56, b"k2": 58}
+    assert len(contents(bench.log)) == 30 + 3 + 1
+    assert bench.log.state.end_sequence == 61
+
+
+def test_reads_and_starts_step_over_the_gaps(tmp_path: Path) -> None:
+    """Every sequence number stays a valid start; reading it gives what is left from there on."""
+    bench = Bench(tmp_path)
+    for _ in range(40):
+        bench.publish((b"same", b"v" * 50))
+    bench.compact()
+
+    left = [sequence for sequence, _, _ in contents(bench.log)]
+    for sequence in range(40):
+        chunk = bench.log.read(sequence, 100)
+        assert chunk is not None
+        assert chunk.first_sequence == min(known for known in left if known >= sequence)
+        assert bench.log.find(Position.offset(sequence, inclusive=True)) == sequence
+
+
+def test_what_is_left_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    """Gaps are no damage; indexes of rewritten segments fit them."""
+    bench = Bench(tmp_path)
+    for step in range(60):
+        bench.publish((b"k%d" % (step % 4), b"v" * 30), (b"k%d" % (step % 7), b"w" * 30))
+    bench.compact()
+    before = contents(bench.log)
+
+    bench.reopen()
+
+    assert contents(bench.log) == before
+    assert bench.log.state.end_sequence == 120
+
+
+def test_tombstones_stay_until_every_reader_can_have_seen_them(tmp_path: Path) -> None:
+    """A deletion that vanished too early would leave readers with the deleted value."""
+    bench = Bench(tmp_path, tombstone_retention_ms=HOUR_MS)
+    bench.publish((b"gone", b"value" * 30))
+    bench.publish((b"gone", None))
+    for step in range(20):
+        bench.publish((b"other", b"%d" % step * 30))
+
+    bench.compact(1_000 + HOUR_MS)
+    early = [entry for entry in contents(bench.log) if entry[1] == b"gone"]
+    bench.publish((b"more", b"x"))
+    bench.compact(1_001 + 2 * HOUR_MS)
+    late = [entry for entry in contents(bench.log) if entry[1] == b"gone"]
+
+    assert early == [(1, b"gone", False)]
+    assert late == []
+
+
+def test_compressed_batches_are_opened_and_kept_parts_written_plain(tmp_path: Path) -> None:
+    """What is rewritten need not be compressed again; what is not is untouched."""
+    bench = Bench(tmp_path)
+    bench.publish((b"a", b"1" * 300), (b"b", b"2"), attributes=4)
+    for _ in range(10):
+        bench.publish((b"a", b"3" * 80))
+
+    bench.compact()
+
+    first = everything(bench.log)[0][0]
+    assert (first.base_sequence_number, first.last_delta, first.record_count, first.codec) == (0, 1, 1, 0)
+    assert (1, b"b", True) in contents(bench.log)
+
+
+def test_events_of_aborted_transactions_go_and_hide_nothing(tmp_path: Path) -> None:
+    """An aborted write must not take the committed value of its key away."""
+    bench = Bench(tmp_path)
+    bench.publish((b"k", b"kept"))
+    bench.publish((b"k", b"aborted"), attributes=0x10, producer=(9, 0, 0))
+    for step in range(8):
+        bench.publish((b"fill-%d" % step, b"x" * 100))
+    bench.log.append_marker(9, 0, 1_000, commit=False)
+    bench.owner.run()
+
+    bench.compact()
+
+    left = [sequence for sequence, key, _ in contents(bench.log) if key == b"k"]
+    assert left == [0]
+
+
+def test_an_open_transaction_is_not_compacted(tmp_path: Path) -> None:
+    """Its events may still be aborted."""
+    bench = Bench(tmp_path)
+    bench.publish((b"k", b"old"))
+    bench.publish((b"k", b"open"), attributes=0x10, producer=(9, 0, 0))
+    for _ in range(20):
+        bench.publish((b"k", b"x" * 100))
+
+    assert bench.compact() == 0
+
+
+def test_keys_beyond_one_pass_wait_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded; a few passes reach the same end."""
+    monkeypatch.setattr(compaction, "MAX_KEYS", 8)
+    bench = Bench(tmp_path)
+    for step in range(60):
+        bench.publish((b"k%d" % (step % 20), b"v" * 40))
+    bench.publish((b"end", b""))
+
+    for number in range(12):
+        bench.compact(2_000 + number)
+
+    sealed = [key for _, key, _ in contents(bench.log)]
+    assert len(sealed) <= 20 + 1 + 8
+    assert set(sealed) == {b"k%d" % number for number in range(20)} | {b"end"}
+
+
+def test_events_without_a_key_are_refused(tmp_path: Path) -> None:
+    """Without a key nothing could ever replace them."""
+    bench = Bench(tmp_path)
+
+    with pytest.raises(InvalidBatch):
+        bench.log.append(a_batch(events=[(b"k", b""), (None, b"v")]), 1_000)
+
+
+def test_segments_younger_than_the_lag_are_left_alone(tmp_path: Path) -> None:
+    """A reader that keeps within the lag sees every event."""
+    bench = Bench(tmp_path, min_compaction_lag_ms=HOUR_MS)
+    for _ in range(40):
+        bench.publish((b"same", b"v" * 50))
+
+    assert bench.compact(1_500) == 0
+    assert bench.compact(1_001 + HOUR_MS) > 0
+
+
+def test_a_segment_that_went_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
+    """Rewriting runs beside the owner's thread; the log may have been trimmed when it is done."""
+    bench = Bench(tmp_path)
+    for _ in range(40):
+        bench.publish((b"same", b"v" * 50))
+    bench.engine.maintain(2_000)
+    bench.owner.run()
+    passing = bench.log.plan_compaction(2_000)
+    assert passing is not None
+
+    passing.rewrite()
+    bench.log.trim(20)
+    bench.log.adopt_compaction(passing, 2_000)
+    bench.owner.run()
+
+    assert bench.log.state.first_sequence == 20
+    assert not list((tmp_path / "log" / LOG_0).glob("*.cleaned"))
+    assert [sequence for sequence, _, _ in contents(bench.log)][-1] == 39

@@ -1,0 +1,264 @@
+"""Full disks, failing flushes and flipped bytes: refused, named, survived."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.batch import Receipt
+from hubmere.model.errors import CorruptBatch, PartitionOffline, StorageFull
+from hubmere.store.local import LocalEngine
+from hubmere.store.log import LocalLog
+from hubmere.store.segment import LOG, stem
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
+from store.faulty_files import FaultyFiles, Loss
+
+ROOT = Path("/data")
+BROKEN = OSError(errno.EIO, "Input/output error")
+
+
+def a_disk() -> FaultyFiles:
+    files = FaultyFiles()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    return files
+
+
+def a_log(files: FaultyFiles, owner: Owner) -> tuple[LocalEngine, LocalLog]:
+    engine = an_engine(ROOT, owner, files)
+    return engine, engine.open(LOG_0, small_segments())
+
+
+def publish(log: LocalLog, owner: Owner, count: int = 1, now_ms: int = 1_000) -> list[Receipt]:
+    receipts = [log.append(a_batch([b"x" * 100]), now_ms) for _ in range(count)]
+    owner.run()
+    return receipts
+
+
+def failing(*calls: str) -> "Switch":
+    return Switch(calls)
+
+
+class Switch:
+    """Makes calls of some names fail while it is on."""
+
+    def __init__(self, calls: tuple[str, ...]) -> None:
+        self._calls = calls
+        self.is_on = True
+
+    def __call__(self, call: str) -> OSError | None:
+        return BROKEN if self.is_on and call in self._calls else None
+
+
+@pytest.mark.parametrize("room", range(0, 400, 23))
+def test_a_full_disk_refuses_and_nothing_partial_is_seen(room: int) -> None:
+    """However much of a batch the disk still takes, the log holds whole batches only, and reads go on."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    publish(log, owner, 2)
+    files.capacity_bytes = _used_bytes(files) + room
+
+    refused = 0
+    for _ in range(4):
+        try:
+            log.append(a_batch([b"x" * 100]), 1_000)
+        except StorageFull:
+            refused += 1
+    owner.run()
+
+    assert refused >= 1
+    assert [header.base_sequence_number for header, _ in everything(log)] == list(range(2 + 4 - refused))
+
+
+def test_a_log_takes_events_again_when_there_is_room_again() -> None:
+    """No operator is needed after a full disk."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    publish(log, owner)
+    files.capacity_bytes = 0
+    for _ in range(3):
+        with pytest.raises(StorageFull):
+            log.append(a_batch(), 1_000)
+
+    files.capacity_bytes = None
+    receipts = publish(log, owner, 12)
+
+    assert [receipt.sequence_number for receipt in receipts] == list(range(1, 13))
+    assert len(everything(log)) == 13
+
+
+def test_a_partial_write_that_cannot_be_cut_blocks_until_it_can() -> None:
+    """A torn batch in the middle of a file would end the log at the next restart."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    publish(log, owner)
+    files.capacity_bytes = _used_bytes(files) + 50
+    files.fails = switch = failing("truncate")
+
+    for _ in range(2):
+        with pytest.raises(StorageFull):
+            log.append(a_batch([b"x" * 100]), 1_000)
+    switch.is_on = False
+    files.capacity_bytes = None
+    publish(log, owner, 2)
+
+    _, again = a_log(files.after_cut(Loss.ALL), owner)
+    assert len(everything(again)) == 3
+
+
+def test_a_failed_roll_refuses_the_append_and_is_tried_again() -> None:
+    """The list of segments could not be written: the log stays as it was."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    publish(log, owner, 5)
+    files.fails = switch = failing("rename")
+
+    with pytest.raises(StorageFull):
+        publish(log, owner, 2)
+    switch.is_on = False
+    owner.run()
+    publish(log, owner, 6)
+
+    sequences = [header.base_sequence_number for header, _ in everything(log)]
+    assert sequences == list(range(len(sequences)))
+    assert len(sequences) >= 11
+
+
+def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
+    """After a failed fsync nobody knows what is on disk: writers are refused, readers keep what was committed."""
+    files, owner = a_disk(), Owner()
+    engine, log = a_log(files, owner)
+    other = engine.open(LOG_1, small_segments())
+    publish(log, owner, 3)
+    files.fails = switch = failing("fdatasync")
+
+    receipts = publish(log, owner, 2)
+    switch.is_on = False
+    files.fails = failing("open")
+    with pytest.raises(PartitionOffline):
+        log.append(a_batch(), 1_000)
+
+    assert [type(receipt.error) for receipt in receipts] == [PartitionOffline] * 2
+    assert log.state.end_sequence == 3
+    assert list(engine.offline()) == [LOG_0]
+    files.fails = lambda _: None
+    assert len(everything(log)) == 3
+    assert publish(other, owner)[0].error is None
+
+
+def test_a_log_is_verified_before_it_takes_events_again() -> None:
+    """What was never committed is cut, what was is walked, and the files are opened anew."""
+    files, owner = a_disk(), Owner()
+    engine, log = a_log(files, owner)
+    publish(log, owner, 3)
+    for _ in range(9):
+        log.append(a_batch([b"x" * 100]), 1_000)
+    files.fails = switch = failing("fdatasync")
+    owner.run()
+    switch.is_on = False
+
+    engine.maintain(50_000)
+    receipts = publish(log, owner, 2, now_ms=60_000)
+
+    assert list(engine.offline()) == []
+    assert [receipt.sequence_number for receipt in receipts] == [3, 4]
+    assert [header.base_sequence_number for header, _ in everything(log)] == [0, 1, 2, 3, 4]
+    _, again = a_log(files.after_cut(Loss.ALL), owner)
+    assert again.state.end_sequence == 5
+
+
+def test_healing_waits_longer_after_each_try() -> None:
+    """A dead disk must not be hammered by every publisher."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    publish(log, owner)
+    files.fails = failing("fdatasync")
+    publish(log, owner)
+    files.fails = failing("names")
+
+    tries = []
+    for now_ms in range(0, 16_000, 250):
+        before = files.calls
+        assert not log.heal(now_ms)
+        if files.calls > before:
+            tries.append(now_ms)
+
+    assert tries == [0, 1_000, 3_000, 7_000, 15_000]
+
+
+def test_a_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
+    """The memory of producers goes back with the log, or the repeat would be taken for stored."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    log.append(a_batch(producer=(9, 0, 0)), 1_000)
+    owner.run()
+    files.fails = switch = failing("fdatasync")
+    log.append(a_batch(producer=(9, 0, 1)), 1_000)
+    owner.run()
+    switch.is_on = False
+
+    again = log.append(a_batch(producer=(9, 0, 1)), 5_000)
+    owner.run()
+
+    assert (again.error, again.is_duplicate, again.sequence_number) == (None, False, 1)
+
+
+def test_a_flipped_byte_in_an_old_segment_is_named_and_never_served() -> None:
+    """Only the broken batch is refused; everything around it is served, and nothing is cut."""
+    files, owner = a_disk(), Owner()
+    engine, log = a_log(files, owner)
+    publish(log, owner, 20)
+    engine.close()
+    size = files.size(ROOT / "log" / LOG_0 / (stem(0) + LOG))
+    batch = size // 5
+    files.corrupt(ROOT / "log" / LOG_0 / (stem(0) + LOG), 2 * batch + 100)
+
+    _, again = a_log(files, owner)
+    good = again.read(0, 10_000)
+
+    assert good is not None
+    assert good.next_sequence == 2
+    with pytest.raises(CorruptBatch) as refusal:
+        again.read(2, 10_000)
+    assert f"{LOG_0}/{stem(0)}{LOG} at byte {2 * batch}" in str(refusal.value)
+    after = again.read(3, 10_000)
+    assert after is not None
+    assert after.first_sequence == 3
+    assert again.state.end_sequence == 20
+
+
+def test_a_disk_that_cannot_read_refuses_the_read_only() -> None:
+    """One bad sector is no reason to fall over."""
+    files, owner = a_disk(), Owner()
+    _, log = a_log(files, owner)
+    publish(log, owner, 20)
+    files.fails = switch = failing("pread")
+
+    with pytest.raises(CorruptBatch):
+        log.read(0, 100)
+    switch.is_on = False
+
+    assert len(everything(log)) == 20
+
+
+def test_a_checkpoint_that_fails_is_made_later() -> None:
+    """A recovery point saves time at the next start; that it could not be made harms nothing."""
+    files, owner = a_disk(), Owner()
+    engine, log = a_log(files, owner)
+    publish(log, owner, 3)
+    files.fails = switch = failing("rename")
+    engine.maintain(2_000)
+    owner.run()
+    switch.is_on = False
+
+    engine.maintain(3_000)
+    owner.run()
+    again = files.after_cut(Loss.ALL)
+    a_log(again, owner)
+
+    assert "pread" not in again.log
+
+
+def _used_bytes(files: FaultyFiles) -> int:
+    folder = ROOT / "log" / LOG_0
+    return sum(files.size(folder / name) for name in files.names(folder))

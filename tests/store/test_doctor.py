@@ -1,0 +1,111 @@
+"""The doctor: names what is wrong, mends only what may be mended."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.store.doctor import Kind, check, repair
+from hubmere.store.manifest import SEGMENTS
+from hubmere.store.segment import INDEX, LOG, stem
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
+from store.faulty_files import FaultyFiles, Loss
+
+ROOT = Path("/data")
+FOLDER = ROOT / "log" / LOG_0
+
+
+def a_disk(*, is_clean: bool = True) -> FaultyFiles:
+    files, owner = FaultyFiles(), Owner()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    engine = an_engine(ROOT, owner, files)
+    log = engine.open(LOG_0, small_segments(segment_bytes=20_000))
+    compacted = engine.open(LOG_1, small_segments(compact=True, retention_ms=None))
+    for number in range(300):
+        log.append(a_batch([b"x" * 100]), 1_000 + number)
+        compacted.append(a_batch(events=[(b"k%d" % (number % 5), b"v" * 60)]), 1_000 + number)
+        owner.run()
+    engine.maintain(3_000)
+    owner.run()
+    compacted.compact(3_000)
+    if is_clean:
+        engine.close()
+    return files.after_cut(Loss.NONE)
+
+
+def test_a_sound_folder_is_called_sound() -> None:
+    """Everything is looked at, compacted logs with their gaps included, and nothing is changed."""
+    files = a_disk()
+    seen: list[str] = []
+    before = files.calls
+
+    report = check(ROOT, files, seen.append)
+
+    assert report.findings == []
+    assert report.is_sound
+    assert seen == [LOG_0, LOG_1]
+    assert report.logs == 2
+    assert report.batches > 300
+    assert not {"write", "unlink", "rename", "truncate"} & set(files.log[before:])
+
+
+@pytest.mark.parametrize("at", [3, 17, 30, 100])
+def test_a_flipped_byte_is_named_and_left_alone(at: int) -> None:
+    """A broken old batch cannot be mended here: it is reported with its place, now and after a repair."""
+    files = a_disk()
+    size = files.size(FOLDER / (stem(0) + LOG)) // _batches_in_first(files)
+    files.corrupt(FOLDER / (stem(0) + LOG), 10 * size + at)
+
+    finding = check(ROOT, files).findings[0]
+    repair(ROOT, files)
+    left = check(ROOT, files).findings[0]
+
+    assert (finding.kind, finding.position) == (Kind.CORRUPT, 10 * size)
+    assert f"{LOG_0}/{stem(0)}{LOG} at byte {10 * size}" in str(finding)
+    assert left == finding
+
+
+def test_a_torn_tail_is_cut_because_nobody_was_told_of_it() -> None:
+    """Behind the recovery point a broken batch is the end of the log."""
+    files = a_disk(is_clean=False)
+    last = [name for name in files.names(FOLDER) if name.endswith(LOG)][-1]
+    fd = files.open(FOLDER / last, write=True)
+    files.write(fd, b"torn" * 30)
+
+    found = check(ROOT, files).findings
+    mended = repair(ROOT, files)
+
+    assert [finding.kind for finding in found] == [Kind.TORN_TAIL]
+    assert mended == found
+    assert check(ROOT, files).is_sound
+    log = an_engine(ROOT, Owner(), files).open(LOG_0, small_segments())
+    assert len(everything(log)) == 300
+
+
+def test_a_wrong_index_is_removed_and_made_again() -> None:
+    """Indexes are derived; the batches say what they should be."""
+    files = a_disk()
+    files.corrupt(FOLDER / (stem(0) + INDEX), 5)
+
+    found = check(ROOT, files).findings
+    repair(ROOT, files)
+
+    assert [(finding.kind, finding.file) for finding in found] == [(Kind.INDEX, stem(0) + INDEX)]
+    assert check(ROOT, files).is_sound
+
+
+def test_a_missing_segment_and_an_unreadable_list_are_named() -> None:
+    """What cannot be mended without a copy is said in so many words."""
+    files = a_disk()
+    files.unlink(FOLDER / (stem(0) + LOG))
+    files.corrupt(ROOT / "log" / LOG_1 / SEGMENTS, 2)
+
+    kinds = [finding.kind for finding in check(ROOT, files).findings]
+
+    assert Kind.MISSING in kinds
+    assert Kind.UNREADABLE in kinds
+
+
+def _batches_in_first(files: FaultyFiles) -> int:
+    bases = [int(name.removesuffix(LOG)) for name in files.names(FOLDER) if name.endswith(LOG)]
+    return bases[1] - bases[0]

@@ -1,0 +1,242 @@
+"""Opening a log: what is walked, what is cut, what is rebuilt, and what is left alone."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.errors import CorruptBatch
+from hubmere.model.position import Position
+from hubmere.store import log as log_module
+from hubmere.store.log import LocalLog
+from hubmere.store.manifest import EPOCHS, RECOVERY, SEGMENTS
+from hubmere.store.segment import INDEX, LOG, TIME_INDEX, stem
+from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
+from store.faulty_files import FaultyFiles, Loss
+
+ROOT = Path("/data")
+FOLDER = ROOT / "log" / LOG_0
+
+
+def a_disk() -> FaultyFiles:
+    files = FaultyFiles()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    return files
+
+
+def a_written_disk(count: int = 20, *, is_clean: bool = True) -> FaultyFiles:
+    files, owner = a_disk(), Owner()
+    engine = an_engine(ROOT, owner, files)
+    log = engine.open(LOG_0, small_segments())
+    for number in range(count):
+        log.append(a_batch([b"x" * 100]), 1_000 + number)
+        owner.run()
+    if is_clean:
+        engine.close()
+    return files.after_cut(Loss.NONE)
+
+
+def reopened(files: FaultyFiles) -> LocalLog:
+    return an_engine(ROOT, Owner(), files).open(LOG_0, small_segments())
+
+
+def bases(log: LocalLog) -> list[int]:
+    return [header.base_sequence_number for header, _ in everything(log)]
+
+
+def test_a_clean_log_opens_without_reading_any_batch() -> None:
+    """A restart must not cost the more the more is stored."""
+    files = a_written_disk()
+
+    log = reopened(files)
+
+    assert "pread" not in files.log
+    assert log.state.end_sequence == 20
+
+
+def test_state_is_the_same_after_a_restart() -> None:
+    """Numbers, bytes and times go on where they were."""
+    files = a_written_disk()
+    before = reopened(files).state
+
+    after = reopened(a_written_disk(is_clean=False)).state
+
+    assert before == after
+    assert (before.end_sequence, before.last_enqueued_ms) == (20, 1_019)
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 300, b"\xff" * 80, b"short", bytes(a_batch([b"y"]))])
+def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
+    """A torn write, a zero-filled tail, or a whole batch with the wrong number: nobody was told of it."""
+    files = a_written_disk(is_clean=False)
+    _append(files, FOLDER / (stem(15) + LOG), garbage)
+
+    log = reopened(files)
+
+    assert bases(log) == list(range(20))
+    owner = Owner()
+    fresh = an_engine(ROOT, owner, files).open(LOG_0, small_segments())
+    fresh.append(a_batch([b"new"]), 2_000)
+    owner.run()
+    assert bases(fresh) == list(range(21))
+
+
+def test_only_what_follows_the_recovery_point_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash the time to open is bounded by the distance between recovery points, not by the log."""
+    monkeypatch.setitem(log_module.CHECKPOINT_BYTES, "fsync", 400)
+    files, owner = a_disk(), Owner()
+    log = an_engine(ROOT, owner, files).open(LOG_0, small_segments(segment_bytes=1 << 20))
+    for number in range(500):
+        log.append(a_batch([b"x" * 100]), 1_000 + number)
+        owner.run()
+    crashed = files.after_cut(Loss.NONE)
+
+    again = an_engine(ROOT, owner, crashed).open(LOG_0, small_segments())
+
+    assert crashed.log.count("pread") <= 1
+    assert bases(again) == list(range(500))
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+@pytest.mark.parametrize("damage", ["gone", "zeros", "half"])
+def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None:
+    """An index is never the truth."""
+    files, owner = a_disk(), Owner()
+    engine = an_engine(ROOT, owner, files)
+    log = engine.open(LOG_0, small_segments(segment_bytes=40_000))
+    for number in range(500):
+        log.append(a_batch([b"x" * 100]), 1_000 + number)
+        owner.run()
+    offsets = [log.offset_of(sequence) for sequence in range(0, 500, 7)]
+    engine.close()
+    path = FOLDER / (stem(0) + suffix)
+    size = files.size(path)
+    assert size > 0
+    files.unlink(path)
+    if damage != "gone":
+        _append(files, path, b"\0" * size if damage == "zeros" else b"\1" * (size // 2))
+
+    again = an_engine(ROOT, owner, files).open(LOG_0, small_segments())
+
+    assert bases(again) == list(range(500))
+    assert [again.offset_of(sequence) for sequence in range(0, 500, 7)] == offsets
+    assert [again.find(Position.time(1_000 + number, inclusive=True)) for number in range(0, 500, 9)] == list(
+        range(0, 500, 9)
+    )
+
+
+def test_a_recovery_point_without_fsync_stands_on_synced_data() -> None:
+    """With durability `os` nothing was flushed by the commits; what a recovery point vouches for must be, before it."""
+    files, owner = a_disk(), Owner()
+    engine = an_engine(ROOT, owner, files, durability="os")
+    log = engine.open(LOG_0, small_segments())
+    for number in range(20):
+        log.append(a_batch([b"x" * 100]), 1_000 + number)
+        owner.run()
+    engine.maintain(2_000)
+    owner.run()
+
+    again = reopened(files.after_cut(Loss.ALL))
+
+    assert bases(again) == list(range(20))
+
+
+def test_a_lost_recovery_point_costs_time_and_nothing_else() -> None:
+    """Everything is walked from the first retained segment on."""
+    files = a_written_disk()
+    files.unlink(FOLDER / RECOVERY)
+
+    log = reopened(files)
+
+    assert bases(log) == list(range(20))
+
+
+def test_a_lost_list_of_segments_is_made_again_while_the_beginning_is_there() -> None:
+    """From sequence number 0 on the byte positions follow from the sizes."""
+    files = a_written_disk()
+    offsets = [reopened(files).offset_of(sequence) for sequence in range(20)]
+    files.unlink(FOLDER / SEGMENTS)
+
+    log = reopened(files)
+
+    assert [log.offset_of(sequence) for sequence in range(20)] == offsets
+
+
+def test_a_damaged_list_of_segments_is_refused() -> None:
+    """Guessing where bytes begin would move every reader's checkpoint."""
+    files = a_written_disk()
+    files.corrupt(FOLDER / SEGMENTS, 4)
+
+    with pytest.raises(CorruptBatch):
+        reopened(files)
+
+
+def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:
+    """Someone removed a file: serving a log with a hole would hide it."""
+    files = a_written_disk()
+    files.unlink(FOLDER / (stem(5) + LOG))
+
+    with pytest.raises(CorruptBatch, match=stem(5)):
+        reopened(files)
+
+
+def test_a_disk_that_lost_confirmed_data_raises_the_leader_epoch() -> None:
+    """Kafka clients detect the truncation by the epoch; the operator by the log."""
+    files = a_written_disk()
+    path = FOLDER / (stem(15) + LOG)
+    fd = files.open(path, write=True)
+    files.truncate(fd, 200)
+
+    log = reopened(files)
+
+    assert log.state.end_sequence == 16
+    assert b"\n1 15\n" in files.read(FOLDER / EPOCHS)
+
+
+def test_leftovers_of_a_crash_are_tidied_away() -> None:
+    """Half-written, half-deleted and half-compacted files have names that say so."""
+    files = a_written_disk()
+    for name in ("x.tmp", stem(0) + ".log.deleted", stem(5) + ".log.cleaned", stem(77) + LOG):
+        _append(files, FOLDER / name, b"left")
+
+    log = reopened(files)
+
+    names = files.names(FOLDER)
+    assert not [name for name in names if name.endswith((".tmp", ".deleted", ".cleaned")) or name.startswith(stem(77))]
+    assert bases(log) == list(range(20))
+
+
+def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
+    """A log that was deleted must not come back."""
+    files = a_written_disk()
+    files.rename(FOLDER, FOLDER.with_name(f"{LOG_0}.1-delete"))
+
+    engine = an_engine(ROOT, Owner(), files)
+
+    assert files.names(ROOT / "log") == []
+    assert engine.open(LOG_0, small_segments()).state.end_sequence == 0
+
+
+def test_a_thousand_segments_are_opened_by_their_sizes_alone(tmp_path: Path) -> None:
+    """Each segment costs one look at its size; indexes and data wait for their first reader."""
+    owner = Owner()
+    engine = an_engine(tmp_path, owner, durability="os")
+    log = engine.open(LOG_0, small_segments(segment_bytes=80))
+    for _ in range(1_000):
+        log.append(a_batch([b"x" * 20]), 1_000)
+    owner.run()
+    engine.close()
+
+    again = an_engine(tmp_path, owner, durability="os")
+    reopened_log = again.open(LOG_0, small_segments())
+
+    assert again.open_file_count == 0
+    assert reopened_log.state.end_sequence == 1_000
+    assert reopened_log.offset_of(500) == 500 * reopened_log.offset_of(1)
+
+
+def _append(files: FaultyFiles, path: Path, data: bytes) -> None:
+    fd = files.open(path, create=True)
+    files.write(fd, data)
+    files.fdatasync(fd)
+    files.close(fd)

@@ -1,0 +1,53 @@
+"""Which segments may go: the pure decision, row by row."""
+
+import pytest
+
+from hubmere.store.engine import LogConfig
+from hubmere.store.retention import SegmentFacts, expired, is_roll_due
+
+SEALED = [SegmentFacts(100, 10), SegmentFacts(100, 20), SegmentFacts(100, 30)]
+
+
+@pytest.mark.parametrize(
+    ("config", "now_ms", "gone"),
+    [
+        (LogConfig(retention_ms=50), 60, 0),
+        (LogConfig(retention_ms=50), 61, 1),
+        (LogConfig(retention_ms=50), 71, 2),
+        (LogConfig(retention_ms=50), 10_000, 3),
+        (LogConfig(retention_ms=None), 10_000, 0),
+        (LogConfig(retention_ms=None, retention_bytes=350), 0, 0),
+        (LogConfig(retention_ms=None, retention_bytes=250), 0, 1),
+        (LogConfig(retention_ms=None, retention_bytes=0), 0, 3),
+        (LogConfig(retention_ms=50, retention_bytes=250), 61, 1),
+        (LogConfig(retention_ms=None, compact=True), 10_000, 0),
+        (LogConfig(retention_ms=50, compact=True), 71, 2),
+    ],
+)
+def test_the_oldest_segments_past_a_limit_go(config: LogConfig, now_ms: int, gone: int) -> None:
+    """Whole segments, oldest first, by their newest event or by what remains."""
+    assert expired(SEALED, 350, config, now_ms) == gone
+
+
+def test_retention_looks_no_further_than_the_first_that_stays() -> None:
+    """With a thousand segments only those that go, and one more, are asked for their times."""
+    unasked = iter(SEALED)
+
+    expired(unasked, 350, LogConfig(retention_ms=50), 61)
+
+    assert list(unasked) == SEALED[2:]
+
+
+@pytest.mark.parametrize(
+    ("config", "is_due"),
+    [
+        (LogConfig(segment_ms=99, retention_ms=None), True),
+        (LogConfig(segment_ms=100, retention_ms=None), False),
+        (LogConfig(segment_ms=1_000, retention_ms=49), True),
+        (LogConfig(segment_ms=1_000, retention_ms=50), False),
+        (LogConfig(segment_ms=1_000, retention_ms=None, compact=True), False),
+    ],
+)
+def test_an_old_active_segment_is_rolled_so_that_its_events_can_go(config: LogConfig, is_due: bool) -> None:
+    """A quiet partition would otherwise keep its last events for ever."""
+    assert is_roll_due(100, 150, config, 200) is is_due

@@ -1,0 +1,81 @@
+"""kill -9 at random moments: what was acknowledged is there, in order, once."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hubmere.store.doctor import Kind, check
+from hubmere.store.engine import log_id
+from hubmere.store.files import Files
+from hubmere.store.local import LocalEngine
+from store.builders import everything
+from torture.log_writer import CONFIG, LOGS
+
+TESTS = Path(__file__).parent.parent
+# Lives that work on one folder, each finding what the last one left. More would only make each check read more.
+LIVES_OF_ONE_FOLDER = 5
+
+
+class Ledger:
+    """Every acknowledgement of every life of the writer, by log."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[list[tuple[int, int, int]]] = [[] for _ in range(LOGS)]
+
+    def note(self, line: bytes) -> None:
+        number, sequence, count, crc = map(int, line.split())
+        self.acknowledged[number].append((sequence, count, crc))
+
+
+def _live(root: Path, seed: int, lines: int, ledger: Ledger) -> None:
+    """Let the writer acknowledge some batches, then kill it; what it managed to say counts."""
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "torture.log_writer", str(root), str(seed)], stdout=subprocess.PIPE, env=environment
+    )
+    assert writer.stdout is not None
+    with writer:
+        for _ in range(lines):
+            ledger.note(writer.stdout.readline())
+        writer.send_signal(signal.SIGKILL)
+        for line in writer.stdout.read().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                ledger.note(line)
+
+
+def _check(root: Path, ledger: Ledger) -> None:
+    turns: deque[object] = deque()
+    report = check(root, Files())
+    assert {finding.kind for finding in report.findings} <= {Kind.TORN_TAIL}
+    engine = LocalEngine(root, post=turns.append, threads=0)
+    for number in range(LOGS):
+        stored = [(header.base_sequence_number, header.producer_sequence, header.crc) for header, _ in
+                  everything(engine.open(log_id("torture", number), CONFIG), 1 << 20)]  # fmt: skip
+        assert [sequence for sequence, _, _ in stored] == list(range(len(stored)))
+        assert [count for _, count, _ in stored] == list(range(len(stored)))
+        acknowledged = ledger.acknowledged[number]
+        assert set(acknowledged) <= set(stored)
+        assert acknowledged == sorted(acknowledged)
+    engine.close()
+
+
+def test_a_killed_writer_loses_nothing_that_it_was_told_is_safe(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Every life ends in the middle of something; the next one must find all promises kept."""
+    is_long = bool(request.config.getoption("--torture", default=False))
+    random = Random(20)
+
+    for family in range(15 if is_long else 1):
+        root, ledger = tmp_path / str(family), Ledger()
+        root.mkdir()
+        for _ in range(LIVES_OF_ONE_FOLDER):
+            _live(root, random.randrange(1 << 30), random.randint(1, 900), ledger)
+            _check(root, ledger)
+        assert sum(map(len, ledger.acknowledged)) >= LIVES_OF_ONE_FOLDER
+        shutil.rmtree(root)
