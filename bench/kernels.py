@@ -76,12 +76,13 @@ def described_properties(index: int) -> bytes:
     )
 
 
-def shapes(events: int) -> dict[str, list[bytes]]:
-    """The messages that are measured, by name."""
+def shapes(events: int) -> dict[str, tuple[list[bytes], bytes | None]]:
+    """The messages that are measured, with the partition key of their batch, by name."""
     return {
-        "100 B": [data(bytes(100))] * events,
-        "100 B + properties": [described_properties(index) + data(bytes(100)) for index in range(events)],
-        "1 KB": [data(bytes(1024))] * events,
+        "100 B": ([data(bytes(100))] * events, None),
+        "100 B + key": ([data(bytes(100))] * events, b"device-0001"),
+        "100 B + properties": ([described_properties(index) + data(bytes(100)) for index in range(events)], None),
+        "1 KB": ([data(bytes(1024))] * events, None),
     }
 
 
@@ -99,15 +100,15 @@ def frame(kernels: ModuleType, messages: list[bytes]) -> bytes:
     return b"".join(kernels.frame_messages(messages, 0, len(messages), 1 << 30, 65_536, template, 0, True, b"")[0])
 
 
-def jobs(messages: list[bytes], kernels: ModuleType) -> dict[str, Work]:
+def jobs(messages: list[bytes], key: bytes | None, kernels: ModuleType) -> dict[str, Work]:
     """The kernel calls over one shape."""
     count = len(messages)
     payload = b"".join(data(message) for message in messages)
-    batch = bytes(kernels.split_batch(payload, None, b"", [])[0])
+    batch = bytes(kernels.split_batch(payload, key, b"", None)[0])
     encoded = emit(kernels, batch, count)
     return {
-        "split": lambda k: k.split_batch(payload, None, b"", []),
-        "singles": lambda k: k.join_messages(messages, None, b""),
+        "split": lambda k: k.split_batch(payload, key, b"", None),
+        "singles": lambda k: k.join_messages(messages, key, b""),
         "emit": lambda k: emit(k, batch, count),
         "frame": lambda k: frame(k, encoded),
         "emit + frame": lambda k: frame(k, emit(k, batch, count)),
@@ -147,8 +148,8 @@ def main() -> None:
     with compiled_kernels() as compiled:
         variants = [pure] if compiled is None else [pure, compiled]
         print(f"{'us per event':<34}{'interpreted':>12}{'compiled':>12}{'ratio':>8}")
-        for shape, messages in shapes(options.events).items():
-            for name, work in jobs(messages, pure).items():
+        for shape, (messages, key) in shapes(options.events).items():
+            for name, work in jobs(messages, key, pure).items():
                 costs = best_us(work, variants, options.rounds, options.events)
                 rest = f"{costs[1]:>12.3f}{costs[0] / costs[1]:>8.1f}" if compiled else f"{'-':>12}{'-':>8}"
                 print(f"{name + ', ' + shape:<34}{costs[0]:>12.3f}{rest}")

@@ -2,15 +2,19 @@
 
 One call handles a run of events. The file is written for the interpreter (tables, slices, one join per run) and may be
 compiled ahead of time by mypyc from this same source; both give the same bytes and the same errors. It imports nothing
-of ours, keeps no state beyond tables (one of them bounded and
-filled on the way), and answers any malformed input with `Malformed`, never with another
-exception.
+of ours, keeps no state but two bounded tables of property names, and answers any malformed input with `Malformed`,
+never with another exception.
 
 Formats: AMQP 1.0 part 1 (types) and part 3 (message sections); Kafka record batch v2 with zig-zag varints. How a
 message lies in a record (key, value, headers, and the envelope header `x-opt-amqp`):
 
-    envelope = version u8, flags u8, uvarint n, uvarint m, body detail, raw sections
-    n application properties stand first among the record's headers, m exported properties follow, the envelope is last
+    key       the partition key
+    value     the body: data as it is, several data joined, text and binary values bare, other values encoded, else null
+    headers   n application properties, each value with its AMQP encoding; m exported properties as text; the envelope
+    envelope  version u8, flags u8, uvarint n, uvarint m, body detail, raw sections in their order
+
+The body detail is, for several data, their number and all sizes but the last (uvarints); for a bare value its
+constructor. A plain event without key has no headers at all.
 """
 
 import binascii
@@ -366,6 +370,7 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 _ENVELOPE_LEAD: Final = _prefixed(ENVELOPE_NAME)
 # The headers of an event with a key and one plain Data body: one header, an envelope without flags.
 _PLAIN_ENVELOPE: Final = _length(1) + _ENVELOPE_LEAD + _prefixed(bytes((ENVELOPE_VERSION, 0, 0, 0)))
+_PLAIN_HEADERS: Final[list[tuple[bytes, bytes | None]]] = [(ENVELOPE_NAME, bytes((ENVELOPE_VERSION, 0, 0, 0)))]
 _BATCH_HEADER: Final = bytes(61)
 # Fields of the properties section that Kafka readers see as headers, by their place in the list.
 _EXPORT_LEADS: Final[list[bytes]] = [
@@ -549,7 +554,7 @@ def _next_message(payload: bytes, at: int, end: int, index: int) -> tuple[int, i
     section, at = _section_at(payload, at, end)
     if section == DATA:
         return _data_extent(payload, at, end)
-    if section < HEADER or section > FOOTER or section in (SEQUENCE, VALUE):
+    if section < HEADER or section > FOOTER or SEQUENCE <= section <= VALUE:
         raise Malformed("a batch holds a section other than data")
     if section == MESSAGE_ANNOTATIONS and index:
         raise Malformed("a batch has annotations after its data")
@@ -650,7 +655,7 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
             footer = b"\x00\x53\x78" + data[at:stop]
         else:
             raise Malformed("a section is not known")
-        if section in (DATA, SEQUENCE, VALUE):
+        if DATA <= section <= VALUE:
             if body_section and (section != body_section or section == VALUE):
                 raise Malformed("a message has two bodies")
             body_section = section
@@ -668,31 +673,12 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
         flags |= FLAG_ANNOTATIONS
 
     detail = b""
-    value: bytes | None = None
-    if body_section == DATA and len(bodies) == 1:
+    value: bytes | None
+    if len(bodies) == 1 and body_section == DATA:
         value = bodies[0]
-    elif body_section == SEQUENCE:
-        flags |= KIND_SEQUENCE | FLAG_ENCODED
-        value = b"".join(bodies)
-    elif body_section == VALUE:
-        flags |= KIND_VALUE
-        value = bodies[0]
-        code = value[0]
-        if code == 0x40 or code == 0xA0 or code == 0xA1:
-            detail = value[:1]
-            value = None if code == 0x40 else value[2:]
-        elif code == 0xB0 or code == 0xB1:
-            detail = value[:1]
-            value = value[5:]
-        else:
-            flags |= FLAG_ENCODED
     else:
-        flags |= KIND_MANY_DATA
-        detail = _uvarint(len(bodies))
-        if bodies:
-            detail += b"".join([_uvarint(len(part)) for part in bodies[:-1]])
-            value = b"".join(bodies)
-
+        kind, value, detail = _other_body(body_section, bodies)
+        flags |= kind
     key_part = _NULL if key is None else _prefixed(key)
     value_part = _NULL if value is None else _prefixed(value)
     if key is None and flags == 0 and application == 0:
@@ -714,6 +700,26 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
             envelope,
         )
     )
+
+
+def _other_body(section: int, bodies: list[bytes]) -> tuple[int, bytes | None, bytes]:
+    """Flags, value and detail of a body that is not one Data section."""
+    if section == SEQUENCE:
+        return KIND_SEQUENCE | FLAG_ENCODED, b"".join(bodies), b""
+    if section == VALUE:
+        value = bodies[0]
+        code = value[0]
+        if code == 0x40:
+            return KIND_VALUE, None, value
+        if code == 0xA0 or code == 0xA1:
+            return KIND_VALUE, value[2:], value[:1]
+        if code == 0xB0 or code == 0xB1:
+            return KIND_VALUE, value[5:], value[:1]
+        return KIND_VALUE | FLAG_ENCODED, value, b""
+    if not bodies:
+        return KIND_MANY_DATA, None, _uvarint(0)
+    sizes = b"".join([_uvarint(len(part)) for part in bodies[:-1]])
+    return KIND_MANY_DATA, b"".join(bodies), _uvarint(len(bodies)) + sizes
 
 
 def _stored_annotations(data: bytes, at: int, end: int, added: bytes, producers: list[int] | None) -> tuple[int, bytes]:
@@ -1041,18 +1047,40 @@ def _record(
     """
     try:
         time_delta = data[at + 1]
-        if time_delta:
+        if time_delta & 0x81:
             time_delta, at = _read_varint(data, at + 1, stop)
         else:
+            time_delta >>= 1
             at += 2
-        delta, at = _read_varint(data, at, stop)
-        if data[at] == 1:
-            key: bytes | None = None
-            at += 1
+        delta = data[at]
+        if delta & 0x81:
+            delta, at = _read_varint(data, at, stop)
         else:
+            delta >>= 1
+            at += 1
+        size = data[at]
+        if size & 0x81:
             key, at = _read_bytes(data, at, stop)
-        value, at = _read_bytes(data, at, stop)
+        else:
+            begin = at + 1
+            at = begin + (size >> 1)
+            key = data[begin:at]
+        size = data[at]
+        begin = at + 1
+        if size & 0x81 == 0x80 and data[begin] < 0x80:
+            size = (size & 0x7F) | data[begin] << 7
+            begin += 1
+            at = begin + (size >> 1)
+            value: bytes | None = data[begin:at]
+        elif size & 0x81:
+            value, at = _read_bytes(data, at, stop)
+        else:
+            at = begin + (size >> 1)
+            value = data[begin:at]
         count = data[at]
+        # (A compiled slice must not end before it begins.)
+        if count == 2 and at < stop and data[at:stop] == _PLAIN_ENVELOPE:
+            return time_delta, delta, key, value, _PLAIN_HEADERS
         if count & 0x81:
             count, at = _read_varint(data, at, stop)
         else:
@@ -1099,33 +1127,40 @@ def _message(
     `entries` are `count` keys and values of annotations to begin with. A Kafka client may write what looks like an
     envelope: it is honoured when it comes last and all of it holds, else it is a header like any other.
     """
-    if headers:
+    is_ours = headers is _PLAIN_HEADERS and value is not None and key is not None and key.isascii()
+    if is_ours and key is not None:
+        count += 2
+        entries = entries + _PARTITION_KEY_ENTRY + _sized(0xA1, key)
+    elif headers:
         name, envelope = headers[-1]
         if name == ENVELOPE_NAME and envelope is not None:
             try:
                 return _from_envelope(key, value, headers, entries, count, envelope)
             except Malformed:
                 pass
-    if key is not None:
+    if key is not None and not is_ours:
         count += 2
         entries = entries + _KAFKA_KEY_ENTRY + _sized(0xA0, key)
     section = _map_section(MESSAGE_ANNOTATIONS, count, entries)
-    if headers:
+    if headers and not is_ours:
         section += _binary_properties(headers)
     if not value:
         return section + _EMPTY_DATA
-    return section + b"\x00\x53\x75" + _sized(0xA0, value)
+    size = len(value)
+    return section + (_DATA_HEADS[size] if size < 256 else _DATA32 + size.to_bytes(4, "big")) + value
 
 
 def _binary_properties(headers: list[tuple[bytes, bytes | None]]) -> bytes:
     """Headers of a Kafka producer as application properties: untouched bytes, of a repeated name the last."""
     last: dict[bytes, bytes] = {}
     for name, content in headers:
-        text = name if name.isascii() else name.decode("utf-8", "replace").encode()
-        last[text] = b"\x40" if content is None else _sized(0xA0, content)
+        lead = _PROPERTY_LEADS.get(name)
+        if lead is None:
+            lead = _property_lead(name if _is_text(name) else name.decode("utf-8", "replace").encode())
+        last[lead] = b"\x40" if content is None else _sized(0xA0, content)
     parts: list[bytes] = []
-    for text, encoded in last.items():
-        parts += (_sized(0xA1, text), encoded)
+    for lead, encoded in last.items():
+        parts += (lead, encoded)
     return _map_section(APPLICATION_PROPERTIES, len(parts), b"".join(parts))
 
 

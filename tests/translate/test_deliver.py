@@ -224,6 +224,21 @@ def test_a_kafka_record_with_key_and_headers_is_shown_by_the_services_rules() ->
     assert symbol("x-opt-partition-key") not in found
 
 
+def test_a_header_name_that_is_no_text_does_not_reach_a_reader_as_such() -> None:
+    """An AMQP string must be UTF-8, or the client that reads it fails; Kafka does not look."""
+    batch = bytearray(from_kafka(a_record(headers=[("name", b"1")])))
+    at = batch.index(b"name")
+    batch[at : at + 4] = b"n\xff\xfee"
+    seal(batch)
+
+    (got,) = deliveries(emit(bytes(batch)).frames)
+
+    assert got.sections.application_properties is not None
+    assert pairs(bytes(got.sections.application_properties.value_bytes)) == [
+        (text("n\ufffd\ufffde"), sized(0xA0, b"1"))
+    ]
+
+
 def test_a_kafka_event_has_its_own_time_where_the_hub_keeps_it() -> None:
     """CreateTime: base plus delta; AppendTime: the batch's time for all."""
     batch = from_kafka(a_record(0), a_record(5), last_offset_delta=5)

@@ -1,12 +1,26 @@
 """What an AMQP publisher sent is what an AMQP reader gets, and a Kafka reader sees it as records."""
 
+from itertools import pairwise
+
 from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hubmere.model.batch import spread_offset
+from hubmere.model.batch import index_at_offset, spread_offset
 from hubmere.translate import BATCH_FORMAT, DecodedCache, messages_to_batch, publication_from_amqp
-from translate.builders import NOW_MS, Delivered, batch_of, deliveries, emit, pairs, stored, symbol, text
+from translate.builders import (
+    NOW_MS,
+    Delivered,
+    batch_of,
+    deliveries,
+    emit,
+    pairs,
+    section,
+    sized,
+    stored,
+    symbol,
+    text,
+)
 from translate.messages import Sent, messages
 
 COMMON = settings(
@@ -117,3 +131,24 @@ def test_any_way_of_reading_gives_the_same_messages(sent: list[Sent], choices: s
         sequence = emission.next_sequence
 
     assert got == whole
+
+
+@COMMON
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 1 << 50))
+def test_the_offset_of_every_event_finds_it_back(sizes: list[int], offset: int) -> None:
+    """Byte numbers are unique, rise with the events, stay inside their batch and lead back to the event."""
+    batch = stored(messages_to_batch([section(0x75, sized(0xA0, bytes(size))) for size in sizes]))
+
+    offsets = [int(found_offset(delivered)) for delivered in deliveries(emit(batch, offset=offset).frames)]
+
+    assert offsets[0] == offset
+    assert all(before < after for before, after in pairwise([*offsets, offset + len(batch)]))
+    for index, place in enumerate(offsets):
+        assert index_at_offset(offset, len(batch), len(sizes), place) == index
+        assert index_at_offset(offset, len(batch), len(sizes), place + 1) == index + 1
+
+
+def found_offset(delivered: Delivered) -> bytes:
+    raw = delivered.sections.message_annotations
+    assert raw is not None
+    return dict(pairs(bytes(raw.value_bytes)))[symbol("x-opt-offset")][2:]

@@ -13,7 +13,7 @@ from hubmere.translate.deliver import (
     emit_transfers,
     message_at,
 )
-from hubmere.translate.http import HttpEvent, UserProperty, publication_from_http
+from hubmere.translate.http import HttpEvent, UserProperty, message_from_http, publication_from_http
 from hubmere.translate.ingest import (
     BATCH_FORMAT,
     ProducerStamp,
@@ -33,6 +33,7 @@ __all__ = [
     "partition_key_of",
     "HttpEvent",
     "UserProperty",
+    "message_from_http",
     "publication_from_http",
     "DecodedCache",
     "RuntimeInfo",

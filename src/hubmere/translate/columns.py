@@ -1,0 +1,205 @@
+"""Records as rows of a table, and rows as records: what an event's key, headers and envelope become in columns.
+
+The same event gives the same row whichever protocol it came by. Texts stay as they are; other AMQP values become JSON,
+as Microsoft's Spark connector writes them: numbers and booleans as JSON, binary as an array of signed bytes, unsigned
+numbers, symbols and characters as plain text. Headers of a Kafka producer are bytes without a type: those that are
+UTF-8 are taken as the texts that they nearly always are. Reference: service 10, kafka 4.3.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from hubmere import kernels
+from hubmere.wire.amqp import types as amqp
+from hubmere.wire.amqp.errors import RemoteProtocolError
+from hubmere.wire.amqp.message import RawSection, split_message
+from hubmere.wire.amqp.performatives import Properties
+from hubmere.wire.amqp.reading import decode_value
+from hubmere.wire.amqp.writing import write_string
+from hubmere.wire.kafka.primitives import write_uvarint
+from hubmere.wire.kafka.records import Record
+
+Headers = list[tuple[bytes, bytes | None]]
+
+PARTITION_KEY: Final = "x-opt-partition-key"
+PUBLISHER: Final = "x-opt-publisher"
+KAFKA_KEY: Final = "x-opt-kafka-key"
+
+# AMQP 1.0, 3.2.4, in the order of the list: `message-id`, `user-id` and so on.
+_PROPERTY_NAMES: Final = tuple(field.name.replace("_", "-") for field in fields(Properties))
+_ENVELOPE: Final = kernels.ENVELOPE_NAME.decode()
+
+_NULL: Final = b"\x40"
+# A string of less than 256 bytes, which nearly every property is: its code, its length, its text.
+_STRING8: Final = 0xA1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXTUAL: Final = (amqp.UByte, amqp.UShort, amqp.UInt, amqp.ULong)
+_DECIMALS: Final = (amqp.Decimal32, amqp.Decimal64, amqp.Decimal128)
+
+
+class Row(NamedTuple):
+    """What a table shows of an event beside its body, its place and its time."""
+
+    partition_key: str | None
+    publisher: str | None
+    properties: dict[str, str]
+    system_properties: dict[str, str]
+
+
+BARE: Final = Row(None, None, {}, {})
+
+
+def row_of(key: bytes | None, value: bytes | None, headers: Headers) -> Row:
+    """The row of a record."""
+    if not headers:
+        return BARE if key is None else Row(None, None, {}, {KAFKA_KEY: _bytes_text(key)})
+    name, envelope = headers[-1]
+    if name != kernels.ENVELOPE_NAME or envelope is None:
+        return _kafka_row(key, headers)
+    row = _plain_row(key, headers, envelope) if value is not None else None
+    return row if row is not None else _message_row(key, value, headers)
+
+
+def _plain_row(key: bytes | None, headers: Headers, envelope: bytes) -> Row | None:
+    """The row of an event with a body, a key and properties that are short strings; None for any other."""
+    count = len(headers) - 1
+    if count > 0x7F or envelope != bytes((kernels.ENVELOPE_VERSION, 0, count, 0)):
+        return None
+    properties: dict[str, str] = {}
+    try:
+        for name, content in headers[:-1]:
+            if not content or content[0] != _STRING8 or len(content) < 2 or content[1] != len(content) - 2:
+                return None
+            properties[name.decode()] = content[2:].decode()
+        if key is None:
+            return Row(None, None, properties, {})
+        text = key.decode()
+    except UnicodeDecodeError:
+        return None
+    return Row(text, None, properties, {PARTITION_KEY: text})
+
+
+def _kafka_row(key: bytes | None, headers: Headers) -> Row:
+    """Of a repeated name the last counts, as for AMQP readers."""
+    properties = {
+        name.decode("utf-8", "replace"): "null" if content is None else _bytes_text(content)
+        for name, content in headers
+    }
+    return Row(None, None, properties, {} if key is None else {KAFKA_KEY: _bytes_text(key)})
+
+
+def _message_row(key: bytes | None, value: bytes | None, headers: Headers) -> Row:
+    """Any event, read from the very message that an AMQP receiver would get."""
+    sections = split_message(kernels.message_of(key, value, headers))
+    annotations = {str(name): content for name, content in _opened(sections.message_annotations, {}).items()}
+    application = _opened(sections.application_properties, {})
+    if KAFKA_KEY in annotations or _ENVELOPE in application:
+        # What looked like an envelope did not hold: the record is a Kafka producer's.
+        return _kafka_row(key, headers)
+    named = zip(_PROPERTY_NAMES, _opened(sections.properties, []), strict=False)
+    system = annotations | {name: content for name, content in named if content is not None}
+    return Row(
+        _text_or_none(annotations.get(PARTITION_KEY)),
+        _text_or_none(annotations.get(PUBLISHER)),
+        {str(name): text_of(content) for name, content in application.items()},
+        {name: text_of(content) for name, content in system.items()},
+    )
+
+
+def _opened(section: RawSection | None, absent: amqp.Value) -> amqp.Value:
+    """The value of a section; one that the generic codec refuses counts as absent, as in `view`."""
+    if section is None:
+        return absent
+    try:
+        return decode_value(section.value_bytes)[0]
+    except RemoteProtocolError:
+        return absent
+
+
+def _text_or_none(value: amqp.Value) -> str | None:
+    return None if value is None else text_of(value)
+
+
+# --- rows to records -------------------------------------------------------------------------------------------------
+
+
+def record_of(
+    index: int, body: bytes | None, partition_key: str | None, properties: Iterable[tuple[str, str | None]]
+) -> Record:
+    """The record of a row, with an offset inside its batch: what an AMQP publisher of the same event would leave.
+
+    Time deltas are 0, so that the same rows give the same bytes; the log has its own time.
+    """
+    headers = [(name, _NULL if text is None else write_string(text)) for name, text in properties]
+    if partition_key is None and not headers:
+        return Record(index, 0, None, body)
+    key = None if partition_key is None else partition_key.encode()
+    return Record(index, 0, key, body, (*headers, (_ENVELOPE, _envelope(len(headers), has_body=body is not None))))
+
+
+def _envelope(count: int, *, has_body: bool) -> bytes:
+    """`count` application properties; a body in one data section, or none at all."""
+    out = bytearray((kernels.ENVELOPE_VERSION, kernels.KIND_DATA if has_body else kernels.KIND_MANY_DATA))
+    write_uvarint(out, count)
+    out += b"\x00" if has_body else b"\x00\x00"
+    return bytes(out)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def text_of(value: amqp.Value) -> str:
+    """An AMQP value as the text of a cell."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, _TEXTUAL):
+        return str(int(value))
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, amqp.Described):
+        return text_of(value.value)
+    return json.dumps(_jsonable(value), separators=(",", ":"), ensure_ascii=False)
+
+
+def _jsonable(value: amqp.Value) -> object:
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, amqp.Timestamp):
+        return _instant(int(value))
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, _DECIMALS):
+        return int.from_bytes(value, "big")
+    if isinstance(value, bytes):
+        return _signed(value)
+    if isinstance(value, dict):
+        return {text_of(name): _jsonable(content) for name, content in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, amqp.Array):
+        return [_jsonable(item) for item in value.items]
+    return text_of(value)
+
+
+def _signed(raw: bytes) -> list[int]:
+    return [byte - 256 if byte > 127 else byte for byte in raw]
+
+
+def _bytes_text(raw: bytes) -> str:
+    """Bytes without a type: a text if they are one, else the array that the connector shows."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return json.dumps(_signed(raw), separators=(",", ":"))
+
+
+def _instant(time_ms: int) -> str:
+    """A time in ISO 8601, or its milliseconds where the calendar ends."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=time_ms)).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+    except OverflowError:
+        return str(time_ms)
