@@ -101,6 +101,17 @@ def test_field_outside_its_type_is_our_own_mistake(value: object) -> None:
         write_described(value)
 
 
+@pytest.mark.parametrize("length", range(1, 25))
+def test_torn_performative_is_refused(length: int) -> None:
+    """Wherever it was cut."""
+    written = write_described(Attach("name", 1, True, source=Source("a")))
+
+    with pytest.raises(RemoteProtocolError) as refusal:
+        read_described(written[:length])
+
+    assert refusal.value.condition is Condition.DECODE_ERROR
+
+
 def test_unknown_outcome_passes_as_it_is() -> None:
     """A source may name an outcome that we do not know."""
     source = Source(default_outcome=Described(Symbol("com.example:later"), [True]))

@@ -156,6 +156,9 @@ def test_every_truncation_is_refused(value: Any, data: st.DataObject) -> None:
 
 
 HOSTILE = {
+    "string longer than its bytes": "a105616263",
+    "wide string longer than its bytes": "b100000005616263",
+    "wide list longer than its bytes": "d0000000ff0000000140",
     "unknown constructor": "ff",
     "unknown constructor of the fixed range": "99" + "00" * 16,
     "boolean of 2": "5602",
@@ -163,7 +166,7 @@ HOSTILE = {
     "surrogate char": "730000d800",
     "string that is not UTF-8": "a101ff",
     "symbol that is not ASCII": "a301e9",
-    "list with more elements than bytes": "c00205",
+    "list with more elements than bytes": "c0020540",
     "list whose elements overrun it": "c003017000000001",
     "list with bytes to spare": "c003014040",
     "list without a count": "c00040",
@@ -203,6 +206,13 @@ def test_nesting_is_cut_before_the_stack_is(data: bytes) -> None:
         decode_value(data)
 
 
+@pytest.mark.parametrize("data", ["70000000", "a105616263", "b100000005616263", "d0000000ff0000000140", "ff", "10"])
+def test_skipping_beyond_the_end_is_refused(data: str) -> None:
+    """Lengths are all that skipping looks at, so they are checked."""
+    with pytest.raises(RemoteProtocolError):
+        skip_value(bytes.fromhex(data))
+
+
 def test_skipping_a_tower_of_descriptors_is_cut_too() -> None:
     """Compounds are skipped by their size; only descriptors have none."""
     with pytest.raises(RemoteProtocolError):
@@ -216,8 +226,9 @@ def test_nesting_up_to_the_limit_is_read() -> None:
         value = [value]
 
     assert decode_value(encode_value(value))[0] == value
-    with pytest.raises(RemoteProtocolError):
-        decode_value(encode_value([value]))
+    for one_too_many in ([value], {Symbol("key"): value}, Array(([value],), 0xD0), Described(Symbol("d"), value)):
+        with pytest.raises(RemoteProtocolError):
+            decode_value(encode_value(one_too_many))
 
 
 def test_array_of_nothing_is_bounded() -> None:

@@ -381,6 +381,13 @@ def test_api_that_is_not_served_breaks_the_connection() -> None:
         ServerConnection(served=ServedApis({12: VersionRange(0, 4)})).receive_data(versions)
 
 
+@pytest.mark.parametrize(("key", "low", "high"), [(0, 0, 9), (0, 3, 10), (4, 0, 1)])
+def test_only_declared_versions_can_be_offered(key: int, low: int, high: int) -> None:
+    """What is advertised for the sake of old clients (Produce 0 to 2) is not what is read."""
+    with pytest.raises(LocalProtocolError, match=f"API {key}"):
+        ServedApis({key: VersionRange(low, high)})
+
+
 def test_every_declared_version_can_be_served() -> None:
     """What is advertised works, up to its highest version: clients always pick that one."""
     for api in APIS.values():

@@ -28,6 +28,7 @@ from hubmere.wire.kafka.records import (
     read_marker,
     split_batches,
 )
+from wire.kafka import librdkafka_batches
 from wire.kafka.builders import a_record, some_records
 from wire.kafka.foreign import AioBatch, AioBuilder, KafkaPythonBuilder, KafkaPythonRecords
 
@@ -200,6 +201,29 @@ def test_batch_from_kafka_python_is_read(codec: Codec) -> None:
 
     assert records == _FOREIGN_RECORDS
     assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_batch_from_librdkafka_is_read(codec: Codec) -> None:
+    """Recorded bytes of the client behind most languages, in every codec."""
+    batch = librdkafka_batches.BATCHES[codec]
+
+    records = decode_records(batch)
+
+    assert read_header(batch).codec == codec
+    assert records == librdkafka_batches.RECORDS
+    assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+
+
+def test_our_uncompressed_batch_is_that_of_librdkafka() -> None:
+    """Byte for byte up to the fields that a broker sets."""
+    theirs = librdkafka_batches.BATCHES[Codec.NONE]
+
+    ours = encode_batch(librdkafka_batches.RECORDS)
+
+    assert ours[:12] == theirs[:12]
+    assert decode_records(ours) == decode_records(theirs)
+    assert ours[HEADER_BYTES:] == theirs[HEADER_BYTES:]
 
 
 def test_our_uncompressed_batch_is_that_of_aiokafka() -> None:

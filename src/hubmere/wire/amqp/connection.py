@@ -12,7 +12,7 @@ the last signal on the matter; later input is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
@@ -34,6 +34,7 @@ from hubmere.wire.amqp.frames import (
     framing_error,
     split_frame,
 )
+from hubmere.wire.amqp.link import Link
 from hubmere.wire.amqp.options import EngineOptions
 from hubmere.wire.amqp.outbox import Outbox
 from hubmere.wire.amqp.performatives import (
@@ -52,7 +53,7 @@ from hubmere.wire.amqp.performatives import (
 )
 from hubmere.wire.amqp.runs import TransferShape, shape_of
 from hubmere.wire.amqp.sasl import judge_init
-from hubmere.wire.amqp.session import Session, SessionState
+from hubmere.wire.amqp.session import Session, SessionState, unused_number
 from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, CredentialsOffered, Signal
 from hubmere.wire.amqp.types import Buffer
 
@@ -127,7 +128,7 @@ class Connection:
         self._frame_limit = MAX_UNOPENED_FRAME_BYTES
         self._sessions: dict[int, Session] = {}
         self._by_local_channel: dict[int, Session] = {}
-        self._ended_channels: set[int] = set()  # by the peer's numbers, so at most channel-max of them
+        self._ended_channels: set[int] | None = None  # by the peer's numbers, so at most channel-max of them
         self._shape: TransferShape | None = None
         self._heartbeat_seconds = 0.0
         self._now = self._started = self._last_received = self._last_sent = now
@@ -144,6 +145,10 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether the transport should be closed once `data_to_send` is written."""
         return self._phase is Phase.CLOSED
+
+    def links(self) -> Iterator[Link]:
+        """Every link that the peer attached, of all sessions."""
+        return (link for session in self._sessions.values() for link in session.links.values())
 
     def receive_data(self, data: Buffer, now: float) -> list[Signal]:
         """What the peer's bytes say. Views in the signals refer to `data`."""
@@ -247,9 +252,7 @@ class Connection:
 
     def begin(self) -> Session:
         """Asks the peer for a session; `SessionBegun` reports its answer."""
-        channel = len(self._by_local_channel)
-        if channel in self._by_local_channel:
-            channel = next(n for n in range(channel) if n not in self._by_local_channel)
+        channel = unused_number(self._by_local_channel)
         if self._phase is not Phase.OPENED or channel > min(self.remote_channel_max, self.options.channel_max):
             raise LocalProtocolError("no session can be begun now")
         session = Session(self, channel, SessionState.PENDING)
@@ -404,7 +407,7 @@ class Connection:
     ) -> None:
         session = self._sessions.get(channel)
         if session is None:
-            if channel in self._ended_channels:
+            if self._ended_channels and channel in self._ended_channels:
                 return  # the Azure SDK for Python detaches links behind the end of their session
             raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"no session is mapped to channel {channel}")
         is_stable = self._input.is_stable or unit.obj is not self._input.view.obj
@@ -439,14 +442,15 @@ class Connection:
             session = self._pending_session(begin.remote_channel)
             session.begun(begin, signals)
         self._sessions[channel] = session
-        self._ended_channels.discard(channel)
+        if self._ended_channels:
+            self._ended_channels.discard(channel)
 
     def _answering_channel(self, remote_channel: int) -> int:
         # Answering on the peer's channel number is accepted by all clients and keeps traces readable.
         taken = self._by_local_channel
         if remote_channel not in taken and remote_channel <= self.remote_channel_max:
             return remote_channel
-        channel = next(n for n in range(len(taken) + 1) if n not in taken)
+        channel = unused_number(taken)
         if channel > self.remote_channel_max:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's channel-max leaves no channel for an answer")
         return channel
@@ -461,6 +465,7 @@ class Connection:
         session = self._sessions.pop(channel, None)
         if session is not None:  # a second end asks for what is already so
             del self._by_local_channel[session.channel]
+            self._ended_channels = self._ended_channels or set()
             self._ended_channels.add(channel)
             session.receive_end(end, signals)
 

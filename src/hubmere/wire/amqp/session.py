@@ -8,8 +8,9 @@ deliveries where the specification counts frames, and a connection is held back 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
@@ -47,6 +48,11 @@ FIRST_OUTGOING_ID = 1
 MAX_LINK_NAME_CHARACTERS = 2048
 # An attach of nulls takes this much around the name.
 _NULL_ATTACH_BYTES = 48
+
+
+def unused_number(taken: Mapping[int, object]) -> int:
+    """A handle or channel that is not taken: the next one where numbers are dense, else the lowest."""
+    return next(number for number in chain((len(taken),), range(len(taken))) if number not in taken)
 
 
 class SessionState(Enum):
@@ -164,16 +170,10 @@ class Session:
             raise LocalProtocolError(f"a link named {name!r} is being attached already")
 
     def _free_handle(self) -> int:
-        handle = self._unused_handle()
+        handle = unused_number(self._local_links)
         if handle > self.remote_handle_max:
             raise LocalProtocolError(f"the peer allows handles up to {self.remote_handle_max}")
         return handle
-
-    def _unused_handle(self) -> int:
-        taken = self._local_links
-        if len(taken) not in taken:
-            return len(taken)
-        return next(n for n in range(len(taken)) if n not in taken)
 
     def settle(self, first: int, last: int | None = None, *, state: DeliveryState = ACCEPTED) -> bool:
         """Settles the received deliveries `first` to `last`. Neighbours with the same state share one disposition,
@@ -335,7 +335,7 @@ class Session:
         # Using the peer's number as ours is legal and keeps traces readable.
         if remote_handle not in self._local_links and remote_handle <= self.remote_handle_max:
             return remote_handle
-        handle = self._unused_handle()
+        handle = unused_number(self._local_links)
         if handle > self.remote_handle_max:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's handle-max leaves no handle for an answer")
         return handle

@@ -45,6 +45,9 @@ _MAX_CLIENT_ID_BYTES: Final = 0x7FFF  # its length is an int16
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
+_NO_VERSIONS: Final = VersionRange(0, -1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Path:
     """Everything that the server needs for one API in one version, looked up once for each request."""
@@ -63,6 +66,10 @@ class ServedApis:
     """The APIs and versions that a server takes. Made once and shared by all its connections."""
 
     def __init__(self, ranges: Mapping[int, VersionRange]) -> None:
+        for key, wanted in ranges.items():
+            declared = APIS[key].versions if key in APIS else _NO_VERSIONS
+            if wanted.low not in declared or wanted.high not in declared:
+                raise LocalProtocolError(f"versions {wanted.low} to {wanted.high} of API {key} are not all declared")
         self._ranges = dict(ranges)
         # Filled as versions are asked for: at most every version of every API that is declared.
         self._paths: dict[tuple[int, int], _Path] = {}
@@ -77,9 +84,6 @@ class ServedApis:
         if found is None and version in self._ranges.get(key, _NO_VERSIONS):
             found = self._paths[key, version] = _derive_path(APIS[key], version)
         return found
-
-
-_NO_VERSIONS: Final = VersionRange(0, -1)
 
 
 def _derive_path(api: Api, version: int) -> _Path:

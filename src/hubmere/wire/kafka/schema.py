@@ -24,7 +24,6 @@ class Kind(Enum):
     BOOL = "?"
     INT8 = "b"
     INT16 = "h"
-    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
     UUID = "16s"
@@ -43,7 +42,6 @@ _VARIABLE: Final = frozenset({Kind.STRING, Kind.BYTES, Kind.RECORDS})
 BOOL: Final = Kind.BOOL
 INT8: Final = Kind.INT8
 INT16: Final = Kind.INT16
-UINT16: Final = Kind.UINT16
 INT32: Final = Kind.INT32
 INT64: Final = Kind.INT64
 WIRE_UUID: Final = Kind.UUID

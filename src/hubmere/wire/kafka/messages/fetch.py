@@ -15,6 +15,11 @@ from hubmere.wire.kafka.schema import (
 )
 
 
+# Kafka numbers its tags from 0; readers skip those that they do not know (KIP-482). Ours stand far away from them.
+PRIVATE_TAGS = 0x4000
+LOG_POSITION_TAG = PRIVATE_TAGS
+
+
 @struct
 class FetchPartition:
     """Where to read and how much; current_leader_epoch -1 skips the check of it."""
@@ -104,6 +109,8 @@ class FetchPartitionResponse:
     diverging_epoch: FetchEpochEndOffset | None = wire(FetchEpochEndOffset, since=12, tag=0, default=None)
     current_leader: FetchLeader | None = wire(FetchLeader, since=12, tag=1, default=None)
     snapshot_id: FetchSnapshotId | None = wire(FetchSnapshotId, since=12, tag=2, default=None)
+    # Ours alone: the byte number of the first batch (the AMQP offset), for clients that are known to ask for it.
+    log_position: int = wire(INT64, since=12, tag=LOG_POSITION_TAG, default=-1)
     aborted_transactions: tuple[AbortedTransaction, ...] | None = wire(
         array(AbortedTransaction), since=4, nullable=True, default=None
     )
