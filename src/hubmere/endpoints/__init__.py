@@ -1,0 +1,1 @@
+"""The only network: sockets, TLS, timers, and the dialect of each protocol."""

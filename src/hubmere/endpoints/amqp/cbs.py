@@ -1,0 +1,139 @@
+"""Tokens put on the claims node, and what the peer of a connection may do because of them.
+
+A claim is kept under the audience that it was put for; it covers that path and everything below it, until it expires or
+is put again (reference: AMQP 2). Who is known by a token is the broker's decision; this module only reads the request
+and remembers the answer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from hubmere.broker.access import Access, Principal, Resource, split_audience
+from hubmere.broker.live import LiveNamespace
+from hubmere.endpoints.amqp.errors import row_of
+from hubmere.endpoints.amqp.replies import reply_to, text_property
+from hubmere.model.clock import Clock
+from hubmere.model.entity import Rights
+from hubmere.model.errors import (
+    ClaimMissing,
+    HubNotFound,
+    InvalidAudience,
+    LimitReached,
+    MalformedToken,
+    NotSupported,
+    Refusal,
+    UnsupportedToken,
+)
+from hubmere.wire.amqp.message import AmqpValue, Message
+from hubmere.wire.amqp.types import Int
+
+# One token per hub, group and partition that a connection uses is what the most careful client puts.
+MAX_CLAIMS = 1024
+
+_SAS_TYPE = "servicebus.windows.net:sastoken"
+_JWT_TYPE = "jwt"
+_ACCEPTED = 202
+# A token that cannot be read is a bad request on this node (reference: AMQP 2.2), unauthorised elsewhere.
+_STATUS: Mapping[type[Refusal], int] = {MalformedToken: 400, UnsupportedToken: 400}
+
+
+class Claims:
+    """What the peer of one connection has proven."""
+
+    __slots__ = ("_claims",)
+
+    def __init__(self) -> None:
+        # Mostly one or two: a tuple of them is a third of a dictionary.
+        self._claims: tuple[Principal, ...] = ()
+
+    def put(self, principal: Principal) -> None:
+        """Remember a claim under its scope; a newer one takes the place of an older one."""
+        others = tuple(claim for claim in self._claims if claim.scope != principal.scope)
+        if len(others) >= MAX_CLAIMS:
+            raise LimitReached("tokens on a connection", MAX_CLAIMS)
+        self._claims = (*others, principal)
+
+    def allow(self, right: Rights, resource: Resource, now_s: float) -> bool:
+        """Whether a claim that is not expired gives one of the rights on the resource."""
+        return any(claim.may(right, resource) and not claim.is_expired(now_s) for claim in self._claims)
+
+    def require(self, right: Rights, resource: Resource, now_s: float) -> None:
+        """Refuse unless a claim allows it."""
+        if not self.allow(right, resource, now_s):
+            raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+
+    def next_expiry(self, after_s: float) -> float | None:
+        """When the next claim expires that has not yet."""
+        moments = (claim.expires_at_s for claim in self._claims)
+        return min((moment for moment in moments if moment is not None and moment > after_s), default=None)
+
+
+class ClaimsNode:
+    """Answers put-token requests of one connection."""
+
+    __slots__ = ("_access", "_claims", "_clock", "_namespace", "_on_put")
+
+    def __init__(
+        self,
+        access: Access,
+        namespace: LiveNamespace,
+        claims: Claims,
+        clock: Clock,
+        on_put: Callable[[], None],
+    ) -> None:
+        self._access = access
+        self._namespace = namespace
+        self._claims = claims
+        self._clock = clock
+        self._on_put = on_put
+
+    def answer(self, request: Message) -> Message:
+        """Take a token; the status says whether it was good."""
+        try:
+            self._put_token(request)
+        except Refusal as refusal:
+            status = _STATUS.get(type(refusal), row_of(refusal).status)
+            return _reply(request, status, refusal.text())
+        return _reply(request, _ACCEPTED, "Accepted")
+
+    def _put_token(self, request: Message) -> None:
+        operation = text_property(request, "operation")
+        if operation != "put-token":
+            raise NotSupported(f"The operation '{operation}' on '$cbs'")
+        kind = text_property(request, "type")
+        if kind == _JWT_TYPE:
+            raise UnsupportedToken(kind)
+        if kind != _SAS_TYPE:
+            raise MalformedToken(f"'{kind[:80]}' is not a known type of token.")
+        token = request.body.value if isinstance(request.body, AmqpValue) else None
+        if not isinstance(token, str):
+            raise MalformedToken("The body of a put-token request is the token as a text.")
+        principal = self._access.by_token(self._namespace.entity, token, self._clock.now_ms() / 1000)
+        self._claims.put(self._scoped(principal, text_property(request, "name")))
+        self._on_put()
+
+    def _scoped(self, principal: Principal, audience: str) -> Principal:
+        """The principal for the audience that was asked for, which may be less than its token covers."""
+        path = split_audience(audience)[1]
+        hub = self._hub_in(path)
+        namespace = self._namespace.entity.name
+        resource = Resource(principal.namespace, hub or path.partition("/")[0], path)
+        if not principal.covers(resource):
+            raise InvalidAudience(
+                f"{principal.namespace}/{principal.scope or principal.hub}".rstrip("/"), str(resource)
+            )
+        if path and hub is None:
+            raise HubNotFound(f"sb://{namespace}/{path.partition('/')[0]}")
+        return replace(principal, scope=path)
+
+    def _hub_in(self, path: str) -> str | None:
+        """The folded name of the hub in which a path lies; the longest that fits, for names with '/' in them."""
+        segments = path.split("/")
+        names = ("/".join(segments[:count]) for count in range(len(segments), 0, -1))
+        return next((name for name in names if name in self._namespace.hubs), None)
+
+
+def _reply(request: Message, status: int, description: str) -> Message:
+    # No `error-condition` here: the Azure SDK for Python loses code and text when there is one.
+    properties = {"status-code": Int(status), "status-description": description}
+    return reply_to(request, properties, AmqpValue(None))

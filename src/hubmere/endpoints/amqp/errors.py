@@ -1,0 +1,152 @@
+"""Refusal to condition: the one table by which AMQP clients learn why something was refused.
+
+Each row says the condition, the status of a reply of the claims or management node, and whether a publisher's link is
+detached for it (reference: AMQP 6). A rejected outcome is final for the Azure SDK for Python, which retries none, while
+every SDK reopens a detached link; so whatever passes by itself (throttling, a partition being verified) detaches, and
+whatever the sender has to change (a message too large, a gap in its numbers) rejects. `RecentlyBusy` goes with it.
+"""
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from hubmere.model import errors
+from hubmere.model.errors import Refusal
+from hubmere.wire.amqp import Condition
+from hubmere.wire.amqp.performatives import Error, Rejected
+
+
+class RenewToken(errors.Unauthorized):
+    """The last claim under a link is over; the peer puts a new token and attaches again."""
+
+    def __init__(self, link: str, right: str, resource: str) -> None:
+        super().__init__(link, right, resource)
+        self.link = link
+        self.right = right
+        self.resource = resource
+
+    def text(self) -> str:
+        """As the service says it (reference: AMQP 2.4)."""
+        why = errors.ClaimMissing(self.right, self.resource).text()
+        return f"The link '{self.link}' is force detached. Code: RenewToken. Details: {why}"
+
+
+class Row(NamedTuple):
+    """How a refusal is told."""
+
+    condition: Condition
+    status: int
+    detaches: bool = False
+
+
+_UNAUTHORIZED = Row(Condition.UNAUTHORIZED_ACCESS, 401, True)
+_NOT_FOUND = Row(Condition.NOT_FOUND, 404, True)
+_ARGUMENT = Row(Condition.ARGUMENT_ERROR, 400)
+_STOLEN = Row(Condition.LINK_STOLEN, 410, True)
+_BUSY = Row(Condition.SERVER_BUSY, 503, True)
+
+TABLE: Mapping[type[Refusal], Row] = {
+    Refusal: Row(Condition.NOT_ALLOWED, 400),
+    errors.Unauthorized: _UNAUTHORIZED,
+    errors.MissingToken: _UNAUTHORIZED,
+    errors.MalformedToken: _UNAUTHORIZED,
+    errors.UnsupportedToken: _UNAUTHORIZED,
+    errors.InvalidSignature: _UNAUTHORIZED,
+    errors.InvalidAudience: _UNAUTHORIZED,
+    errors.ExpiredToken: _UNAUTHORIZED,
+    errors.ClaimMissing: _UNAUTHORIZED,
+    errors.LocalAuthDisabled: _UNAUTHORIZED,
+    errors.AddressNotAllowed: _UNAUTHORIZED,
+    errors.ApplicationGroupDisabled: _UNAUTHORIZED,
+    RenewToken: Row(Condition.LINK_DETACH_FORCED, 401, True),
+    errors.PublisherRevoked: Row(Condition.PUBLISHER_REVOKED, 401, True),
+    errors.NotFound: _NOT_FOUND,
+    errors.NamespaceNotFound: _NOT_FOUND,
+    errors.HubNotFound: _NOT_FOUND,
+    errors.GroupNotFound: _NOT_FOUND,
+    errors.RuleNotFound: _NOT_FOUND,
+    errors.AliasNotFound: _NOT_FOUND,
+    errors.PartitionNotFound: Row(Condition.ARGUMENT_OUT_OF_RANGE, 400, True),
+    errors.AlreadyExists: Row(Condition.ENTITY_ALREADY_EXISTS, 409),
+    errors.Conflict: Row(Condition.MESSAGING_PRECONDITION_FAILED, 409),
+    errors.InvalidArgument: _ARGUMENT,
+    errors.InvalidName: _ARGUMENT,
+    errors.PartitionCountFixed: _ARGUMENT,
+    errors.PartitionKeyMismatch: _ARGUMENT,
+    errors.PositionBeyondEnd: _ARGUMENT,
+    errors.NotSupported: Row(Condition.NOT_IMPLEMENTED, 501),
+    errors.NotInTier: Row(Condition.NOT_ALLOWED, 400),
+    errors.EntityDisabled: Row(Condition.ENTITY_DISABLED, 403, True),
+    errors.LimitReached: Row(Condition.RESOURCE_LIMIT_EXCEEDED, 403),
+    errors.ReceiverLimit: Row(Condition.RESOURCE_LIMIT_EXCEEDED, 403),
+    errors.PublicationTooLarge: Row(Condition.LINK_MESSAGE_SIZE_EXCEEDED, 413),
+    errors.ServerBusy: _BUSY,
+    errors.ReaderRefused: _STOLEN,
+    errors.EpochTooLow: _STOLEN,
+    errors.EpochRequired: _STOLEN,
+    errors.ReaderStolen: _STOLEN,
+    errors.SequenceOutOfRange: _ARGUMENT,
+    errors.ProducerRefused: Row(Condition.OUT_OF_ORDER_SEQUENCE, 400),
+    errors.ProducerFenced: Row(Condition.PRODUCER_EPOCH_STOLEN, 410),
+    errors.SequenceGap: Row(Condition.OUT_OF_ORDER_SEQUENCE, 400),
+    errors.TransactionRefused: Row(Condition.NOT_ALLOWED, 400),
+    # The disk: all of these pass, so clients are told to come back.
+    errors.StorageRefusal: _BUSY,
+    errors.StorageFull: _BUSY,
+    errors.PartitionOffline: _BUSY,
+    errors.CorruptBatch: Row(Condition.INTERNAL_ERROR, 500),
+    errors.InvalidBatch: Row(Condition.DECODE_ERROR, 400),
+    errors.UndecodableMessage: Row(Condition.DECODE_ERROR, 400),
+    errors.ShuttingDown: Row(Condition.LINK_DETACH_FORCED, 503, True),
+}
+
+
+def row_of(refusal: Refusal) -> Row:
+    """The row of a refusal, or of the nearest kind of it that has one."""
+    return next(TABLE[kind] for kind in type(refusal).__mro__ if kind in TABLE)
+
+
+def tracked(text: str, namespace: str, hub: str, now_ms: int) -> str:
+    """A description as the service ends it, so that what a client logs can be found again (reference: AMQP 5.6)."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    tracker = f"{namespace}:eventhub:{hub}" if hub else namespace
+    return f"{text} TrackingId:{uuid.uuid4()}_G1, SystemTracker:{tracker}, Timestamp:{moment}"
+
+
+class RecentlyBusy:
+    """Hubs that sent a publisher away a moment ago: who attaches to one now is sent away at once.
+
+    The Azure SDK for Python backs off and tries again when an attach is refused, but gives an event up when the link is
+    detached under it; without this it would be back at once and lose its event on the second try.
+    Thread rule: the loop's thread only.
+    """
+
+    __slots__ = ("_refusals",)
+
+    def __init__(self) -> None:
+        self._refusals: dict[str, tuple[float, Refusal]] = {}
+
+    def note(self, hub_uid: str, refusal: Refusal, now: float) -> None:
+        """A publisher was sent away for a reason that passes."""
+        if isinstance(refusal, _PASSING):
+            self._refusals[hub_uid] = (now + _BUSY_SECONDS, refusal)
+
+    def check(self, hub_uid: str, now: float) -> None:
+        """Refuse who comes too early, for the same reason."""
+        until, refusal = self._refusals.get(hub_uid, (0.0, None))
+        if refusal is None:
+            return
+        if now < until:
+            raise refusal
+        del self._refusals[hub_uid]
+
+
+# Less than the first pause of any SDK that pauses, long enough for buckets to fill a little.
+_BUSY_SECONDS = 0.5
+_PASSING = (errors.ServerBusy, errors.StorageRefusal)
+
+
+def rejected(condition: Condition, description: str) -> Rejected:
+    """The outcome of a delivery that is not taken."""
+    return Rejected(Error(condition, description))

@@ -1,0 +1,286 @@
+"""Deliveries become batches; receipts become settlements.
+
+One delivery is one publication, and it is settled when the log has committed it. Single events that came together on a
+link without key, publisher or producer share one batch on disk and are settled one by one, as a range. A refusal either
+rejects the delivery or detaches the link, by the table in `errors`; a link that is to be detached takes nothing more,
+and goes once everything that it had taken is settled, so that no accepted event is sent again.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from hubmere.broker.access import Resource
+from hubmere.broker.publish import Publisher
+from hubmere.endpoints.amqp.errors import RecentlyBusy, rejected, row_of
+from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
+from hubmere.endpoints.amqp.links import Host, HubPart
+from hubmere.model.batch import Receipt, seal
+from hubmere.model.entity import Rights
+from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal, UndecodableMessage
+from hubmere.translate import BATCH_FORMAT, Publication, messages_to_batch, publication_from_amqp
+from hubmere.wire.amqp import Link
+from hubmere.wire.amqp.performatives import ACCEPTED
+from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
+
+# Deliveries that a sender may have on the way; the service grants some hundreds. What holds a fast sender back is not
+# the credit, which one SDK ignores, but that the connection is not read while too much waits for its commit.
+SEND_CREDIT = 300
+# Single events share a batch up to this size: enough to make its costs vanish, small enough to be read in one go.
+MAX_SHARED_BYTES = 256 * 1024
+
+# The name of the annotation with a partition key, wherever it stands in an encoded event.
+_KEY_NAME = b"x-opt-partition-key"
+
+T = TypeVar("T")
+Range = tuple[int, int]
+
+
+class Inbound(HubPart):
+    """A link on which the peer publishes to a hub, a partition or a publisher's path.
+
+    Links of idempotent producers have `terms`: their events are numbered, and repeats are not stored again.
+    """
+
+    __slots__ = ("_busy", "_in_flight", "_leaving", "_place", "_publisher", "_superseded", "_terms")
+
+    right = Rights.SEND
+
+    def __init__(
+        self, host: Host, link: Link, resource: Resource, busy: RecentlyBusy, terms: ProducerTerms | None = None
+    ) -> None:
+        super().__init__(host, link, resource)
+        self._busy = busy
+        self._terms = terms
+        self._publisher: Publisher | None = None
+        self._place: tuple[Producers, ProducerKey] | None = None
+        self._in_flight = 0
+        self._leaving: Refusal | None = None
+        self._superseded: Refusal | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of an idempotent producer."""
+        return 0 if self._terms is None else self._terms.epoch
+
+    def open(self, publisher: Publisher) -> None:
+        """Begin to take deliveries for a publisher."""
+        self._publisher = publisher
+
+    def join(self, producers: Producers, key: ProducerKey) -> None:
+        """Take the producer's place among the links of the node."""
+        self._place = (producers, key)
+        producers.join(key, self)
+
+    def grant(self) -> None:
+        """Let the peer send."""
+        self._link.grant(SEND_CREDIT)
+
+    # --- what the connection calls
+
+    def received(self, run: DeliveriesReceived) -> None:
+        """Publish whole deliveries."""
+        if run.message_format == BATCH_FORMAT or len(run.ids) == 1 or self._is_special:
+            self._publish_each(run.ids, run.payloads, run.message_format, run.settled)
+        else:
+            self._publish_together(run)
+        if self._link.is_attached and self._link.credit <= SEND_CREDIT // 2:
+            self.grant()
+
+    def oversized(self, delivery: DeliveryOversized) -> None:
+        """The engine has thrown the bytes away; the link lives on."""
+        if not delivery.settled:
+            limit_bytes = self._link.max_message_size
+            refusal = DeliveryTooLarge(delivery.delivery_id, delivery.size_bytes, limit_bytes)
+            self._refuse((delivery.delivery_id, delivery.delivery_id), refusal)
+
+    def closed(self) -> None:
+        """Let go of the hub; what was taken is committed, but nobody is told any more."""
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
+        if self._place is not None:
+            producers, key = self._place
+            producers.leave(key, self)
+
+    def evicted(self, refusal: Refusal) -> None:
+        """The hub or the publisher was shut."""
+        self._leave(refusal)
+        self._host.flush_soon()
+
+    def superseded(self, refusal: Refusal) -> None:
+        """A newer producer has taken over."""
+        self._superseded = refusal
+
+    # --- publishing
+
+    @property
+    def _is_special(self) -> bool:
+        publisher = self._publisher
+        return self._terms is not None or (publisher is not None and publisher.name is not None)
+
+    def _publish_each(
+        self, ids: Sequence[int], payloads: Sequence[memoryview | bytes], message_format: int, settled: bool
+    ) -> None:
+        publisher = self._publisher
+        for delivery_id, payload in zip(ids, payloads, strict=True):
+            if publisher is None or self._leaving is not None:
+                return
+            delivery = None if settled else (delivery_id, delivery_id)
+            try:
+                publication = publication_from_amqp(
+                    payload, message_format, publisher=publisher.name, idempotent=self._terms is not None
+                )
+                self._check_producer(publication)
+            except Refusal as refusal:
+                self._refuse(delivery, refusal)
+            else:
+                self._publish(publisher, publication, (delivery,))
+
+    def _publish_together(self, run: DeliveriesReceived) -> None:
+        """Share batches among the events without a key; those with one go where their key says."""
+        ids, payloads = run.ids, [bytes(view) for view in run.payloads]
+        # An event in which the name of the annotation does not occur has no key; the others are looked at one by one.
+        named = [index for index, payload in enumerate(payloads) if _KEY_NAME in payload]
+        for index in named:
+            self._publish_each(ids[index : index + 1], payloads[index : index + 1], run.message_format, run.settled)
+        if named:
+            ids = _without(ids, named)
+            payloads = _without(payloads, named)
+        for start, stop in _shares(payloads, self._shared_limit_bytes):
+            self._publish_share(ids[start:stop], payloads[start:stop], run)
+
+    def _publish_share(self, ids: Sequence[int], payloads: Sequence[bytes], run: DeliveriesReceived) -> None:
+        if self._publisher is None or self._leaving is not None:
+            return
+        try:
+            batch = messages_to_batch(payloads)
+        except UndecodableMessage:
+            # One bad event must not spoil the others.
+            self._publish_each(ids, payloads, run.message_format, run.settled)
+            return
+        size_bytes = sum(map(len, payloads))
+        publication = Publication(batch=batch, count=len(ids), partition_key=None, producer=None, size_bytes=size_bytes)
+        self._publish(self._publisher, publication, (None,) if run.settled else tuple(_ranges(ids)))
+
+    @property
+    def _shared_limit_bytes(self) -> int:
+        assert self._publisher is not None
+        return min(MAX_SHARED_BYTES, self._publisher.limit_bytes)
+
+    def _publish(self, publisher: Publisher, publication: Publication, deliveries: tuple[Range | None, ...]) -> None:
+        clock, size_bytes = self._host.clock, publication.size_bytes
+        seal(publication.batch)
+        # Counted first: a repeat of an idempotent producer is settled before `publish` returns.
+        self._in_flight += 1
+        self._host.hold(size_bytes)
+        try:
+            publisher.publish(
+                publication.batch,
+                count=publication.count,
+                size_bytes=size_bytes,
+                # Buffered producers choose the partition of a key by themselves, and leave the key on the events.
+                key=None if publisher.partition is not None else publication.partition_key,
+                now=clock.monotonic(),
+                now_ms=clock.now_ms(),
+                callback=partial(self._committed, deliveries, size_bytes),
+            )
+        except Refusal as refusal:
+            self._in_flight -= 1
+            self._host.let_go(size_bytes)
+            for delivery in deliveries:
+                self._refuse(delivery, refusal)
+
+    def _check_producer(self, publication: Publication) -> None:
+        if self._superseded is not None:
+            raise self._superseded
+        stamp, terms = publication.producer, self._terms
+        if stamp is not None and terms is not None and stamp.producer_id != terms.producer_id:
+            raise InvalidArgument("producer id", stamp.producer_id, f"{terms.producer_id} on this link")
+
+    # --- settling
+
+    def _committed(self, deliveries: tuple[Range | None, ...], size_bytes: int, receipt: Receipt) -> None:
+        """The log's word on a publication; on the loop's thread, often many in one turn."""
+        self._in_flight -= 1
+        self._host.let_go(size_bytes)
+        for delivery in deliveries:
+            if receipt.error is not None:
+                self._refuse(delivery, _as_refusal(receipt.error))
+            elif receipt.is_duplicate and receipt.sequence_number < 0:
+                self._refuse(delivery, OldSequence())
+            elif delivery is not None:
+                self._link.settle(delivery[0], delivery[1], state=ACCEPTED)
+        if self._leaving is not None:
+            self._leave(self._leaving)
+        self._host.flush_soon()
+
+    def _refuse(self, delivery: Range | None, refusal: Refusal) -> None:
+        """Reject a delivery, or have the link detached; a settled delivery was nobody's to ask about."""
+        if row_of(refusal).detaches:
+            if self._publisher is not None:
+                self._busy.note(self._publisher.hub.entity.uid, refusal, self._host.clock.monotonic())
+            self._leave(refusal)
+        elif delivery is not None:
+            state = rejected(*self._host.explain(refusal, self._hub))
+            self._link.settle(delivery[0], delivery[1], state=state)
+
+    def _leave(self, refusal: Refusal) -> None:
+        """Detach the link for a reason, as soon as nothing that it took is unsettled."""
+        self._leaving = refusal
+        if not self._in_flight and self._link.is_attached:
+            self._link.detach(*self._host.explain(refusal, self._hub))
+
+    @property
+    def _hub(self) -> str:
+        return self._publisher.hub.name if self._publisher is not None else ""
+
+
+class DeliveryTooLarge(PublicationTooLarge):
+    """A delivery that outgrew its link, in the service's words."""
+
+    def __init__(self, delivery_id: int, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(size_bytes, limit_bytes)
+        self.delivery_id = delivery_id
+
+    def text(self) -> str:
+        """As the service says it (reference: AMQP 4.2)."""
+        return (
+            f"The received message (delivery-id:{self.delivery_id}, size:{self.size_bytes} bytes) exceeds the limit "
+            f"({self.limit_bytes} bytes) currently allowed on the link."
+        )
+
+
+def _without(items: list[T], gone: Sequence[int]) -> list[T]:
+    left_out = frozenset(gone)
+    return [item for index, item in enumerate(items) if index not in left_out]
+
+
+def _as_refusal(error: Exception) -> Refusal:
+    return error if isinstance(error, Refusal) else PartitionOffline(type(error).__name__)
+
+
+def _shares(payloads: Sequence[bytes], limit_bytes: int) -> Iterator[Range]:
+    """Where to cut consecutive events so that each part fits a batch."""
+    start = filled = 0
+    for index, size_bytes in enumerate(map(len, payloads)):
+        if filled and filled + size_bytes > limit_bytes:
+            yield start, index
+            start, filled = index, 0
+        filled += size_bytes
+    if start < len(payloads):
+        yield start, len(payloads)
+
+
+def _ranges(ids: Sequence[int]) -> Iterator[Range]:
+    """Delivery-ids as ranges without gaps; almost always one."""
+    if ids[-1] - ids[0] == len(ids) - 1:
+        yield ids[0], ids[-1]
+        return
+    first = last = ids[0]
+    for number in ids[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

@@ -1,0 +1,132 @@
+"""Questions to the management node: what a hub and a partition tell of themselves.
+
+Every request is authorised on its own, by the token that it carries or by a claim on the connection; two SDKs put no
+token on the claims node before they ask (reference: AMQP 3). Keys and types of the answers are those of the service.
+"""
+
+from collections.abc import Callable, Mapping
+
+from hubmere.broker.access import Resource
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.service import Broker
+from hubmere.endpoints.amqp.addresses import ServiceNode
+from hubmere.endpoints.amqp.cbs import Claims
+from hubmere.endpoints.amqp.errors import row_of, tracked
+from hubmere.endpoints.amqp.replies import reply_to, text_property
+from hubmere.model.clock import Clock
+from hubmere.model.entity import Rights
+from hubmere.model.errors import NotSupported, Refusal, Unauthorized
+from hubmere.wire.amqp import array_of
+from hubmere.wire.amqp.message import AmqpValue, Annotations, Message
+from hubmere.wire.amqp.types import Int, Long, Symbol, Timestamp
+
+_OK = 200
+# What the service tells of a partition that never had an event: 0001-01-01, which every SDK can show.
+_NEVER_MS = -62_135_596_800_000
+
+_HUB_TYPE = "com.microsoft:eventhub"
+_PARTITION_TYPE = "com.microsoft:partition"
+
+
+class ManagementNode:
+    """Answers the management requests of one connection."""
+
+    __slots__ = ("_broker", "_claims", "_clock", "_namespace", "_on_authorized")
+
+    def __init__(
+        self,
+        broker: Broker,
+        namespace: LiveNamespace,
+        claims: Claims,
+        clock: Clock,
+        on_authorized: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._namespace = namespace
+        self._claims = claims
+        self._clock = clock
+        self._on_authorized = on_authorized
+
+    def answer(self, request: Message) -> Message:
+        """The answer to a request, or why there is none."""
+        try:
+            body = self._read(request)
+        except Refusal as refusal:
+            return self._refused(request, refusal)
+        return reply_to(request, _status(_OK, "OK"), AmqpValue(body))
+
+    def _read(self, request: Message) -> Annotations:
+        operation = text_property(request, "operation")
+        kind = text_property(request, "type")
+        read = _READERS.get((operation.upper(), kind.lower()))
+        if read is None:
+            raise NotSupported(f"The operation '{operation[:80]}' on '{kind[:80]}'")
+        name = text_property(request, "name")
+        self._authorize(request, name)
+        return read(self, request, self._namespace.hub(name))
+
+    def _authorize(self, request: Message, hub: str) -> None:
+        """Any right on the hub will do; a token in the request counts for this request alone."""
+        # JavaScript clients put a token for the management node of a hub, which says nothing about the hub itself.
+        resource = Resource.of_hub(self._namespace.entity.name, hub, ServiceNode.MANAGEMENT.value)
+        now_s = self._clock.now_ms() / 1000
+        if not self._claims.allow(Rights.ALL, resource, now_s):
+            token = (request.application_properties or {}).get("security_token")
+            text = token if isinstance(token, str) else None
+            self._broker.access.by_token(self._namespace.entity, text, now_s).require(Rights.ALL, resource)
+        self._on_authorized()
+
+    def _hub(self, request: Message, hub: LiveHub) -> Annotations:
+        info = self._broker.hub_info(hub, self._clock.monotonic())
+        return {
+            "name": info.name,
+            "type": _HUB_TYPE,
+            "created_at": Timestamp(info.created_ms),
+            "partition_count": Int(len(info.partition_ids)),
+            # Two SDKs take nothing but an array here.
+            "partition_ids": array_of(info.partition_ids, str),
+            "georeplication_factor": Int(1),
+            "runtime_info_retrieval_time_utc": Timestamp(self._clock.now_ms()),
+        }
+
+    def _partition(self, request: Message, hub: LiveHub) -> Annotations:
+        partition = text_property(request, "partition")
+        info = self._broker.partition_info(hub, partition, self._clock.monotonic())
+        return {
+            "name": info.hub,
+            "type": _PARTITION_TYPE,
+            "partition": partition,
+            "begin_sequence_number": Long(info.begin_sequence),
+            "last_enqueued_sequence_number": Long(info.last_sequence),
+            "last_enqueued_offset": str(info.last_offset),
+            "last_enqueued_time_utc": Timestamp(_NEVER_MS if info.last_enqueued_ms < 0 else info.last_enqueued_ms),
+            "is_partition_empty": info.is_empty,
+            "runtime_info_retrieval_time_utc": Timestamp(self._clock.now_ms()),
+        }
+
+    def _refused(self, request: Message, refusal: Refusal) -> Message:
+        row = row_of(refusal)
+        hub = (request.application_properties or {}).get("name")
+        text = tracked(
+            refusal.text(), self._namespace.entity.name, hub if isinstance(hub, str) else "", self._clock.now_ms()
+        )
+        status = 401 if isinstance(refusal, Unauthorized) else row.status
+        condition = Symbol(row.condition.value)
+        properties = _status(status, text) | {"error-condition": condition, "errorCondition": condition}
+        return reply_to(request, properties, AmqpValue(None))
+
+
+_READERS: Mapping[tuple[str, str], Callable[[ManagementNode, Message, LiveHub], Annotations]] = {
+    ("READ", _HUB_TYPE): ManagementNode._hub,
+    ("READ", _PARTITION_TYPE): ManagementNode._partition,
+}
+
+
+def _status(code: int, description: str) -> Annotations:
+    """Both spellings: each SDK looks for one of them first, and one mixes them (reference: AMQP 3.2)."""
+    return {
+        "status-code": Int(code),
+        "statusCode": Int(code),
+        "status-description": description,
+        "statusDescription": description,
+    }

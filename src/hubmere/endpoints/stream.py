@@ -1,0 +1,214 @@
+"""One asyncio protocol that drives any engine: bytes in, bytes out, timers, and push-back both ways.
+
+A Session (one per connection, written per protocol) sees a Wire: something to write to that may be a TCP socket, a TLS
+socket or a WebSocket. The session never touches asyncio. Everything of one connection happens on the node's loop, in
+calls made by this module; an exception that escapes a session ends that connection and no other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+log = logging.getLogger("hubmere.connection")
+
+# Above this many unsent bytes the session is told to stop producing: about ten writes of 64 to 128 KB.
+WRITE_HIGH_WATER_BYTES = 1024 * 1024
+WRITE_LOW_WATER_BYTES = 256 * 1024
+
+
+class Wire(Protocol):
+    """What a session may do with its connection."""
+
+    @property
+    def peer(self) -> str:
+        """The client's network address, for network rules, logs and the portal."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether TLS protects it."""
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the socket holds as much as it should."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes; never blocks."""
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the client."""
+
+    def resume_reading(self) -> None:
+        """Take bytes from the client again."""
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> "Timer":
+        """Run a callback at a monotonic time."""
+
+    def call_soon(self, callback: Callable[[], None]) -> "Timer":
+        """Run a callback on the next turn of the loop."""
+
+
+class Timer(Protocol):
+    """A pending call."""
+
+    def cancel(self) -> None:
+        """Forget it."""
+
+
+class Session(Protocol):
+    """What a protocol's endpoint does with one connection."""
+
+    def connected(self, wire: Wire) -> None:
+        """The connection is there."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the client, in order."""
+
+    def writable(self) -> None:
+        """The socket can take more again."""
+
+    def lost(self) -> None:
+        """The connection is gone: free everything. Called exactly once, also after close()."""
+
+    def stop(self) -> None:
+        """The node is stopping: say good-bye in the protocol's way, then close the wire."""
+
+
+class Registry(Protocol):
+    """Who counts the connections."""
+
+    def admit(self, stream: "Stream") -> bool:
+        """Whether one more may be served; counts it if so."""
+
+    def forget(self, stream: "Stream") -> None:
+        """A connection is gone."""
+
+
+class Stream(asyncio.Protocol):
+    """One TCP or TLS connection and its session."""
+
+    __slots__ = ("_loop", "_make_session", "_registry", "_transport", "is_writable", "session")
+
+    def __init__(self, registry: Registry, make_session: Callable[[], Session]) -> None:
+        self._registry = registry
+        self._make_session = make_session
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self.session: Session | None = None
+        self.is_writable = True
+
+    # --- asyncio calls these ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there; an overfull node closes it before it costs anything."""
+        # uvloop's transports have the methods of asyncio's without being of that class.
+        made = self._transport = cast("asyncio.Transport", transport)
+        if not self._registry.admit(self):
+            made.abort()
+            return
+        made.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES)
+        session = self._make_session()
+        self.session = session
+        self._guarded(lambda: session.connected(self))
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if self.session is not None:
+            try:
+                self.session.received(data)
+            except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
+                self._failed()
+
+    def pause_writing(self) -> None:
+        """The socket is full."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """The socket has room."""
+        self.is_writable = True
+        if self.session is not None:
+            self._guarded(self.session.writable)
+
+    def eof_received(self) -> bool:
+        """Half-closed peers are done with us."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        session, self.session = self.session, None
+        if session is not None:
+            self._registry.forget(self)
+            try:
+                session.lost()
+            except Exception:
+                log.exception("cleaning up after a lost connection failed")
+        self._transport = None
+
+    # --- the session calls these ---
+
+    @property
+    def peer(self) -> str:
+        """The client's network address without its port."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether TLS protects it."""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes; dropped when the connection is already gone."""
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the client."""
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes from the client again."""
+        if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run a callback at a monotonic time, under this connection's guard."""
+        return self._loop.call_at(when, self._guarded, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
+        """Run a callback on the next turn of the loop, under this connection's guard."""
+        return self._loop.call_soon(self._guarded, callback)
+
+    def stop(self) -> None:
+        """Let the session say good-bye."""
+        if self.session is not None:
+            self._guarded(self.session.stop)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        if self.session is None:
+            return
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
+            self._failed()
+
+    def _failed(self) -> None:
+        log.exception("a connection from %s failed and is closed", self.peer)
+        self.abort()

@@ -1,0 +1,65 @@
+"""The Azure SDK for Python, made ready for tests: short retries, and a bounded way to receive."""
+
+import threading
+from typing import Any
+
+from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
+
+# The SDK waits up to a minute and tries three times by default: a test that fails should do so sooner.
+# With retries the blocking consumer never reports an error (its own issue 27137), so there are none.
+QUICK = {"retry_total": 0, "retry_backoff_factor": 0.05, "auth_timeout": 10, "user_agent": "hubmere-tests"}
+WAIT_SECONDS = 20.0
+
+
+def a_producer(connection_string: str, hub: str, **options: Any) -> EventHubProducerClient:
+    return EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub, **(QUICK | options))
+
+
+def a_consumer(connection_string: str, hub: str, group: str = "$Default", **options: Any) -> EventHubConsumerClient:
+    settings = QUICK | {"load_balancing_interval": 0.5} | options
+    return EventHubConsumerClient.from_connection_string(connection_string, group, eventhub_name=hub, **settings)
+
+
+class Received:
+    """Events of a consumer, collected in a thread until there are enough of them or an error came."""
+
+    def __init__(self, consumer: EventHubConsumerClient, count: int, **options: Any) -> None:
+        self.events: list[tuple[str, EventData]] = []
+        self.errors: list[Exception] = []
+        self._consumer = consumer
+        self._count = count
+        self._options = {"starting_position": "-1"} | options
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> "Received":
+        self._thread.start()
+        return self
+
+    def wait(self) -> "Received":
+        """Until everything is here; closes the consumer."""
+        self._done.wait(WAIT_SECONDS)
+        self._consumer.close()
+        self._thread.join(WAIT_SECONDS)
+        return self
+
+    def _run(self) -> None:
+        self._consumer.receive(on_event=self._on_event, on_error=self._on_error, **self._options)
+
+    def _on_event(self, partition: Any, event: EventData) -> None:
+        self.events.append((partition.partition_id, event))
+        if len(self.events) >= self._count:
+            self._done.set()
+
+    def _on_error(self, _partition: Any, error: Exception) -> None:
+        self.errors.append(error)
+        self._done.set()
+
+    @property
+    def bodies(self) -> list[str]:
+        return [event.body_as_str() for _, event in self.events]
+
+
+def receive(consumer: EventHubConsumerClient, count: int, **options: Any) -> Received:
+    """So many events of a consumer, or its first error."""
+    return Received(consumer, count, **options).start().wait()

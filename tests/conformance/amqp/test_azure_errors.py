@@ -1,0 +1,223 @@
+"""Every refusal as the Azure SDK for Python shows it (reference: AMQP 6, checks 17, 18, 23, 41, 42, 49)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.exceptions import (
+    AuthenticationError,
+    ConnectError,
+    ConnectionLostError,
+    EventDataSendError,
+    EventHubError,
+)
+
+from conformance.amqp.azure_clients import Received, a_consumer, a_producer, receive
+from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
+from hubmere.model.entity import Status
+from hubmere.model.errors import PartitionOffline
+from hubmere.model.spec import HubSpec
+from hubmere.model.tier import LimitsBook, Profile
+
+# The SDK leaves some of its sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def send(
+    connection_string: str, hub: str, body: str | bytes = "x", *, retries: int = 0, partition: str | None = "0"
+) -> None:
+    with a_producer(connection_string, hub, retry_total=retries) as producer:
+        producer.send_event(EventData(body), partition_id=partition)
+
+
+def test_a_wrong_key_is_an_authentication_error(shared_node: AmqpNode, hub: str) -> None:
+    """Status 401 of the claims node."""
+    with pytest.raises(AuthenticationError, match="InvalidSignature"):
+        send(shared_node.connection_string(key="d3Jvbmc="), hub)
+
+
+def test_a_missing_right_is_told_by_name(shared_node: AmqpNode, hub: str) -> None:
+    """`amqp:unauthorized-access` on the attach."""
+    listen_only = shared_node.add_rule(f"listen-{hub}", "Listen")
+
+    with pytest.raises(EventHubError, match=r"'Send' claim\(s\) are required"):
+        send(listen_only, hub)
+
+
+def test_an_unknown_hub_cannot_be_found(connection_string: str) -> None:
+    """The claims node says so before there is a link."""
+    with pytest.raises(AuthenticationError, match="could not be found"):
+        send(connection_string, "nowhere")
+
+
+def test_questions_about_an_unknown_hub_fail(connection_string: str) -> None:
+    """Status 404 of the management node, or of the claims node before it."""
+    with a_producer(connection_string, "nowhere") as producer, pytest.raises(ConnectError, match="could not be found"):
+        producer.get_eventhub_properties()
+
+
+def test_an_unknown_partition_is_out_of_range(connection_string: str, hub: str) -> None:
+    """`com.microsoft:argument-out-of-range` in the management node's reply; the SDK asks before it attaches."""
+    with a_producer(connection_string, hub) as producer, pytest.raises(ConnectError, match="between 0 and 1"):
+        producer.get_partition_properties("9")
+
+
+def test_an_unknown_group_cannot_be_found(connection_string: str, hub: str) -> None:
+    """`amqp:not-found` on the attach."""
+    (error, *_) = receive(a_consumer(connection_string, hub, "nobody"), 1, partition_id="0").errors
+
+    assert isinstance(error, EventHubError)
+    assert "could not be found" in str(error)
+
+
+def test_a_position_that_is_none_is_an_argument_error(connection_string: str, hub: str) -> None:
+    """`com.microsoft:argument-error`."""
+    consumer = a_consumer(connection_string, hub)
+    (error, *_) = receive(consumer, 1, partition_id="0", starting_position="not an offset").errors
+
+    assert isinstance(error, ConnectError)
+    assert "is not a valid position" in str(error)
+
+
+def test_an_event_that_is_too_large_is_a_send_error(connection_string: str, hub: str) -> None:
+    """`amqp:link:message-size-exceeded` as a rejected outcome; the description reaches the program."""
+    with pytest.raises(EventDataSendError, match="exceeds the limit"):
+        send(connection_string, hub, bytes((1 << 20) + 100))
+
+
+def test_a_higher_owner_level_disconnects_the_reader(connection_string: str, hub: str) -> None:
+    """`amqp:link:stolen`, which the SDK does not retry."""
+    send(connection_string, hub)
+    old = Received(a_consumer(connection_string, hub), 99, partition_id="0", owner_level=1).start()
+    while not old.events:
+        assert not old.errors
+    receive(a_consumer(connection_string, hub), 1, partition_id="0", owner_level=2)
+
+    (error, *_) = old.wait().errors
+
+    assert isinstance(error, ConnectionLostError)
+    assert "New receiver" in str(error)
+
+
+def test_a_lower_owner_level_is_refused(connection_string: str, hub: str) -> None:
+    """The owner stays."""
+    send(connection_string, hub)
+    owner = Received(a_consumer(connection_string, hub), 99, partition_id="0", owner_level=5).start()
+    while not owner.events:
+        assert not owner.errors
+
+    (error, *_) = receive(a_consumer(connection_string, hub), 1, partition_id="0", owner_level=1).errors
+    assert not owner.errors
+    owner._done.set()
+    owner.wait()
+
+    assert isinstance(error, ConnectionLostError)
+    assert "higher epoch '5' already exists" in str(error)
+
+
+def test_a_sixth_reader_is_refused(connection_string: str, hub: str) -> None:
+    """`amqp:resource-limit-exceeded`."""
+    send(connection_string, hub)
+    readers = [Received(a_consumer(connection_string, hub), 99, partition_id="0").start() for _ in range(5)]
+    for reader in readers:
+        while not reader.events:
+            assert not reader.errors
+
+    (error, *_) = receive(a_consumer(connection_string, hub), 1, partition_id="0").errors
+    for reader in readers:
+        reader._done.set()
+        reader.wait()
+
+    assert isinstance(error, EventHubError)
+    assert "maximum number of allowed receivers" in str(error)
+
+
+@pytest.fixture
+def small() -> Iterator[AmqpNode]:
+    """A throttled namespace: five events a second."""
+    book = LimitsBook(profile=Profile.STANDARD, overrides={"ingress_events_per_unit": 5})
+    with AmqpNode(book=book) as node:
+        yield node
+
+
+def test_throttling_is_retried_by_the_sdk_and_nothing_is_lost(small: AmqpNode) -> None:
+    """`com.microsoft:server-busy` detaches the link; the SDK backs off and sends again."""
+    with a_producer(small.connection_string(), "orders", retry_total=5, retry_backoff_factor=0.4) as producer:
+        for number in range(12):
+            producer.send_event(EventData(f"{number}"), partition_id="0")
+
+    told = receive(a_consumer(small.connection_string(), "orders"), 12, partition_id="0")
+
+    assert told.bodies == [f"{number}" for number in range(12)]
+    assert small.call(lambda: small.hub().counters.throttled_requests) > 0
+
+
+def test_throttling_without_retries_is_told(small: AmqpNode) -> None:
+    """The program sees the service's words."""
+
+    def flood() -> None:
+        with a_producer(small.connection_string(), "orders") as producer:
+            for _ in range(20):
+                producer.send_event(EventData("x"), partition_id="0")
+
+    with pytest.raises(ConnectError, match="being throttled"):
+        flood()
+
+
+def test_a_disabled_hub_is_told(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
+    """`com.microsoft:entity-disabled`."""
+    spec = HubSpec(partition_count=2, status=Status.SEND_DISABLED)
+    shared_node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, hub, spec, by, done))
+
+    with pytest.raises(ConnectError, match="disabled"):
+        send(connection_string, hub)
+
+
+def test_a_deleted_hub_detaches_its_links(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
+    """A program that goes on sending hears that the hub is gone."""
+    with a_producer(connection_string, hub, retry_total=0) as producer:
+        producer.send_event(EventData("x"), partition_id="0")
+        shared_node.manage(lambda manager, by, done: manager.delete_hub(NAMESPACE, hub, by, done))
+
+        with pytest.raises(EventHubError, match="could not be found"):
+            producer.send_event(EventData("x"), partition_id="0")
+
+
+def test_an_offline_partition_is_retried(
+    shared_node: AmqpNode, connection_string: str, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event is sent again once the partition is back."""
+    log = shared_node.call(lambda: shared_node.hub(hub).log(0))
+    append = type(log).append
+    failures = iter([None, PartitionOffline("being verified")])
+
+    def sometimes(self: object, *args: object, **kwargs: object) -> object:
+        failure = next(failures, None) if self is log else None
+        if failure is not None:
+            raise failure
+        return append(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(log), "append", sometimes)
+    with a_producer(connection_string, hub, retry_total=4, retry_backoff_factor=0.4) as producer:
+        producer.send_event(EventData("first"), partition_id="0")
+        producer.send_event(EventData("survivor"), partition_id="0")
+
+    assert receive(a_consumer(connection_string, hub), 2, partition_id="0").bodies == ["first", "survivor"]
+
+
+def test_a_restart_is_survived(tmp_path: Path) -> None:
+    """Clients reconnect to the successor on the same port and data, and go on."""
+    with AmqpNode(data=tmp_path) as first:
+        port, connection_string = first.port, first.connection_string()
+        producer = a_producer(connection_string, "orders", retry_total=8, retry_backoff_factor=0.2)
+        producer.send_event(EventData("before"), partition_id="0")
+    with AmqpNode(data=tmp_path, port=port), producer:
+        producer.send_event(EventData("after"), partition_id="0")
+
+        told = receive(a_consumer(connection_string, "orders"), 2, partition_id="0")
+
+    assert told.bodies == ["before", "after"]

@@ -1,0 +1,289 @@
+"""The unmodified Azure SDK for Python, blocking: producer, buffered producer, consumer, checkpoints, plain and TLS."""
+
+import contextlib
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.eventhub import EventData, EventHubSharedKeyCredential, TransportType
+from azure.eventhub._eventprocessor.in_memory_checkpoint_store import InMemoryCheckpointStore
+from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+
+from conformance.amqp.azure_clients import WAIT_SECONDS, Received, a_consumer, a_producer, receive
+from conformance.amqp.conftest import Hubs, TlsNode
+from endpoints.amqp.amqp_node import AmqpNode
+
+# The SDK leaves some of its sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def send(connection_string: str, hub: str, *bodies: str, **target: Any) -> None:
+    with a_producer(connection_string, hub) as producer:
+        batch = producer.create_batch(**target)
+        for body in bodies:
+            batch.add(EventData(body))
+        producer.send_batch(batch)
+
+
+def test_a_batch_arrives_as_it_was_sent(connection_string: str, hub: str) -> None:
+    """Body, properties and everything that the service adds."""
+    event = EventData(b"body")
+    event.properties = {"text": "größe", "number": 7, "yes": True, "raw": b"\x00"}
+    event.message_id, event.correlation_id, event.content_type = "id", "other", "text/plain"
+    with a_producer(connection_string, hub) as producer:
+        batch = producer.create_batch(partition_id="0")
+        batch.add(event)
+        producer.send_batch(batch)
+
+    ((partition, told),) = receive(a_consumer(connection_string, hub), 1, partition_id="0").events
+
+    assert partition == "0"
+    assert b"".join(told.body) == b"body"
+    assert (
+        told.properties == {b"text": "größe".encode(), b"number": 7, b"yes": True, b"raw": b"\x00"} or told.properties
+    )
+    assert (told.message_id, told.correlation_id, told.content_type) == ("id", "other", "text/plain")
+    assert (told.sequence_number, told.offset) == (0, "0")
+    assert abs(told.enqueued_time - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> None:
+    """`send_event` is one message, `send_batch` of a list is an envelope."""
+    with a_producer(connection_string, hub) as producer:
+        producer.send_event(EventData("one"), partition_id="1")
+        producer.send_batch([EventData("two"), EventData("three")], partition_id="1")
+
+    told = receive(a_consumer(connection_string, hub), 3, partition_id="1")
+
+    assert told.bodies == ["one", "two", "three"]
+
+
+def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
+    """And is told to who reads them."""
+    for number in range(3):
+        send(connection_string, hub, f"{number}", partition_key="device-7")
+
+    told = receive(a_consumer(connection_string, hub), 3)
+
+    assert len({partition for partition, _ in told.events}) == 1
+    assert told.bodies == ["0", "1", "2"]
+    assert {event.partition_key for _, event in told.events} == {b"device-7"}
+
+
+def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None:
+    """The size that the link announces is the size that is taken."""
+    with a_producer(connection_string, hub) as producer:
+        batch = producer.create_batch(partition_id="0")
+        with contextlib.suppress(ValueError):
+            while True:
+                batch.add(EventData(bytes(1000)))
+        producer.send_batch(batch)
+
+    assert batch.max_size_in_bytes == 1 << 20
+    assert len(batch) > 900
+    told = receive(a_consumer(connection_string, hub), len(batch), partition_id="0")
+    assert len(told.events) == len(batch)
+
+
+def test_events_larger_than_a_frame_arrive(connection_string: str, hub: str) -> None:
+    """Several frames in, several frames out."""
+    body = "x" * 700_000
+    send(connection_string, hub, body, "small", partition_id="0")
+
+    assert receive(a_consumer(connection_string, hub), 2, partition_id="0").bodies == [body, "small"]
+
+
+@pytest.mark.parametrize(
+    ("body_type", "body"),
+    [
+        (AmqpMessageBodyType.VALUE, {"value_body": {b"k": [1, "a", None]}}),
+        (AmqpMessageBodyType.SEQUENCE, {"sequence_body": [[1, 2], ["a"]]}),
+        (AmqpMessageBodyType.DATA, {"data_body": [b"a", b"b"]}),
+    ],
+)
+def test_every_kind_of_body_survives(
+    connection_string: str, hub: str, body_type: AmqpMessageBodyType, body: dict[str, Any]
+) -> None:
+    """Value and sequence bodies are not turned into bytes."""
+    message = AmqpAnnotatedMessage(**body, footer={"f": 1}, header={"priority": 3})
+    with a_producer(connection_string, hub) as producer:
+        producer.send_batch([message], partition_id="0")
+
+    ((_, told),) = receive(a_consumer(connection_string, hub), 1, partition_id="0").events
+
+    assert told.raw_amqp_message.body_type == body_type
+    assert told.raw_amqp_message.header.priority == 3
+    assert told.raw_amqp_message.footer == {b"f": 1}
+
+
+def test_the_buffered_producer_delivers_everything(connection_string: str, hub: str) -> None:
+    """With keys, with partitions and with neither."""
+    sent: list[Any] = []
+    failed: list[Any] = []
+    producer = a_producer(
+        connection_string,
+        hub,
+        buffered_mode=True,
+        max_wait_time=0.2,
+        max_buffer_length=100,
+        on_success=lambda events, _: sent.extend(events),
+        on_error=lambda events, _, error: failed.append(error),
+    )
+    with producer:
+        for number in range(60):
+            producer.send_event(EventData(f"{number}"), partition_key=f"key-{number % 5}")
+        producer.send_batch([EventData("a"), EventData("b")])
+        producer.flush()
+
+    told = receive(a_consumer(connection_string, hub), 62)
+
+    assert (len(sent), failed) == (62, [])
+    assert sorted(told.bodies) == sorted([f"{number}" for number in range(60)] + ["a", "b"])
+
+
+def test_runtime_information(connection_string: str, hub: str) -> None:
+    """What the management node tells, through the SDK's own types."""
+    send(connection_string, hub, "a", "b", partition_id="0")
+    with a_producer(connection_string, hub) as producer:
+        about = producer.get_eventhub_properties()
+        filled = producer.get_partition_properties("0")
+        empty = producer.get_partition_properties("1")
+
+    assert (about["eventhub_name"], about["partition_ids"]) == (hub, ["0", "1"])
+    assert abs(about["created_at"] - datetime.now(UTC)) < timedelta(minutes=5)
+    assert (filled["beginning_sequence_number"], filled["last_enqueued_sequence_number"]) == (0, 1)
+    assert filled["is_empty"] is False
+    assert (empty["is_empty"], empty["last_enqueued_offset"]) == (True, "-1")
+
+
+def test_last_enqueued_information_comes_with_events(connection_string: str, hub: str) -> None:
+    """For lag, without asking."""
+    send(connection_string, hub, "a", "b", "c", partition_id="0")
+    seen: list[Any] = []
+    consumer = a_consumer(connection_string, hub)
+
+    def on_event(partition: Any, event: EventData) -> None:
+        seen.append(partition.last_enqueued_event_properties)
+        consumer.close()
+
+    consumer.receive(
+        on_event=on_event, partition_id="0", starting_position="-1", track_last_enqueued_event_properties=True
+    )
+
+    assert seen[0]["sequence_number"] == 2
+    assert int(seen[0]["offset"]) > 0
+
+
+@pytest.fixture(scope="module")
+def filled(shared_node: AmqpNode, hubs: Hubs) -> tuple[str, list[EventData]]:
+    """A hub with five events in its first partition, and those events as they are read."""
+    name = hubs.next()
+    send(shared_node.connection_string(), name, *"01234", partition_id="0")
+    told = receive(a_consumer(shared_node.connection_string(), name), 5, partition_id="0")
+    return name, [event for _, event in told.events]
+
+
+@pytest.mark.parametrize(
+    ("position", "inclusive", "first"), [(2, False, 3), (2, True, 2), ("offset", False, 3), ("time", True, 0)]
+)
+def test_a_consumer_starts_where_it_asks(
+    connection_string: str,
+    filled: tuple[str, list[EventData]],
+    position: str | int,
+    inclusive: bool,
+    first: int,
+) -> None:
+    """Sequence number, offset and time; at or after."""
+    hub, events = filled
+    start = {"offset": events[2].offset, "time": events[0].enqueued_time}.get(str(position), position)
+
+    told = receive(
+        a_consumer(connection_string, hub, "second"),
+        5 - first,
+        partition_id="0",
+        starting_position=start,
+        starting_position_inclusive=inclusive,
+    )
+
+    assert told.bodies == list("01234"[first:])
+
+
+def test_a_group_is_found_in_any_case(connection_string: str, filled: tuple[str, list[EventData]]) -> None:
+    """Clients write `$default` too."""
+    told = receive(a_consumer(connection_string, filled[0], "$default"), 5, partition_id="0")
+
+    assert told.bodies == list("01234")
+
+
+def test_latest_is_what_comes_from_now_on(connection_string: str, hub: str) -> None:
+    """The SDK's default position."""
+    send(connection_string, hub, "old", partition_id="0")
+    told = Received(a_consumer(connection_string, hub), 1, partition_id="0", starting_position="@latest").start()
+    for number in range(200):
+        send(connection_string, hub, f"{number}", partition_id="0")
+        if told.events:
+            break
+
+    assert told.wait().bodies[0] != "old"
+
+
+def test_checkpoints_are_where_a_consumer_goes_on(connection_string: str, hub: str) -> None:
+    """A processor that stops and starts again misses and repeats nothing."""
+    store = InMemoryCheckpointStore()
+    send(connection_string, hub, "a", "b", partition_id="0")
+    first: list[str] = []
+    consumer = a_consumer(connection_string, hub, checkpoint_store=store)
+    done = threading.Event()
+
+    def on_event(partition: Any, event: EventData) -> None:
+        first.append(event.body_as_str())
+        partition.update_checkpoint(event)
+        if len(first) == 2:
+            done.set()
+
+    thread = threading.Thread(target=lambda: consumer.receive(on_event=on_event, starting_position="-1"), daemon=True)
+    thread.start()
+    assert done.wait(WAIT_SECONDS)
+    consumer.close()
+    thread.join(WAIT_SECONDS)
+    send(connection_string, hub, "c", partition_id="0")
+
+    again = receive(a_consumer(connection_string, hub, checkpoint_store=store), 1, starting_position="-1")
+
+    assert first == ["a", "b"]
+    assert again.bodies == ["c"]
+
+
+def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
+    """What production uses: TLS, and the node's certificate checked."""
+    tls = {
+        "transport_type": TransportType.Amqp,
+        "custom_endpoint_address": tls_node.endpoint,
+        "connection_verify": tls_node.ca_file,
+    }
+    with a_producer(tls_node.connection_string, tls_hub, **tls) as producer:
+        producer.send_batch([EventData("secret")], partition_id="0")
+
+    told = receive(a_consumer(tls_node.connection_string, tls_hub, **tls), 1, partition_id="0")
+
+    assert told.bodies == ["secret"]
+
+
+def test_a_credential_object_works_like_a_connection_string(tls_node: TlsNode) -> None:
+    """For programs that keep host and key apart."""
+    from azure.eventhub import EventHubProducerClient
+
+    producer = EventHubProducerClient(
+        fully_qualified_namespace="localhost",
+        eventhub_name="orders",
+        credential=EventHubSharedKeyCredential("RootManageSharedAccessKey", tls_node.node.key),
+        transport_type=TransportType.Amqp,
+        custom_endpoint_address=tls_node.endpoint,
+        connection_verify=tls_node.ca_file,
+    )
+    with producer:
+        assert producer.get_partition_ids() == ["0", "1"]

@@ -1,0 +1,167 @@
+"""Apache Qpid Proton: a generic AMQP 1.0 client that knows nothing of Event Hubs."""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from proton import Delivery, Described, Message, SSLDomain, symbol
+from proton.reactor import Copy, Filter, LinkOption, Selector
+from proton.utils import BlockingConnection, LinkDetached
+
+from conformance.amqp.conftest import TlsNode
+from endpoints.amqp.amqp_node import AmqpNode
+
+pytestmark = pytest.mark.foreign
+
+WAIT_SECONDS = 10
+ROOT = "RootManageSharedAccessKey"
+
+
+@pytest.fixture
+def connection(shared_node: AmqpNode) -> Iterator[BlockingConnection]:
+    opened = BlockingConnection(
+        f"amqp://127.0.0.1:{shared_node.port}",
+        timeout=WAIT_SECONDS,
+        user=ROOT,
+        password=shared_node.key,
+        allowed_mechs="PLAIN",
+        virtual_host="localhost",
+    )
+    yield opened
+    opened.close()
+
+
+def reader(hub: str, partition: int = 0) -> str:
+    return f"{hub}/ConsumerGroups/$Default/Partitions/{partition}"
+
+
+def send(connection: BlockingConnection, address: str, *bodies: str) -> None:
+    sender = connection.create_sender(address)
+    for body in bodies:
+        assert sender.send(Message(body=body)).remote_state == Delivery.ACCEPTED
+    sender.close()
+
+
+def receive(
+    connection: BlockingConnection, address: str, count: int, options: LinkOption | None = None
+) -> list[Message]:
+    receiver = connection.create_receiver(address, credit=count, options=options)
+    told = []
+    for _ in range(count):
+        told.append(receiver.receive(WAIT_SECONDS))
+        receiver.accept()
+    receiver.close()
+    return told
+
+
+def test_messages_go_in_and_come_out(connection: BlockingConnection, hub: str) -> None:
+    """With the rule's name and key over SASL PLAIN; no claims node is needed."""
+    sender = connection.create_sender(f"{hub}/Partitions/0")
+    message = Message(body={"a": [1, "x"]}, id="7", subject="s", properties={"n": 1, "t": "text", "f": 1.5})
+    sender.send(message)
+
+    (told,) = receive(connection, reader(hub), 1)
+
+    assert (told.body, told.id, told.subject) == ({"a": [1, "x"]}, "7", "s")
+    assert told.properties == {"n": 1, "t": "text", "f": 1.5}
+    assert told.annotations[symbol("x-opt-sequence-number")] == 0
+
+
+def test_a_selector_starts_where_it_says(connection: BlockingConnection, hub: str) -> None:
+    """Proton's own way to write a filter."""
+    send(connection, f"{hub}/Partitions/0", *"0123")
+
+    told = receive(connection, reader(hub), 2, Selector("amqp.annotation.x-opt-sequence-number > '1'"))
+
+    assert [message.body for message in told] == ["2", "3"]
+
+
+def test_a_filter_with_a_numeric_descriptor_works_too(connection: BlockingConnection, hub: str) -> None:
+    """As the registry of filters numbers it."""
+    from proton import ulong
+
+    send(connection, f"{hub}/Partitions/0", *"0123")
+    selector = Described(ulong(0x468C00000004), "amqp.annotation.x-opt-sequence-number >= 3")
+
+    told = receive(connection, reader(hub), 1, Filter({symbol("whatever"): selector}))
+
+    assert [message.body for message in told] == ["3"]
+
+
+def test_drain_comes_back(connection: BlockingConnection, hub: str) -> None:
+    """A fetch with drain ends when nothing is left, without a time-out."""
+    send(connection, f"{hub}/Partitions/0", "a", "b")
+    receiver = connection.create_receiver(reader(hub), credit=0)
+    receiver.link.flow(10)
+    assert [receiver.receive(WAIT_SECONDS).body for _ in range(2)] == ["a", "b"]
+
+    receiver.link.drain(0)
+    connection.wait(lambda: receiver.link.credit == 0, timeout=WAIT_SECONDS)
+
+    assert receiver.link.credit == 0
+
+
+def test_large_messages_are_split_both_ways(connection: BlockingConnection, hub: str) -> None:
+    """Proton takes frames of 32 KB."""
+    body = "x" * 300_000
+    send(connection, f"{hub}/Partitions/0", body)
+
+    (told,) = receive(connection, reader(hub), 1)
+
+    assert told.body == body
+
+
+def test_many_messages_keep_their_order(connection: BlockingConnection, hub: str) -> None:
+    """Credit, window and settlement of a client that settles everything."""
+    send(connection, f"{hub}/Partitions/0", *[f"{number}" for number in range(300)])
+
+    told = receive(connection, reader(hub), 300, Copy())
+
+    assert [message.body for message in told] == [f"{number}" for number in range(300)]
+
+
+def test_a_refusal_carries_condition_and_text(connection: BlockingConnection) -> None:
+    """What a generic client can show."""
+    with pytest.raises(LinkDetached, match="could not be found"):
+        connection.create_sender("nowhere")
+
+
+def test_an_anonymous_peer_may_nothing(shared_node: AmqpNode, hub: str) -> None:
+    """Without a key and without a token there is no link."""
+    anonymous = BlockingConnection(
+        f"amqp://127.0.0.1:{shared_node.port}",
+        timeout=WAIT_SECONDS,
+        allowed_mechs="ANONYMOUS",
+        virtual_host="localhost",
+    )
+    with pytest.raises(LinkDetached, match="'Send' claim"):
+        anonymous.create_sender(hub)
+    anonymous.close()
+
+
+def test_a_connection_without_sasl_is_anonymous(shared_node: AmqpNode, hub: str) -> None:
+    """The SASL layer is optional."""
+    bare = BlockingConnection(
+        f"amqp://127.0.0.1:{shared_node.port}", timeout=WAIT_SECONDS, sasl_enabled=False, virtual_host="localhost"
+    )
+    with pytest.raises(LinkDetached, match="'Send' claim"):
+        bare.create_sender(hub)
+    bare.close()
+
+
+def test_over_tls(tls_node: TlsNode, tls_hub: str) -> None:
+    """The node's certificate is checked against its CA."""
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(tls_node.ca_file)
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+    secure = BlockingConnection(
+        f"amqps://{ROOT}:{quote(tls_node.node.key, safe='')}@localhost:{tls_node.node.port}",
+        timeout=WAIT_SECONDS,
+        ssl_domain=domain,
+        allowed_mechs="PLAIN",
+    )
+    send(secure, f"{tls_hub}/Partitions/0", "proton over TLS")
+    told = receive(secure, reader(tls_hub), 1, Selector("amqp.annotation.x-opt-offset > '-1'"))
+    secure.close()
+
+    assert told

@@ -1,0 +1,54 @@
+"""For all foreign clients: a node, and a record of what each test proved.
+
+The record is `.cache/conformance.json`, one entry a test, kept over runs so that a part of the tests may run alone;
+`report.py` holds it against the claims of `matrix.py`.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import pytest
+
+from conformance.arena import Arena
+from conformance.matrix import MARK, RESULTS, Cell, cell_of, version_of
+
+_cells: dict[str, Cell] = {}
+_results: dict[str, dict[str, str]] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{MARK}(client, transport, feature): the claim that a test proves")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _cells.update((item.nodeid, cell) for item in items if (cell := cell_of(item)) is not None)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    cell = _cells.get(report.nodeid)
+    if cell is None or (report.when != "call" and report.passed):
+        return
+    reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
+    result = {**asdict(cell), "version": version_of(cell.client), "result": report.outcome, "reason": reason}
+    if _results.get(report.nodeid, {}).get("result") != "failed":
+        _results[report.nodeid] = result
+
+
+def pytest_sessionfinish() -> None:
+    if not _results:
+        return
+    RESULTS.parent.mkdir(exist_ok=True)
+    # Several processes of one run write here.
+    with RESULTS.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
+        RESULTS.write_text(json.dumps(known | _results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def arena() -> Iterator[Arena]:
+    """A whole node for the tests that need all its ports; each test makes hubs of its own."""
+    with Arena() as arena:
+        yield arena

@@ -1,0 +1,232 @@
+"""A node's AMQP endpoint on loopback: broker, store in memory and listener in a thread of their own.
+
+What a test talks to is the product's own stack from the socket down; the thread lets blocking clients and the test look
+at it from outside, and `call` runs something on the loop that owns it.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from hubmere.broker.access import Access, host_names
+from hubmere.broker.live import LiveHub
+from hubmere.broker.manage import By, Done, Manager
+from hubmere.broker.service import Broker
+from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
+from hubmere.endpoints.listener import Connections, Listener, bind
+from hubmere.endpoints.places import Places
+from hubmere.model.clock import Clock, SystemClock
+from hubmere.model.entity import AccessRule, Rights
+from hubmere.model.errors import Refusal
+from hubmere.model.names import ROOT_RULE, group_name, hub_name, namespace_name, rule_name
+from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_namespace, root_rule
+from hubmere.model.tier import LimitsBook
+from hubmere.store.catalog import MEMORY, SqliteCatalog
+from hubmere.store.commit import Post
+from hubmere.store.engine import LogEngine
+from hubmere.store.local import LocalEngine
+from hubmere.store.memory import MemoryEngine
+from hubmere.store.view import Create
+
+T = TypeVar("T")
+
+NAMESPACE = "hubmere"
+_START_SECONDS = 10.0
+
+
+class AmqpNode:
+    """The AMQP endpoint of a node for the length of a `with` block.
+
+    `hubs` maps names to partition counts. Every hub has the consumer groups `$Default` and `second`. Blocking calls
+    come from the test's thread; everything of the node happens on its own.
+    """
+
+    def __init__(
+        self,
+        hubs: dict[str, int] | None = None,
+        *,
+        book: LimitsBook | None = None,
+        clock: Clock | None = None,
+        data: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout_s: float = 30.0,
+        idle_timeout_s: float = 240.0,
+        token_grace_s: float = 60.0,
+        takes_certificates: bool = False,
+        port: int = 0,
+    ) -> None:
+        self._hubs = hubs if hubs is not None else {"orders": 2}
+        self._book = book or LimitsBook()
+        self._clock = clock or SystemClock()
+        self._data = data
+        self._tls = tls
+        self._takes_certificates = takes_certificates
+        self._timeouts = (handshake_timeout_s, idle_timeout_s, token_grace_s)
+        self._thread = threading.Thread(target=self._run, name="amqp-node", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._started: Future[None] = Future()
+        self.connections = Connections(20_000)
+        self.port = port
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._started.result(_START_SECONDS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop as a node stops: say good-bye to every client, then close the store."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(_START_SECONDS)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run something on the node's thread."""
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return result.result(_START_SECONDS)
+
+    # --- what a client needs
+
+    @property
+    def host(self) -> str:
+        return "localhost"
+
+    @property
+    def key(self) -> str:
+        return self.rule(ROOT_RULE).primary_key
+
+    def rule(self, name: str) -> AccessRule:
+        namespace = self.broker.namespace(NAMESPACE).entity
+        return self.broker.catalog.view.rule(namespace, name)
+
+    def manage(self, work: Callable[[Manager, By, Done], object]) -> None:
+        """Have the manager change something, and wait until it is in force."""
+        finished: Future[None] = Future()
+
+        def done(refusal: Refusal | None) -> None:
+            finished.set_result(None) if refusal is None else finished.set_exception(refusal)
+
+        by = By(actor="test", now_ms=self._clock.now_ms(), now=self._clock.monotonic())
+        self.call(lambda: work(self.broker.manager, by, done))
+        finished.result(_START_SECONDS)
+
+    def add_rule(self, name: str, *rights: str) -> str:
+        """Make a rule on the namespace; its connection string for emulator clients."""
+        wanted = Rights.parse(rights)
+        self.manage(lambda manager, by, done: manager.write_rule(NAMESPACE, None, rule_name(name), wanted, by, done))
+        return self.connection_string(name, self.rule(name).primary_key)
+
+    def add_hub(self, name: str, partitions: int) -> None:
+        """Make a hub while the node runs."""
+        spec = HubSpec(partition_count=partitions)
+        self.manage(lambda manager, by, done: manager.create_hub(NAMESPACE, hub_name(name), spec, by, done))
+        group = group_name("second")
+        self.manage(lambda manager, by, done: manager.create_group(NAMESPACE, name, group, "", by, done))
+
+    def connection_string(self, rule: str = ROOT_RULE, key: str | None = None) -> str:
+        """For clients in emulator mode."""
+        return (
+            f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={rule};"
+            f"SharedAccessKey={key or self.key};UseDevelopmentEmulator=true;"
+        )
+
+    def hub(self, name: str = "orders") -> LiveHub:
+        return self.broker.namespace(NAMESPACE).hub(name)
+
+    # --- the node's thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        try:
+            engine, catalog, listener = await self._start()
+        except BaseException as error:
+            self._started.set_exception(error)
+            raise
+        self._started.set_result(None)
+        await self._stopping.wait()
+        await listener.stop()
+        engine.close()
+        catalog.close()
+
+    async def _start(self) -> tuple[LogEngine, SqliteCatalog, Listener]:
+        def post(call: Callable[[], None]) -> None:
+            self._loop.call_soon_threadsafe(call)
+
+        def defer(call: Callable[[], None]) -> None:
+            self._loop.call_soon(call)
+
+        engine = self._engine(post, defer)
+        catalog = SqliteCatalog.open(MEMORY if self._data is None else self._data / "catalog.sqlite3", post)
+        self._fill(catalog)
+        access = Access(lambda: catalog.view, host_names(("localhost", "127.0.0.1"), lambda: catalog.view))
+        self.broker = Broker(
+            engine=engine,
+            catalog=catalog,
+            book=self._book,
+            access=access,
+            default_namespace=NAMESPACE,
+            segment_bytes=16 << 20,
+            default_partition_count=2,
+        )
+        self.broker.open(self._clock.monotonic())
+        listening, port = bind("amqp", "127.0.0.1", self.port)
+        self.port = port.port
+        handshake_timeout_s, idle_timeout_s, token_grace_s = self._timeouts
+        self.endpoint = AmqpEndpoint(
+            self.broker,
+            self._clock,
+            Places(namespace=NAMESPACE, amqp=port.port),
+            idle_timeout_s=idle_timeout_s,
+            handshake_timeout_s=handshake_timeout_s,
+            token_grace_s=token_grace_s,
+            takes_certificates=self._takes_certificates,
+        )
+        listener = Listener(self.connections)
+        await listener.serve(listening, self.endpoint.session, self._tls)
+        return engine, catalog, listener
+
+    def _engine(self, post: Post, defer: Post) -> LogEngine:
+        if self._data is None:
+            return MemoryEngine(post=post, defer=defer)
+        return LocalEngine(self._data, post=post, defer=defer, durability="os")
+
+    def _fill(self, catalog: SqliteCatalog) -> None:
+        now_ms = self._clock.now_ms()
+        if catalog.view.find_namespace(NAMESPACE) is not None:
+            return
+        tier = self._book.default_tier
+        limits = self._book.of(tier)
+        parent = new_namespace(namespace_name(NAMESPACE), NamespaceSpec(), limits, tier=tier, now_ms=now_ms)
+        catalog.apply(Create(parent), Create(root_rule(parent, now_ms=now_ms)))
+        for name, count in self._hubs.items():
+            existing = catalog.view.hubs(NAMESPACE)
+            spec = HubSpec(partition_count=count)
+            hub, group = new_hub(parent, hub_name(name), spec, limits, existing=existing, now_ms=now_ms)
+            catalog.apply(Create(hub), Create(group))
+            if limits.groups_per_hub is None or limits.groups_per_hub > 1:
+                groups = catalog.view.groups(hub)
+                catalog.apply(Create(new_group(hub, group_name("second"), limits, existing=groups, now_ms=now_ms)))

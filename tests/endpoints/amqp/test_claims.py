@@ -1,0 +1,239 @@
+"""Tokens on the claims node, and what links they allow (reference: AMQP 2, checks 14 to 19 and 45)."""
+
+import time
+import uuid
+
+import pytest
+
+from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
+from endpoints.amqp.messages import an_event
+from endpoints.amqp.raw_client import RawClient, Refused
+from hubmere.broker.access import make_token
+from hubmere.wire.amqp import Link
+from hubmere.wire.amqp.message import AmqpValue, Message, read_message, write_message
+from hubmere.wire.amqp.performatives import Properties, Source, Target
+from hubmere.wire.amqp.signals import DeliveriesReceived
+from hubmere.wire.amqp.types import Int, Timestamp, ULong, Value
+
+PUT = {"operation": "put-token", "type": "servicebus.windows.net:sastoken"}
+
+
+def a_put(client: RawClient, *, path: str = "orders", message_id: Value = "1", reply_to: str | None = None) -> bytes:
+    return write_message(
+        Message(
+            properties=Properties(message_id=message_id, reply_to=reply_to),
+            application_properties={**PUT, "name": f"sb://localhost/{path}", "expiration": Timestamp(0)},
+            body=AmqpValue(client.token(path)),
+        )
+    )
+
+
+def claims_links(client: RawClient, *, target: str | None = None, name: str | None = None) -> tuple[Link, Link]:
+    """A pair of links to the claims node; credit is the caller's to give."""
+    receiver, _ = client.attach(name, is_sender=False, source=Source(address="$cbs"), target=Target(address=target))
+    sender = client.sender("$cbs")
+    client.await_window(sender)
+    return sender, receiver
+
+
+@pytest.mark.parametrize(
+    "message_id", ["text", ULong(1), uuid.UUID(int=7), b"binary"], ids=lambda value: type(value).__name__
+)
+def test_a_reply_carries_the_request_id_as_it_came(node: AmqpNode, message_id: Value) -> None:
+    """SDKs look the request up by value and type."""
+    with RawClient(node) as client:
+        sender, receiver = claims_links(client)
+        receiver.grant(1)
+        sender.send(a_put(client, message_id=message_id))
+
+        reply = read_message(client.expect(DeliveriesReceived).payloads[0])
+
+    assert reply.properties is not None
+    assert reply.properties.correlation_id == message_id
+    assert type(reply.properties.correlation_id) is type(message_id)
+    assert reply.application_properties == {"status-code": Int(202), "status-description": "Accepted"}
+    assert type(reply.application_properties["status-code"]) is Int
+    assert reply.body == AmqpValue(None)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "reply_to"),
+    [(None, "cbs-receiver", None), (None, "cbs-1234", "cbs-1234"), ("cbs-client-reply-to", "x", "cbs-client-reply-to")],
+    ids=["none, as Python", "link name, as JavaScript", "target, as Java"],
+)
+def test_the_reply_finds_its_link(node: AmqpNode, target: str | None, name: str, reply_to: str | None) -> None:
+    """Every SDK names the way back differently."""
+    with RawClient(node) as client:
+        other, _ = client.attach("other", is_sender=False, source=Source(address="$management"))
+        other.grant(10)
+        sender, receiver = claims_links(client, target=target, name=name)
+        receiver.grant(10)
+        sender.send(a_put(client, reply_to=reply_to))
+
+        assert client.expect(DeliveriesReceived).link is receiver
+
+
+def test_a_reply_waits_for_credit(node: AmqpNode) -> None:
+    """Java gives one credit per request."""
+    with RawClient(node) as client:
+        sender, receiver = claims_links(client)
+        receiver.grant(1)
+        sender.send(a_put(client, message_id="1"))
+        sender.send(a_put(client, message_id="2"))
+        first = client.expect(DeliveriesReceived)
+        assert len(first.ids) == 1
+        assert not client.poll(0.2) or not client.pending(DeliveriesReceived)
+
+        receiver.grant(1)
+        second = read_message(client.expect(DeliveriesReceived).payloads[0])
+
+    assert second.properties is not None
+    assert second.properties.correlation_id == "2"
+
+
+def test_a_reply_is_settled_when_the_receiver_asks_for_it(node: AmqpNode) -> None:
+    """Java and .NET take replies pre-settled, Python and JavaScript do not mind."""
+    with RawClient(node) as client:
+        receiver, answer = client.attach(is_sender=False, source=Source(address="$cbs"), snd_settle_mode=1)
+        receiver.grant(1)
+        sender = client.sender("$cbs")
+        client.send(sender, a_put(client), settled=True)
+
+        assert client.expect(DeliveriesReceived).settled
+        assert answer.snd_settle_mode == 1
+
+
+def test_a_bad_signature_is_unauthorised(node: AmqpNode) -> None:
+    """The status is an int, the text is the service's."""
+    with RawClient(node) as client:
+        bad = make_token("sb://localhost/orders", "RootManageSharedAccessKey", "wrong", expires_at_s=2**40)
+
+        status, text = client.put_token("orders", bad)
+
+    assert (status, text) == (401, "InvalidSignature: The token has an invalid signature.")
+
+
+def test_an_expired_token_is_unauthorised(node: AmqpNode) -> None:
+    """It says when it expired."""
+    with RawClient(node) as client:
+        status, text = client.put_token("orders", client.token("orders", seconds=-60))
+
+    assert status == 401
+    assert text.startswith("ExpiredToken:")
+
+
+def test_a_token_for_something_else_is_unauthorised(node: AmqpNode) -> None:
+    """A token for one hub does not open another."""
+    with RawClient(node) as client:
+        status, text = client.put_token("orders", client.token("invoices"))
+
+    assert status == 401
+    assert text.startswith("InvalidAudience:")
+
+
+@pytest.mark.parametrize("token", ["nonsense", "SharedAccessSignature sr=x", "", Int(5), None])
+def test_a_token_that_cannot_be_read_is_a_bad_request(node: AmqpNode, token: Value) -> None:
+    """Retrying it would never help."""
+    with RawClient(node) as client:
+        status, _ = client.put_token("orders", token)
+
+    assert status in (400, 401)
+
+
+def test_a_jwt_is_refused_with_a_reason(node: AmqpNode) -> None:
+    """No issuer is configured, and the client should hear just that."""
+    with RawClient(node) as client:
+        status, text = client.put_token("orders", "eyJhbGciOi", kind="jwt")
+
+    assert status == 400
+    assert "issuer" in text
+
+
+def test_an_unknown_hub_is_not_found(node: AmqpNode) -> None:
+    """JavaScript, Java and .NET decide by this text that trying again is useless."""
+    with RawClient(node) as client:
+        status, text = client.put_token("nowhere", client.token(""))
+
+    assert status == 404
+    assert text == f"The messaging entity 'sb://{NAMESPACE}/nowhere' could not be found."
+
+
+def test_other_operations_are_not_supported(node: AmqpNode) -> None:
+    """Only put-token exists."""
+    with RawClient(node) as client:
+        reply = client.ask("$cbs", {"operation": "delete-token", "type": "x", "name": "y"})
+
+    assert reply.application_properties is not None
+    assert reply.application_properties["status-code"] == 501
+
+
+def test_without_a_claim_an_attach_is_refused(node: AmqpNode) -> None:
+    """An attach of nulls and a detach, with the text that SDKs show."""
+    with RawClient(node) as client, pytest.raises(Refused) as refused:
+        client.sender("orders")
+
+    assert refused.value.condition == "amqp:unauthorized-access"
+    assert "'Send' claim(s) are required to perform this operation. Resource: 'sb://hubmere/orders'" in str(
+        refused.value.description
+    )
+
+
+def test_a_token_may_cover_more_than_it_is_put_for(node: AmqpNode) -> None:
+    """.NET signs for the hub and puts the token for a partition of a group."""
+    with RawClient(node) as client:
+        token = make_token("amqps://localhost/orders", "RootManageSharedAccessKey", node.key, expires_at_s=2**40)
+        status, _ = client.put_token("orders/ConsumerGroups/$Default/Partitions/0", token)
+        assert status == 202
+
+        client.reader("/orders/ConsumerGroups/$Default/Partitions/0")
+        with pytest.raises(Refused):
+            client.reader("/orders/ConsumerGroups/$Default/Partitions/1")
+
+
+def test_a_claim_covers_what_lies_below_it_in_any_case(node: AmqpNode) -> None:
+    """Python puts a token for the group in lower case and attaches to a partition of it."""
+    with RawClient(node) as client:
+        client.authorize("orders/consumergroups/$default")
+
+        client.reader("amqps://localhost/orders/ConsumerGroups/$Default/Partitions/0")
+        with pytest.raises(Refused):
+            client.reader("orders/ConsumerGroups/second/Partitions/0")
+
+
+def test_a_javascript_management_audience_covers_the_hub(node: AmqpNode) -> None:
+    """It puts a token for `{hub}/$management` and then asks about the hub."""
+    with RawClient(node) as client:
+        client.authorize("orders/$management")
+
+        reply = client.ask("$management", {"operation": "READ", "type": "com.microsoft:eventhub", "name": "orders"})
+
+    assert reply.application_properties is not None
+    assert reply.application_properties["status-code"] == 200
+
+
+def test_a_link_goes_when_its_token_expires_and_the_connection_stays() -> None:
+    """The service detaches for renewal; SDKs put a new token and come back."""
+    with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
+        client.authorize("orders", seconds=1.2)
+        sender = client.sender("orders/Partitions/0")
+        client.publish(sender, an_event("before"))
+
+        refused = client.detached(sender)
+        client.authorize("orders")
+        client.publish(client.sender("orders/Partitions/0"), an_event("after"))
+
+    assert refused.condition == "amqp:link:detach-forced"
+    assert "Code: RenewToken" in refused.description
+
+
+def test_a_token_put_again_keeps_the_link() -> None:
+    """A refresh is another put-token for the same name."""
+    with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
+        client.authorize("orders", seconds=1.2)
+        sender = client.sender("orders/Partitions/0")
+        client.authorize("orders", seconds=60)
+        deadline = time.monotonic() + 2.2
+        while time.monotonic() < deadline:
+            client.poll(deadline - time.monotonic())
+
+        client.publish(sender, an_event())

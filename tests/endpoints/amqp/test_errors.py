@@ -1,0 +1,77 @@
+"""Refusals become conditions."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from hubmere.endpoints.amqp.errors import TABLE, RecentlyBusy, row_of, tracked
+from hubmere.endpoints.amqp.inbound import DeliveryTooLarge
+from hubmere.model import errors
+from hubmere.model.errors import Refusal
+from hubmere.wire.amqp import Condition
+
+
+def tree(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
+    """Every refusal of the model; classes of other rooms are theirs."""
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from tree(child)
+
+
+@pytest.mark.parametrize("kind", list(tree()), ids=lambda kind: kind.__name__)
+def test_every_refusal_has_a_row(kind: type[Refusal]) -> None:
+    """A refusal without a row would reach clients as something vague, or not at all."""
+    assert kind in TABLE
+
+
+def test_every_row_has_a_condition_and_an_error_status() -> None:
+    """SDKs decide by the condition on links, and by the status in replies."""
+    for row in TABLE.values():
+        assert isinstance(row.condition, Condition)
+        assert 400 <= row.status < 600
+
+
+def test_a_kind_of_a_refusal_is_told_as_its_parent() -> None:
+    """Endpoints refine texts, never conditions."""
+    refusal = DeliveryTooLarge(7, 200, 100)
+
+    assert row_of(refusal).condition is Condition.LINK_MESSAGE_SIZE_EXCEEDED
+    assert "delivery-id:7, size:200 bytes" in refusal.text()
+
+
+@pytest.mark.parametrize("kind", [errors.ServerBusy, errors.PartitionOffline, errors.StorageFull, errors.ShuttingDown])
+def test_what_passes_by_itself_detaches_the_link(kind: type[Refusal]) -> None:
+    """The Azure SDK for Python takes a rejected outcome as final, and comes back after a detach."""
+    assert TABLE[kind].detaches
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.PublicationTooLarge, errors.SequenceGap, errors.UndecodableMessage, errors.InvalidArgument]
+)
+def test_what_the_sender_has_to_change_is_rejected(kind: type[Refusal]) -> None:
+    """Coming back with the same event would never end."""
+    assert not TABLE[kind].detaches
+
+
+def test_a_description_ends_like_the_service_ends_it() -> None:
+    """Support tools and one SDK look for these three words."""
+    text = tracked("No.", "ns", "orders", 1_700_000_000_000)
+
+    assert re.fullmatch(
+        r"No\. TrackingId:[0-9a-f-]{36}_G1, SystemTracker:ns:eventhub:orders, Timestamp:2023-11-14T22:13:20", text
+    )
+
+
+def test_a_hub_that_sent_somebody_away_sends_the_next_away_for_a_moment() -> None:
+    """Only for reasons that pass, and only for a moment."""
+    busy, refusal = RecentlyBusy(), errors.ServerBusy(4.0)
+    busy.note("hub", refusal, now=10.0)
+    busy.note("other", errors.EntityDisabled("other", "Disabled"), now=10.0)
+
+    with pytest.raises(errors.ServerBusy):
+        busy.check("hub", now=10.2)
+    busy.check("hub", now=11.0)
+    busy.check("other", now=10.2)
+    busy.check("unknown", now=10.2)

@@ -1,0 +1,319 @@
+"""From the first byte to the first link: headers, SASL, open, begin, attach (reference: AMQP 1, checks 1 to 12)."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from endpoints.amqp.amqp_node import AmqpNode
+from endpoints.amqp.messages import an_event
+from endpoints.amqp.raw_client import RawClient, Refused
+from endpoints.amqp.raw_frames import (
+    AMQP_HEADER,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    FIELDS,
+    FLOW,
+    OPEN,
+    SASL_HEADER,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    frames_of,
+    read_to_end,
+    read_until,
+)
+from hubmere.wire.amqp import ClientCredentials
+from hubmere.wire.amqp.frames import frame, frame_of
+from hubmere.wire.amqp.performatives import Attach, Begin, End, Open, SaslInit, Source, Target
+from hubmere.wire.amqp.signals import ConnectionOpened
+
+ANONYMOUS_INIT = frame(SaslInit("ANONYMOUS", b"", "localhost"), 0, 1)
+
+
+@contextmanager
+def connected(node: AmqpNode) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", node.port), 10) as connection:
+        yield connection
+
+
+def an_attach(name: str, handle: int, *, is_sender: bool) -> bytes:
+    return frame(
+        Attach(
+            name=name,
+            handle=handle,
+            role=not is_sender,
+            source=Source(address="$cbs"),
+            target=Target(address="$cbs"),
+            initial_delivery_count=0 if is_sender else None,
+        ),
+        1,
+    )
+
+
+def an_open(**fields: int | None) -> bytes:
+    return frame(Open(container_id="raw", hostname="localhost", **fields))  # type: ignore[arg-type]
+
+
+A_BEGIN = frame(Begin(next_outgoing_id=0, incoming_window=5000, outgoing_window=5000), 1)
+
+
+def test_the_sasl_header_is_answered_with_the_mechanisms(node: AmqpNode) -> None:
+    """Each SDK picks one mechanism and fails without it."""
+    with connected(node) as connection:
+        connection.sendall(SASL_HEADER)
+
+        answer = read_until(connection, SASL_MECHANISMS)
+
+    assert answer.startswith(SASL_HEADER)
+    for mechanism in (b"MSSBCBS", b"PLAIN", b"ANONYMOUS"):
+        assert mechanism in answer
+
+
+def test_a_connection_without_sasl_works(node: AmqpNode) -> None:
+    """JavaScript clients with a signature in their connection string leave the SASL layer out."""
+    with RawClient(node, is_plain_amqp=True) as client:
+        client.authorize()
+
+        link = client.sender("orders")
+
+    assert link.is_sender
+
+
+@pytest.mark.parametrize(
+    "junk", [b"AMQP\x01\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"]
+)
+def test_another_protocol_is_told_ours_and_closed(node: AmqpNode, junk: bytes) -> None:
+    """AMQP 1.0, 2.2: answer with a supported header, then close."""
+    with connected(node) as connection:
+        connection.sendall(junk)
+
+        assert read_to_end(connection) == SASL_HEADER
+
+
+def test_sasl_may_be_pipelined(node: AmqpNode) -> None:
+    """Proton-J sends header and init in one segment before it has seen the mechanisms."""
+    with connected(node) as connection:
+        connection.sendall(SASL_HEADER + frame(SaslInit("ANONYMOUS", None, None), 0, 1))
+
+        answer = read_until(connection, SASL_MECHANISMS, SASL_OUTCOME)
+
+    assert answer.endswith(bytes.fromhex("0000001102010000005344c00402500040"))
+
+
+def test_a_wrong_key_ends_with_the_outcome(node: AmqpNode) -> None:
+    """No AMQP header follows a failed sign-in."""
+    response = b"\x00RootManageSharedAccessKey\x00wrong"
+    with connected(node) as connection:
+        connection.sendall(SASL_HEADER + frame(SaslInit("PLAIN", response, "localhost"), 0, 1))
+
+        answer = read_to_end(connection)
+
+    last = list(frames_of(answer))[-1]
+    assert last.code == SASL_OUTCOME
+    assert last.body[6:8] == b"\x50\x01"
+    assert AMQP_HEADER not in answer
+
+
+def test_a_rule_name_and_key_are_enough(node: AmqpNode) -> None:
+    """Plain AMQP clients know no claims node; PLAIN gives them the rule's rights for the whole connection."""
+    credentials = ClientCredentials.plain("RootManageSharedAccessKey", node.key)
+
+    with RawClient(node, credentials=credentials) as client:
+        client.publish(client.sender("orders/Partitions/0"), an_event("in"))
+
+        assert len(client.receive(client.reader(), 1)) == 1
+
+
+def test_a_key_gives_the_rights_of_its_rule_and_no_others(node: AmqpNode) -> None:
+    """A device that may send must not read."""
+    node.add_rule("sender", "Send")
+    credentials = ClientCredentials.plain("sender", node.rule("sender").primary_key)
+
+    with RawClient(node, credentials=credentials) as client:
+        client.publish(client.sender("orders"), an_event())
+
+        with pytest.raises(Refused) as refused:
+            client.reader()
+
+    assert refused.value.condition == "amqp:unauthorized-access"
+
+
+def test_external_needs_a_client_certificate(node: AmqpNode) -> None:
+    """It is offered, but proves nothing on a port without TLS."""
+    with connected(node) as connection:
+        connection.sendall(SASL_HEADER + frame(SaslInit("EXTERNAL", b"", "localhost"), 0, 1))
+
+        assert read_to_end(connection).endswith(bytes.fromhex("5344c00402500140"))
+
+
+def test_everything_may_come_in_one_write(node: AmqpNode) -> None:
+    """The Azure SDK for Python pipelines header, open, begin and two attaches; the answers come in order."""
+    with connected(node) as connection:
+        connection.sendall(
+            SASL_HEADER
+            + ANONYMOUS_INIT
+            + AMQP_HEADER
+            + an_open()
+            + A_BEGIN
+            + an_attach("s", 1, is_sender=True)
+            + an_attach("r", 2, is_sender=False)
+        )
+
+        answer = read_until(connection, OPEN, BEGIN, ATTACH, ATTACH)
+
+    codes = [found.code for found in frames_of(answer)]
+    assert [code for code in codes if code in (OPEN, BEGIN, ATTACH)] == [OPEN, BEGIN, ATTACH, ATTACH]
+    assert FLOW in codes
+
+
+def test_every_performative_is_written_whole(client: RawClient) -> None:
+    """The Azure SDK for Python reads fields by their place: nothing may be left out, nothing shortened to list0."""
+    client.publish(client.sender("orders/Partitions/0"), an_event())
+    reader = client.reader()
+    client.receive(reader, 1)
+    reader.detach()
+    client.flush()
+    assert client.session is not None
+    client.session.end()
+    client.engine.close()
+    client.until_gone()
+
+    seen = list(frames_of(bytes(client.transcript)))
+
+    assert {found.code for found in seen} >= set(FIELDS)
+    for found in seen:
+        assert found.fields == FIELDS[found.code], hex(found.code)
+
+
+def test_the_open_says_what_sdks_insist_on(node: AmqpNode) -> None:
+    """.NET refuses idle time-outs below 5 s, Python needs the frame size."""
+    client = RawClient(node)
+    client.engine.open()
+    client.flush()
+
+    opened = client.expect(ConnectionOpened).open
+    client.socket.close()
+
+    assert opened.container_id
+    assert opened.max_frame_size == 65536
+    assert opened.channel_max == 4999
+    assert opened.idle_time_out == 240_000
+
+
+def test_the_begin_names_the_channel_and_the_handles(node: AmqpNode) -> None:
+    """Python stops allocating links above handle-max, so it must be there."""
+    with connected(node) as connection:
+        connection.sendall(
+            AMQP_HEADER + an_open() + frame(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9), 7)
+        )
+
+        begin = list(frames_of(read_until(connection, OPEN, BEGIN)))[-1]
+
+    assert begin.channel == 7
+    assert begin.body[6:9] == b"\x60\x00\x07"
+    assert struct.pack(">I", 8191) in begin.body
+
+
+def test_the_attach_echoes_both_ends(client: RawClient) -> None:
+    """Source and target must be there with their address, or Python waits for ever."""
+    _, as_receiver = client.attach(
+        is_sender=True, source=Source(address="sender-link-1"), target=Target(address="orders")
+    )
+    _, as_sender = client.attach(
+        is_sender=False,
+        source=Source(address="orders/ConsumerGroups/$Default/Partitions/0"),
+        target=Target(address="receiver-link-1"),
+    )
+
+    assert isinstance(as_receiver.target, Target)
+    assert (as_receiver.source and as_receiver.source.address, as_receiver.target.address) == (
+        "sender-link-1",
+        "orders",
+    )
+    assert as_receiver.max_message_size == 1 << 20
+    assert as_receiver.initial_delivery_count is None
+    assert isinstance(as_sender.target, Target)
+    assert as_sender.target.address == "receiver-link-1"
+    assert as_sender.initial_delivery_count == 0
+
+
+@pytest.mark.parametrize("address", ["$cbs", "$management", "orders"])
+def test_credit_follows_every_attach_of_a_sender(client: RawClient, address: str) -> None:
+    """JavaScript waits for it, also on the service nodes; and for next-incoming-id with it."""
+    link = client.sender(address)
+    while not link.credit:
+        client.poll()
+
+    flow = next(found for found in reversed(list(frames_of(bytes(client.transcript)))) if found.code == FLOW)
+    assert flow.body[6] != 0x40
+
+
+def test_a_quiet_link_gets_heartbeats(node: AmqpNode) -> None:
+    """A peer that announced an idle time-out hears from us at least at half of it."""
+    with RawClient(node, idle_timeout_ms=1000) as client:
+        before = len(client.transcript)
+        while b"\x00\x00\x00\x08\x02\x00\x00\x00" not in client.transcript[before:]:
+            assert client.poll()
+
+
+def test_short_forms_of_end_and_close_are_understood(node: AmqpNode) -> None:
+    """JavaScript and Proton end with list0."""
+    with connected(node) as connection:
+        connection.sendall(AMQP_HEADER + an_open() + A_BEGIN)
+        read_until(connection, OPEN, BEGIN)
+        connection.sendall(frame_of(b"\x00\x53\x17\x45", 1) + frame_of(b"\x00\x53\x18\x45", 0))
+
+        codes = [found.code for found in frames_of(read_to_end(connection))]
+
+    assert codes[-1] == CLOSE
+
+
+def test_links_may_be_detached_behind_the_end_of_their_session(node: AmqpNode) -> None:
+    """The Azure SDK for Python does, and means no harm."""
+    with connected(node) as connection:
+        connection.sendall(AMQP_HEADER + an_open() + A_BEGIN + an_attach("s", 1, is_sender=True))
+        read_until(connection, ATTACH, FLOW)
+        connection.sendall(frame(End(), 1) + frame_of(b"\x00\x53\x16\xc0\x05\x03\x52\x01\x41\x40", 1))
+        connection.sendall(frame_of(b"\x00\x53\x18\x45", 0))
+
+        last = list(frames_of(read_to_end(connection)))[-1]
+
+    assert last.code == CLOSE
+    assert b"amqp:" not in last.body
+
+
+def test_a_peer_that_never_opens_is_cut_off() -> None:
+    """Sockets without a client behind them are freed."""
+    with AmqpNode(handshake_timeout_s=0.2) as node, connected(node) as connection:
+        connection.sendall(SASL_HEADER)
+
+        assert SASL_HEADER in read_to_end(connection)
+
+
+def test_a_peer_that_proves_nothing_is_cut_off() -> None:
+    """An open connection without a token is nobody's."""
+    with AmqpNode(handshake_timeout_s=0.3) as node, RawClient(node) as client:
+        assert client.closed().condition == "amqp:connection:forced"
+
+
+def test_a_peer_that_has_proven_itself_is_left_alone() -> None:
+    """The time for signing in says nothing about connections that are in use."""
+    with AmqpNode(handshake_timeout_s=0.3) as node, RawClient(node) as client:
+        client.authorize()
+
+        assert not client.poll(0.6)
+        client.publish(client.sender("orders"), an_event())
+
+
+def test_a_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
+    """Memory is for those who have shown a key."""
+    with RawClient(node) as client:
+        assert client.session is not None
+        for number in range(40):
+            client.session.attach(f"link-{number}", is_sender=True, target=Target(address="$cbs"))
+        client.flush()
+
+        assert client.closed().condition == "amqp:resource-limit-exceeded"

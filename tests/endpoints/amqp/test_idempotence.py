@@ -1,0 +1,216 @@
+"""Idempotent producers over AMQP (reference: AMQP 4.5, check 44)."""
+
+from pathlib import Path
+
+import pytest
+
+from endpoints.amqp.amqp_node import AmqpNode
+from endpoints.amqp.messages import BATCH_FORMAT, a_batch, a_numbered_event, body_of
+from endpoints.amqp.raw_client import RawClient, Refused
+from hubmere.endpoints.amqp.idempotence import CAPABILITY, ProducerTerms, agree
+from hubmere.model.errors import InvalidArgument, ProducerFenced
+from hubmere.wire.amqp import Link
+from hubmere.wire.amqp.performatives import Accepted, Rejected, Target
+from hubmere.wire.amqp.types import Int, Long, Short, Symbol, Value
+
+ID, EPOCH, SEQUENCE = (
+    Symbol("com.microsoft:producer-id"),
+    Symbol("com.microsoft:producer-epoch"),
+    Symbol("com.microsoft:producer-sequence-number"),
+)
+
+
+def a_producer(client: RawClient, asked: dict[Value, Value] | None = None) -> tuple[Link, ProducerTerms]:
+    link, answer = client.attach(
+        is_sender=True,
+        target=Target(address="orders/Partitions/0"),
+        desired_capabilities=("com.microsoft:georeplication", CAPABILITY),
+        properties=asked,
+    )
+    assert answer.offered_capabilities == (CAPABILITY,)
+    told = answer.properties or {}
+    assert (type(told[ID]), type(told[EPOCH]), type(told[SEQUENCE])) == (Long, Short, Int)
+    return link, ProducerTerms(producer_id=told[ID], epoch=told[EPOCH], last_sequence=told[SEQUENCE])
+
+
+def a_numbered_batch(terms: ProducerTerms, first: int, count: int) -> bytes:
+    events = [
+        a_numbered_event(f"{number}", producer=terms.producer_id, epoch=terms.epoch, sequence=number)
+        for number in range(first, first + count)
+    ]
+    return a_batch(events)
+
+
+def outcome(client: RawClient, link: Link, payload: bytes) -> Accepted | Rejected:
+    (state,) = client.outcomes(client.send(link, payload, message_format=BATCH_FORMAT)).values()
+    assert isinstance(state, Accepted | Rejected)
+    return state
+
+
+def stored(client: RawClient, count: int) -> list[bytes]:
+    return [body_of(message) for message in client.receive(client.reader(), count)]
+
+
+def test_a_new_producer_gets_an_id_that_every_client_can_hold(client: RawClient) -> None:
+    """JavaScript's numbers are exact up to 2^53; the first event has number 1."""
+    link, terms = a_producer(client)
+
+    assert 0 < terms.producer_id < 2**53
+    assert (terms.epoch, terms.last_sequence) == (0, 0)
+    assert isinstance(outcome(client, link, a_numbered_batch(terms, 1, 3)), Accepted)
+
+
+def test_a_repeat_is_accepted_and_not_stored(client: RawClient) -> None:
+    """The acknowledgement was lost; the event was not."""
+    link, terms = a_producer(client)
+    batch = a_numbered_batch(terms, 1, 3)
+
+    states = [
+        outcome(client, link, batch),
+        outcome(client, link, batch),
+        outcome(client, link, a_numbered_batch(terms, 4, 1)),
+    ]
+
+    assert all(isinstance(state, Accepted) for state in states)
+    assert stored(client, 4) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_gap_is_rejected(client: RawClient) -> None:
+    """Something was lost on the way, and the client has to know."""
+    link, terms = a_producer(client)
+    outcome(client, link, a_numbered_batch(terms, 1, 1))
+
+    state = outcome(client, link, a_numbered_batch(terms, 3, 1))
+
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "com.microsoft:out-of-order-sequence"
+
+
+def test_old_numbers_on_other_events_are_rejected(client: RawClient) -> None:
+    """They are no repeat, and taking them for one would lose them."""
+    link, terms = a_producer(client)
+    outcome(client, link, a_numbered_batch(terms, 1, 5))
+
+    state = outcome(client, link, a_numbered_batch(terms, 2, 1))
+
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "com.microsoft:out-of-order-sequence"
+    assert "old sequence" in str(state.error.description)
+
+
+def test_a_producer_goes_on_where_it_was(client: RawClient) -> None:
+    """Without a number of its own, a link that comes back is told the last one that was accepted."""
+    link, terms = a_producer(client)
+    outcome(client, link, a_numbered_batch(terms, 1, 5))
+    link.detach()
+
+    _, again = a_producer(client, {ID: Long(terms.producer_id), EPOCH: Short(0), SEQUENCE: None})
+
+    assert again == ProducerTerms(producer_id=terms.producer_id, epoch=0, last_sequence=5)
+
+
+def test_a_producer_that_missed_an_answer_counts_from_where_it_knows(client: RawClient) -> None:
+    """It sends the unanswered batch again under the same numbers, and nothing is stored twice."""
+    link, terms = a_producer(client)
+    outcome(client, link, a_numbered_batch(terms, 1, 2))
+    outcome(client, link, a_numbered_batch(terms, 3, 2))
+    link.detach()
+
+    link, again = a_producer(client, {ID: Long(terms.producer_id), EPOCH: Short(0), SEQUENCE: Int(2)})
+    state = outcome(client, link, a_numbered_batch(again, again.last_sequence + 1, 2))
+
+    assert again.last_sequence == 2
+    assert isinstance(state, Accepted)
+    assert stored(client, 4) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
+    """What the older link sends is rejected from then on, and its epoch gets no new link."""
+    link, terms = a_producer(client)
+    outcome(client, link, a_numbered_batch(terms, 1, 2))
+    with RawClient(node) as other:
+        other.authorize()
+        new, taken = a_producer(other, {ID: Long(terms.producer_id), EPOCH: Short(1), SEQUENCE: None})
+        late = outcome(client, link, a_numbered_batch(terms, 3, 1))
+        outcome(other, new, a_numbered_batch(taken, taken.last_sequence + 1, 1))
+
+        with pytest.raises(Refused) as refused:
+            a_producer(client, {ID: Long(terms.producer_id), EPOCH: Short(0), SEQUENCE: Int(2)})
+
+    assert isinstance(late, Rejected)
+    assert late.error is not None
+    assert late.error.condition == "com.microsoft:producer-epoch-stolen"
+    assert (taken.epoch, taken.last_sequence) == (1, 2)
+    assert refused.value.condition == "com.microsoft:producer-epoch-stolen"
+
+
+def test_a_link_may_not_use_another_producers_id(client: RawClient) -> None:
+    """Its numbers would be those of somebody else."""
+    link, terms = a_producer(client)
+    other = ProducerTerms(producer_id=terms.producer_id + 1, epoch=0, last_sequence=0)
+
+    assert isinstance(outcome(client, link, a_numbered_batch(other, 1, 1)), Rejected)
+
+
+def test_an_idempotent_producer_needs_a_partition(client: RawClient) -> None:
+    """Numbers are kept per partition."""
+    with pytest.raises(Refused) as refused:
+        client.attach(is_sender=True, target=Target(address="orders"), desired_capabilities=(CAPABILITY,))
+
+    assert refused.value.condition == "com.microsoft:argument-error"
+
+
+def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
+    """A client that retries over a restart must not publish twice."""
+    with AmqpNode(data=tmp_path) as node, RawClient(node) as client:
+        client.authorize()
+        link, terms = a_producer(client)
+        batch = a_numbered_batch(terms, 1, 3)
+        outcome(client, link, batch)
+
+    with AmqpNode(data=tmp_path) as node, RawClient(node) as client:
+        client.authorize()
+        asked: dict[Value, Value] = {ID: Long(terms.producer_id), EPOCH: Short(0), SEQUENCE: Int(0)}
+        link, again = a_producer(client, asked)
+        states = [outcome(client, link, batch), outcome(client, link, a_numbered_batch(terms, 4, 1))]
+        told = stored(client, 4)
+
+    assert again.last_sequence == 0
+    assert all(isinstance(state, Accepted) for state in states)
+    assert told == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "past", "terms"),
+    [
+        ({ID: Long(7)}, None, (7, 0, 0)),
+        ({ID: Long(7), EPOCH: Short(2), SEQUENCE: Int(9)}, None, (7, 2, 9)),
+        ({ID: Long(7)}, (3, 40), (7, 3, 40)),
+        ({ID: Long(7), EPOCH: Short(3), SEQUENCE: Int(1)}, (3, 40), (7, 3, 1)),
+        ({ID: Long(7), EPOCH: Short(4), SEQUENCE: Int(1)}, (3, 40), (7, 4, 1)),
+        ({ID: Long(7), EPOCH: Short(4)}, (3, 40), (7, 4, 40)),
+        ({ID: Long(7), EPOCH: None, SEQUENCE: None}, (0, -1), (7, 0, 0)),
+    ],
+)
+def test_terms_follow_what_the_log_knows(
+    asked: dict[Value, Value], past: tuple[int, int] | None, terms: tuple[int, int, int]
+) -> None:
+    """A sender counts from where it says; one that does not say, from the log's last number."""
+    agreed = agree(asked, lambda _: past)
+
+    assert (agreed.producer_id, agreed.epoch, agreed.last_sequence) == terms
+
+
+def test_an_older_epoch_gets_no_terms() -> None:
+    """It was superseded."""
+    with pytest.raises(ProducerFenced):
+        agree({ID: Long(7), EPOCH: Short(1)}, lambda _: (2, 5))
+
+
+@pytest.mark.parametrize("asked", [{ID: "7"}, {ID: Long(-1)}, {ID: Long(1), EPOCH: Int(70000)}, {SEQUENCE: True}])
+def test_properties_of_another_type_are_refused(asked: dict[Value, Value]) -> None:
+    """They become numbers in the log."""
+    with pytest.raises(InvalidArgument):
+        agree(asked, lambda _: None)

@@ -1,0 +1,389 @@
+"""Deliveries in (reference: AMQP 4, checks 13 and 24 to 30)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from endpoints.amqp.amqp_node import AmqpNode
+from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
+from endpoints.amqp.raw_client import RawClient, Refused
+from endpoints.amqp.raw_frames import DISPOSITION, frames_of
+from hubmere.broker.routing import partition_of_key
+from hubmere.model.errors import EntityDisabled, StorageFull
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.store.engine import PartitionLog
+from hubmere.wire.amqp.message import AmqpValue, Data, Message, Sequence, write_message
+from hubmere.wire.amqp.performatives import Accepted, Header, Properties, Rejected
+from hubmere.wire.amqp.types import (
+    Char,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    Value,
+)
+
+
+def bodies(client: RawClient, partition: int, count: int, group: str = "$Default") -> list[bytes]:
+    reader = client.reader(f"orders/ConsumerGroups/{group}/Partitions/{partition}")
+    return [body_of(message) for message in client.receive(reader, count)]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["amqps://localhost:5671/orders", "/orders", "orders", "ORDERS", "orders/Partitions/1", "/orders/PARTITIONS/1"],
+)
+def test_every_form_of_a_target_takes_events(client: RawClient, address: str) -> None:
+    """Each SDK writes the same target in its own way."""
+    client.publish(client.sender(address), an_event())
+
+
+def test_a_batch_is_as_many_events_with_one_outcome(client: RawClient) -> None:
+    """Consecutive sequence numbers, one disposition, settled."""
+    sender = client.sender("orders/Partitions/0")
+
+    client.publish(sender, a_batch([an_event(f"{n}") for n in range(20)]), message_format=BATCH_FORMAT)
+    told = client.receive(client.reader(), 20)
+
+    assert [body_of(message) for message in told] == [b"%d" % n for n in range(20)]
+    numbers = [(message.message_annotations or {})["x-opt-sequence-number"] for message in told]
+    assert numbers == list(range(20))
+    assert sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript))) == 2  # put-token and this
+
+
+@pytest.mark.parametrize("key", ["device-7", "7149583486996073602", "FWfAT", "sOdeEAsyQoEuEFPGerWO", "ключ"])
+def test_a_key_on_the_envelope_decides_the_partition_of_all_events(client: RawClient, key: str) -> None:
+    """And each event carries it when it is read."""
+    batch = a_batch([an_event("a"), an_event("b")], key=key)
+    client.publish(client.sender("orders"), batch, message_format=BATCH_FORMAT)
+
+    partition = partition_of_key(key, 2)
+    told = client.receive(client.reader(f"orders/ConsumerGroups/$Default/Partitions/{partition}"), 2)
+
+    assert [(message.message_annotations or {})["x-opt-partition-key"] for message in told] == [key, key]
+
+
+def test_single_events_with_keys_go_where_their_keys_say(client: RawClient) -> None:
+    """Also when they come in one read, mixed with others."""
+    keys = [f"device-{n}" for n in range(20)]
+    client.publish(client.sender("orders"), *[an_event(key, key=key) for key in keys])
+
+    for partition in (0, 1):
+        expected = [key.encode() for key in keys if partition_of_key(key, 2) == partition]
+        assert bodies(client, partition, len(expected)) == expected
+
+
+def test_events_without_a_key_are_spread(client: RawClient) -> None:
+    """One after the other goes to the next partition."""
+    sender = client.sender("orders")
+    for n in range(4):
+        client.publish(sender, an_event(f"{n}"))
+
+    assert len(bodies(client, 0, 2)) + len(bodies(client, 1, 2)) == 4
+
+
+def test_single_events_of_one_read_share_a_batch(node: AmqpNode, client: RawClient) -> None:
+    """Each has its own outcome; on disk they cost one header."""
+    sender = client.sender("orders/Partitions/0")
+    ids = client.send(sender, *[an_event(f"{n}") for n in range(200)])
+
+    states = client.outcomes(ids)
+
+    assert sorted(states) == ids
+    assert all(isinstance(state, Accepted) for state in states.values())
+    assert bodies(client, 0, 200) == [b"%d" % n for n in range(200)]
+    log = node.hub().log(0)
+    assert node.call(lambda: _batches(log)) < 50
+
+
+def _batches(log: PartitionLog) -> int:
+    count, at = 0, 0
+    while at < log.state.end_sequence:
+        chunk = log.read(at, 1)
+        assert chunk is not None
+        count, at = count + 1, chunk.next_sequence
+    return count
+
+
+def test_a_bad_event_among_good_ones_is_rejected_alone(client: RawClient) -> None:
+    """One sender's broken message must not spoil those that came in the same read."""
+    sender = client.sender("orders/Partitions/0")
+    ids = client.send(sender, an_event("a"), b"\x00\x53\x75\xa0\xff", an_event("c"))
+
+    states = client.outcomes(ids)
+
+    assert [type(states[number]) for number in ids] == [Accepted, Rejected, Accepted]
+    assert states[ids[1]].error.condition == "amqp:decode-error"
+    assert bodies(client, 0, 2) == [b"a", b"c"]
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"junk", a_batch([]), a_batch([b"junk"]), a_batch([an_event(), an_event()[:-1]])]
+)
+def test_an_undecodable_batch_is_rejected_whole(client: RawClient, payload: bytes) -> None:
+    """A batch is atomic."""
+    sender = client.sender("orders/Partitions/0")
+    (state,) = client.outcomes(client.send(sender, payload, message_format=BATCH_FORMAT)).values()
+
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:decode-error"
+    client.publish(sender, an_event("after"))
+    assert bodies(client, 0, 1) == [b"after"]
+
+
+def test_a_message_of_several_frames_is_put_together(client: RawClient) -> None:
+    """200 KB in frames of 64 KB."""
+    body = bytes(range(256)) * 800
+    client.publish(client.sender("orders/Partitions/0"), an_event(body))
+
+    assert bodies(client, 0, 1) == [body]
+
+
+def test_a_message_beyond_the_limit_is_rejected_and_the_link_lives_on() -> None:
+    """The text names delivery and sizes, as the service does; memory stays bounded while it comes in."""
+    book = LimitsBook(profile=Profile.BASIC)
+    with AmqpNode(book=book) as node, RawClient(node) as client:
+        client.authorize()
+        sender = client.sender("orders/Partitions/0")
+        sender.max_message_size = 1 << 30
+        (number,) = client.send(sender, an_event(bytes(256 * 1024 + 1)))
+
+        state = client.outcomes([number])[number]
+        client.publish(sender, an_event("small"))
+
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:link:message-size-exceeded"
+    assert f"The received message (delivery-id:{number}, size:262" in (state.error.description or "")
+
+
+def test_a_thousand_sends_never_lack_credit(client: RawClient) -> None:
+    """Credit and session window are topped up in time."""
+    sender = client.sender("orders/Partitions/0")
+
+    for _ in range(10):
+        client.publish(sender, *[an_event(bytes(50)) for _ in range(100)])
+
+    assert len(bodies(client, 0, 1000)) == 1000
+
+
+def test_sending_without_credit_is_taken(client: RawClient) -> None:
+    """The Azure SDK for Python does not look at credit at all."""
+    sender = client.sender("orders/Partitions/0")
+    sender.credit = 1000
+    ids = client.send(sender, *[an_event() for _ in range(700)])
+
+    assert len(client.outcomes(ids)) == 700
+
+
+def test_a_settled_delivery_is_stored_without_a_word(client: RawClient) -> None:
+    """No disposition answers it."""
+    sender = client.sender("orders/Partitions/0", snd_settle_mode=1)
+    before = sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript)))
+    client.send(sender, an_event("quiet"), an_event("too"), settled=True)
+
+    assert bodies(client, 0, 2) == [b"quiet", b"too"]
+    assert sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript))) == before
+
+
+EVERY_TYPE: dict[Value, Value] = {
+    "null": None,
+    "yes": True,
+    "ubyte": UByte(1),
+    "uint": UInt(70000),
+    "ulong": ULong(2**63),
+    "short": Short(-2),
+    "int": Int(-3),
+    "long": Long(-(2**40)),
+    "float": Float(1.5),
+    "double": 2.5,
+    "char": Char("ß"),
+    "timestamp": Timestamp(1_700_000_000_000),
+    "binary": b"\x00\x01",
+    "text": "größe",
+    "symbol": Symbol("sym"),
+    "timespan": Described(Symbol("com.microsoft:timespan"), Long(864_000_000_000)),
+}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Data((b"one", b"two")),
+        Data((b"",)),
+        AmqpValue("text"),
+        AmqpValue(None),
+        AmqpValue({"a": [Int(1), "b"]}),
+        Sequence(([Int(1), "a"], [])),
+    ],
+)
+def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValue | Sequence) -> None:
+    """What was sent is what is read, type by type."""
+    sent = Message(
+        header=Header(durable=True, priority=3, ttl=60000),
+        message_annotations={Symbol("x-opt-mine"): Int(7)},
+        properties=Properties(
+            message_id=ULong(9), user_id=b"me", subject="s", content_type="text/plain", group_sequence=2
+        ),
+        application_properties=EVERY_TYPE,
+        body=body,
+        footer={Symbol("sum"): Long(1)},
+    )
+    client.publish(client.sender("orders/Partitions/0"), write_message(sent))
+
+    (told,) = client.receive(client.reader(), 1)
+
+    assert told.header == sent.header
+    assert told.properties == sent.properties
+    assert told.application_properties == EVERY_TYPE
+    assert {key: type(value) for key, value in (told.application_properties or {}).items()} == {
+        key: type(value) for key, value in EVERY_TYPE.items()
+    }
+    assert told.body == sent.body
+    assert told.footer == sent.footer
+    assert (told.message_annotations or {})["x-opt-mine"] == Int(7)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("address", "condition"),
+    [
+        ("nowhere", "amqp:not-found"),
+        ("orders/Partitions/9", "com.microsoft:argument-out-of-range"),
+        ("orders/Partitions/x", "com.microsoft:argument-out-of-range"),
+        ("orders/ConsumerGroups/$Default/Partitions/0", "com.microsoft:argument-error"),
+        ("orders/Publishers/" + "x" * 300, "com.microsoft:argument-error"),
+        (None, "com.microsoft:argument-error"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_refused(client: RawClient, address: Value, condition: str) -> None:
+    """With the condition that SDKs map to the right exception; the connection lives on."""
+    with pytest.raises(Refused) as refused:
+        client.sender(address)
+
+    assert refused.value.condition == condition
+    assert "TrackingId:" in refused.value.description
+    client.sender("orders")
+
+
+def test_a_key_on_a_partition_link_stays_with_the_event(client: RawClient) -> None:
+    """Python's buffered producer chooses the partition by itself and leaves the key on: the link decides."""
+    key = next(key for key in "abcdef" if partition_of_key(key, 2) == 1)
+    client.publish(client.sender("orders/Partitions/0"), an_event(key=key))
+
+    (told,) = client.receive(client.reader(), 1)
+
+    assert (told.message_annotations or {})["x-opt-partition-key"] == key
+
+
+def test_a_key_that_is_too_long_is_rejected(client: RawClient) -> None:
+    """128 characters are the service's limit."""
+    (state,) = client.outcomes(client.send(client.sender("orders"), an_event(key="k" * 129))).values()
+
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "com.microsoft:argument-error"
+
+
+def test_a_publisher_is_the_key_of_its_events(client: RawClient) -> None:
+    """They carry its name, and all go to one partition."""
+    sender = client.sender("orders/Publishers/device-7")
+    client.publish(sender, an_event("a"), an_event("b"))
+
+    partition = partition_of_key("device-7", 2)
+    told = client.receive(client.reader(f"orders/ConsumerGroups/$Default/Partitions/{partition}"), 2)
+
+    for message in told:
+        annotations = message.message_annotations or {}
+        assert annotations["x-opt-publisher"] == "device-7"
+        assert annotations["x-opt-partition-key"] == "device-7"
+
+
+def test_a_publisher_may_not_use_another_key(client: RawClient) -> None:
+    """It would publish in the name of another."""
+    sender = client.sender("orders/Publishers/device-7")
+    (state,) = client.outcomes(client.send(sender, an_event(key="device-8"))).values()
+
+    assert isinstance(state, Rejected)
+
+
+def test_a_revoked_publisher_loses_its_link(node: AmqpNode, client: RawClient) -> None:
+    """At once, and cannot come back."""
+    sender = client.sender("orders/Publishers/device-7")
+    client.publish(sender, an_event())
+    other = client.sender("orders/Publishers/device-8")
+
+    node.call(lambda: node.hub().revoke("device-7"))
+
+    assert client.detached(sender).condition == "com.microsoft:publisher-revoked"
+    with pytest.raises(Refused) as refused:
+        client.sender("orders/Publishers/DEVICE-7")
+    assert refused.value.condition == "com.microsoft:publisher-revoked"
+    client.publish(other, an_event())
+
+
+def test_a_disabled_hub_puts_everybody_out(node: AmqpNode, client: RawClient) -> None:
+    """Senders and readers get the same condition."""
+    sender, reader = client.sender("orders"), client.reader()
+    hub = node.hub()
+
+    node.call(lambda: hub.retire(EntityDisabled(hub.resource, "Disabled")))
+
+    assert client.detached(sender).condition == "com.microsoft:entity-disabled"
+    assert client.detached(reader).condition == "com.microsoft:entity-disabled"
+
+
+# --- throttling
+
+
+@pytest.fixture
+def throttled() -> Iterator[AmqpNode]:
+    """One throughput unit, but five events a second only."""
+    book = LimitsBook(profile=Profile.STANDARD, overrides={"ingress_events_per_unit": 5})
+    with AmqpNode(book=book) as node:
+        yield node
+
+
+def test_a_throttled_sender_is_detached_after_its_accepted_events(throttled: AmqpNode) -> None:
+    """Python takes no rejected outcome back, but reopens a detached link; what was accepted is settled before."""
+    with RawClient(throttled) as client:
+        client.authorize()
+        sender = client.sender("orders/Partitions/0")
+        ids = []
+        client.await_window(sender)
+        for _ in range(8):
+            ids.append(sender.send(an_event()))
+            client.flush()
+
+        refused = client.detached(sender)
+        stored = throttled.call(lambda: throttled.hub().log(0).state.end_sequence)
+        states = client.outcomes(ids[:stored])
+
+    assert refused.condition == "com.microsoft:server-busy"
+    assert 1 <= stored < 8
+    assert all(isinstance(state, Accepted) for state in states.values())
+
+
+def test_a_log_that_cannot_take_events_detaches(
+    node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk passes; the client should come back."""
+    sender = client.sender("orders/Partitions/0")
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageFull("no space left on device")
+
+    log = node.hub().log(0)
+    monkeypatch.setattr(type(log), "append", full)
+    client.send(sender, an_event())
+
+    assert client.detached(sender).condition == "com.microsoft:server-busy"

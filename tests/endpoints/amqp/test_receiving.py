@@ -1,0 +1,539 @@
+"""Deliveries out (reference: AMQP 5, checks 31 to 43)."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from endpoints.amqp.amqp_node import AmqpNode
+from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
+from endpoints.amqp.raw_client import SELECTOR, RawClient, Refused
+from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
+from hubmere.endpoints.amqp.endpoint import AmqpSession
+from hubmere.endpoints.amqp.outbound import Outbound
+from hubmere.model.errors import PartitionOffline
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.wire.amqp import Link
+from hubmere.wire.amqp.message import Message, read_message, write_message
+from hubmere.wire.amqp.performatives import ACCEPTED, Disposition, Header, Source
+from hubmere.wire.amqp.signals import DeliveriesReceived, DispositionReceived
+from hubmere.wire.amqp.types import Described, Long, Symbol, Timestamp, ULong, Value
+
+READER = "orders/ConsumerGroups/$Default/Partitions/0"
+METRIC = "com.microsoft:enable-receiver-runtime-metric"
+
+
+def annotated(message: Message, name: str) -> Value:
+    return (message.message_annotations or {})[name]
+
+
+def publish(client: RawClient, count: int, *, first: int = 0, partition: int = 0) -> None:
+    sender = client.sender(f"orders/Partitions/{partition}")
+    client.publish(sender, a_batch([an_event(f"{first + n}") for n in range(count)]), message_format=BATCH_FORMAT)
+    sender.detach()
+    client.flush()
+
+
+def numbers(client: RawClient, link: Link, count: int) -> list[int]:
+    return [int(body_of(message)) for message in client.receive(link, count)]
+
+
+def is_quiet(client: RawClient, seconds: float = 0.15) -> bool:
+    while client.poll(seconds):
+        if client.pending(DeliveriesReceived):
+            return False
+    return True
+
+
+# --- where a reader starts
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "first"),
+    [
+        ("x-opt-offset", ">", 6),
+        ("x-opt-offset", ">=", 5),
+        ("x-opt-sequence-number", ">", 6),
+        ("x-opt-sequence-number", ">=", 5),
+        ("x-opt-enqueued-time", ">=", 0),
+    ],
+)
+@pytest.mark.parametrize("quote", ["'", ""], ids=["quoted", "bare"])
+def test_a_selector_starts_at_the_right_event(
+    client: RawClient, name: str, operator: str, first: int, quote: str
+) -> None:
+    """At or after the fifth event, in each anchor that clients use."""
+    publish(client, 10)
+    fifth = client.receive(client.reader(), 10)[5]
+    value = int(annotated(fifth, name))
+
+    reader = client.reader(selector=f"amqp.annotation.{name} {operator} {quote}{value}{quote}")
+
+    assert numbers(client, reader, 10 - first) == list(range(first, 10))
+
+
+def test_a_time_before_everything_is_the_beginning_and_after_everything_the_end(client: RawClient) -> None:
+    """Events enqueued later than the given instant, and only those."""
+    publish(client, 3)
+    (last,) = client.receive(client.reader(), 3)[2:]
+    at_ms = int(annotated(last, "x-opt-enqueued-time"))
+
+    after = client.reader(selector=f"amqp.annotation.x-opt-enqueued-time > '{at_ms + 60_000}'")
+    before = client.reader(selector=f"amqp.annotation.x-opt-enqueued-time > '{at_ms - 60_000}'")
+
+    assert numbers(client, before, 3) == [0, 1, 2]
+    after.grant(10)
+    assert is_quiet(client)
+
+
+@pytest.mark.parametrize("descriptor", [Symbol(SELECTOR), ULong(0x468C00000004), ULong(0x137000000A)])
+def test_the_filter_is_known_by_any_of_its_descriptors(client: RawClient, descriptor: Value) -> None:
+    """Python and Java write the name, JavaScript and .NET a number each."""
+    publish(client, 4)
+    filters: dict[Value, Value] = {Symbol("any"): Described(descriptor, "amqp.annotation.x-opt-sequence-number > '1'")}
+
+    reader, answer = client.attach(is_sender=False, source=Source(address=READER, filter=filters))
+
+    assert numbers(client, reader, 2) == [2, 3]
+    assert answer.source is not None
+    assert answer.source.filter == filters
+
+
+def test_latest_means_what_comes_after_the_attach(client: RawClient) -> None:
+    """Nothing older, and nothing lost between the attach and the first credit."""
+    publish(client, 3)
+    reader = client.reader(selector="amqp.annotation.x-opt-offset > '@latest'")
+    publish(client, 2, first=3)
+
+    assert numbers(client, reader, 2) == [3, 4]
+
+
+def test_a_position_in_the_future_waits(client: RawClient) -> None:
+    """The tolerant choice: nothing comes until the log is there."""
+    publish(client, 2)
+    reader = client.reader(selector="amqp.annotation.x-opt-sequence-number >= '2'")
+    reader.grant(10)
+    assert is_quiet(client)
+    publish(client, 1, first=2)
+
+    assert [int(body_of(message)) for message in client.receive(reader, 1, credit=0)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("address", "selector", "condition"),
+    [
+        (READER, "color = 'red'", "com.microsoft:argument-error"),
+        (READER, "amqp.annotation.x-opt-offset > 'x'", "com.microsoft:argument-error"),
+        ("nowhere/ConsumerGroups/$Default/Partitions/0", None, "amqp:not-found"),
+        ("orders/ConsumerGroups/nobody/Partitions/0", None, "amqp:not-found"),
+        ("orders/ConsumerGroups/$Default/Partitions/7", None, "com.microsoft:argument-out-of-range"),
+        ("orders", None, "com.microsoft:argument-error"),
+        ("orders/Partitions/0", None, "com.microsoft:argument-error"),
+    ],
+)
+def test_a_source_that_makes_no_sense_is_refused(
+    client: RawClient, address: str, selector: str | None, condition: str
+) -> None:
+    """With the condition that SDKs map to the right exception."""
+    with pytest.raises(Refused) as refused:
+        client.reader(address, selector)
+
+    assert refused.value.condition == condition
+
+
+def test_a_dynamic_source_is_refused(client: RawClient) -> None:
+    """There are no nodes but those that exist."""
+    with pytest.raises(Refused) as refused:
+        client.attach(is_sender=False, source=Source(dynamic=True))
+
+    assert refused.value.condition == "amqp:not-implemented"
+
+
+# --- credit
+
+
+def test_nothing_comes_before_credit_and_at_once_after(client: RawClient) -> None:
+    """Python attaches with a flow of no credit, then grants 300."""
+    publish(client, 5)
+    reader = client.reader()
+    reader.grant(0)
+    assert is_quiet(client)
+
+    reader.grant(300)
+
+    assert [int(body_of(message)) for message in client.receive(reader, 5, credit=0)] == [0, 1, 2, 3, 4]
+
+
+def test_credit_is_kept_to_the_message(client: RawClient) -> None:
+    """Three means three, also out of one batch."""
+    publish(client, 10)
+    reader = client.reader()
+
+    assert numbers(client, reader, 3) == [0, 1, 2]
+    assert is_quiet(client)
+    assert numbers(client, reader, 1) == [3]
+    assert numbers(client, reader, 6) == [4, 5, 6, 7, 8, 9]
+
+
+def test_credit_can_be_taken_back(client: RawClient) -> None:
+    """A smaller number counts at once."""
+    reader = client.reader()
+    reader.grant(100)
+    reader.grant(0)
+    client.flush()
+    publish(client, 3)
+
+    assert is_quiet(client)
+
+
+def test_drain_gives_the_rest_of_the_credit_back(client: RawClient) -> None:
+    """Three events, then a flow that has counted to a hundred."""
+    publish(client, 3)
+    reader = client.reader()
+    reader.grant(100, drain=True)
+
+    assert len(client.receive(reader, 3, credit=0)) == 3
+    while reader.credit:
+        client.poll()
+    assert reader.delivery_count == 100
+    publish(client, 1, first=3)
+    assert is_quiet(client)
+    assert numbers(client, reader, 1) == [3]
+
+
+def test_a_live_tail_follows_without_a_gap_or_a_repeat(client: RawClient) -> None:
+    """From the first event to what is published while reading, on one link."""
+    publish(client, 50)
+    reader = client.reader()
+    reader.grant(1000)
+    told: list[int] = []
+    for first in range(50, 150, 10):
+        publish(client, 10, first=first)
+        for run in client.pending(DeliveriesReceived):
+            told += [int(body_of(read_message(payload))) for payload in run.payloads]
+    told += [int(body_of(message)) for message in client.receive(reader, 150 - len(told), credit=0)]
+
+    assert told == list(range(150))
+
+
+def test_the_session_window_is_kept(node: AmqpNode) -> None:
+    """.NET ends a session that overruns its window; a new flow opens it again."""
+    with RawClient(node, incoming_window=7) as client:
+        client.authorize()
+        publish(client, 40)
+        session = client.begin()
+        reader, _ = client.attach(session=session, is_sender=False, source=Source(address=READER))
+
+        told = numbers(client, reader, 40)
+
+    assert told == list(range(40))
+
+
+# --- what a delivery looks like
+
+
+def test_the_three_annotations_have_their_types(client: RawClient) -> None:
+    """Java casts them; without runtime metrics there are no delivery annotations."""
+    publish(client, 2)
+
+    first, second = client.receive(client.reader(), 2)
+
+    assert type(annotated(first, "x-opt-sequence-number")) is Long
+    assert type(annotated(first, "x-opt-offset")) is str
+    assert type(annotated(first, "x-opt-enqueued-time")) is Timestamp
+    assert int(annotated(second, "x-opt-offset")) > int(annotated(first, "x-opt-offset"))
+    assert first.delivery_annotations is None
+
+
+def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
+    """All four, or Java takes none of them."""
+    publish(client, 3)
+    reader, answer = client.attach(
+        is_sender=False, source=Source(address=READER), desired_capabilities=(METRIC, "com.microsoft:georeplication")
+    )
+
+    told = client.receive(reader, 3)
+
+    assert answer.offered_capabilities == (METRIC,)
+    for message in told:
+        metrics = message.delivery_annotations or {}
+        assert type(metrics["last_enqueued_sequence_number"]) is Long
+        assert metrics["last_enqueued_sequence_number"] == 2
+        assert type(metrics["last_enqueued_offset"]) is str
+        assert type(metrics["last_enqueued_time_utc"]) is Timestamp
+        assert type(metrics["runtime_info_retrieval_time_utc"]) is Timestamp
+
+
+@pytest.mark.parametrize("capabilities", [None, (METRIC,)], ids=["plain", "with metrics"])
+def test_the_header_comes_first(client: RawClient, capabilities: tuple[str, ...] | None) -> None:
+    """Proton-J takes a header behind other sections for the body."""
+    payload = write_message(Message(header=Header(durable=True))) + an_event("x")
+    client.publish(client.sender("orders/Partitions/0"), payload)
+    reader = client.reader(desired_capabilities=capabilities)
+    reader.grant(1)
+
+    (raw,) = client.expect(DeliveriesReceived).payloads
+
+    assert bytes(raw[:3]) == b"\x00\x53\x70"
+    assert body_of(read_message(raw)) == b"x"
+
+
+def test_delivery_ids_are_contiguous_over_the_links_of_a_session(client: RawClient) -> None:
+    """Rhea and Proton-J throw on a gap."""
+    publish(client, 20, partition=0)
+    publish(client, 20, partition=1)
+    one = client.reader(READER)
+    two = client.reader("orders/ConsumerGroups/$Default/Partitions/1")
+    one.grant(20)
+    two.grant(20)
+    ids: list[int] = []
+    while len(ids) < 40:
+        ids += client.expect(DeliveriesReceived).ids
+
+    assert sorted(ids) == list(range(min(ids), min(ids) + 40))
+    transfers = [found for found in frames_of(bytes(client.transcript)) if found.code == TRANSFER]
+    assert all(found.fields == 11 for found in transfers)
+
+
+@pytest.mark.parametrize("max_frame_size", [512, 4096, 32768])
+@pytest.mark.parametrize("capabilities", [None, (METRIC,)], ids=["plain", "with metrics"])
+def test_a_large_event_is_split_over_the_frames_that_the_peer_takes(
+    node: AmqpNode, max_frame_size: int, capabilities: tuple[str, ...] | None
+) -> None:
+    """Java over WebSocket takes 4 KB; small events around it go in single frames."""
+    body = bytes(range(256)) * 800
+    with RawClient(node) as sender:
+        sender.authorize()
+        sender.publish(sender.sender("orders/Partitions/0"), an_event("a"), an_event(body), an_event("z"))
+    with RawClient(node, max_frame_size=max_frame_size) as client:
+        client.authorize()
+        told = client.receive(client.reader(desired_capabilities=capabilities), 3)
+
+    assert [body_of(message) for message in told] == [b"a", body, b"z"]
+    assert max(len(found.body) for found in frames_of(bytes(client.transcript))) <= max_frame_size - 8
+
+
+# --- settlement
+
+
+@pytest.mark.parametrize(("mode", "is_settled"), [(1, True), (0, False), (2, False), (None, False)])
+def test_deliveries_are_settled_as_the_receiver_asked(client: RawClient, mode: int | None, is_settled: bool) -> None:
+    """.NET wants them settled; Proton's blocking receiver needs something to accept."""
+    publish(client, 2)
+    reader = client.reader(snd_settle_mode=mode)
+    reader.grant(2)
+
+    assert client.expect(DeliveriesReceived).settled is is_settled
+
+
+def test_unsettled_deliveries_never_stall_a_reader(client: RawClient) -> None:
+    """Python never settles anything."""
+    for first in range(0, 10_000, 2500):
+        publish(client, 2500, first=first)
+    reader = client.reader(snd_settle_mode=0)
+
+    assert numbers(client, reader, 10_000) == list(range(10_000))
+
+
+def test_a_receiver_that_settles_second_is_answered(client: RawClient) -> None:
+    """An outcome without settlement is settled by us, as sender."""
+    publish(client, 1)
+    reader = client.reader(snd_settle_mode=0, rcv_settle_mode=1)
+    reader.grant(1)
+    (number,) = client.expect(DeliveriesReceived).ids
+    client.engine.outbox.add(Disposition(role=True, first=number, settled=False, state=ACCEPTED), reader.channel)
+
+    answer = client.expect(DispositionReceived, lambda signal: not signal.by_receiver)
+
+    assert (answer.first, answer.settled) == (number, True)
+
+
+def test_no_disposition_is_sent_for_what_is_read(client: RawClient) -> None:
+    """One as sender could settle sends of a Python client."""
+    publish(client, 3)
+    before = sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript)))
+    client.receive(client.reader(), 3)
+
+    assert sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript))) == before
+
+
+# --- who reads
+
+
+def an_epoch(number: int, name: str | None = None) -> dict[Value, Value]:
+    named: dict[Value, Value] = {} if name is None else {Symbol("com.microsoft:receiver-name"): name}
+    return {Symbol("com.microsoft:epoch"): Long(number)} | named
+
+
+def test_an_equal_or_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
+    """Also from another connection; the old one is told who took it."""
+    publish(client, 3)
+    old = client.reader(properties=an_epoch(1, "old"))
+    old.grant(10)
+    with RawClient(node) as other:
+        other.authorize()
+        new = other.reader(properties=an_epoch(1, "new"))
+
+        refused = client.detached(old)
+        assert numbers(other, new, 3) == [0, 1, 2]
+
+    assert refused.condition == "amqp:link:stolen"
+    assert "New receiver 'new' with higher epoch of '1' is created hence current receiver 'old'" in refused.description
+
+
+def test_a_lower_epoch_and_none_are_refused(client: RawClient) -> None:
+    """The owner stays."""
+    client.reader(properties=an_epoch(5))
+
+    for properties in (an_epoch(4), None):
+        with pytest.raises(Refused) as refused:
+            client.reader(properties=properties)
+        assert refused.value.condition == "amqp:link:stolen"
+
+
+def test_an_epoch_puts_plain_readers_out(client: RawClient) -> None:
+    """The owner reads alone."""
+    plain = [client.reader() for _ in range(3)]
+    client.reader(properties=an_epoch(0))
+
+    assert {client.detached(link).condition for link in plain} == {"amqp:link:stolen"}
+
+
+def test_a_sixth_plain_reader_is_refused_until_one_goes(client: RawClient) -> None:
+    """Five share a partition in a group; other groups are not concerned."""
+    readers = [client.reader(properties={Symbol("com.microsoft:receiver-name"): f"r{n}"}) for n in range(5)]
+    with pytest.raises(Refused) as refused:
+        client.reader()
+    client.reader("orders/ConsumerGroups/second/Partitions/0")
+
+    readers[0].detach()
+    client.reader()
+
+    assert refused.value.condition == "amqp:resource-limit-exceeded"
+    assert "r0, r1, r2, r3, r4" in refused.value.description
+
+
+def test_a_lost_connection_frees_its_places(node: AmqpNode) -> None:
+    """A client that was killed must not stand in its own way."""
+    with RawClient(node) as client:
+        client.authorize()
+        for _ in range(5):
+            client.reader()
+    with RawClient(node) as client:
+        client.authorize()
+        while node.call(lambda: len(node.connections.streams)) > 1:
+            pass
+
+        client.reader()
+
+
+@pytest.mark.parametrize("epoch", [Long(-1), "1", True])
+def test_an_epoch_that_is_none_is_refused(client: RawClient, epoch: Value) -> None:
+    """It would decide who owns a partition."""
+    with pytest.raises(Refused) as refused:
+        client.reader(properties={Symbol("com.microsoft:epoch"): epoch})
+
+    assert refused.value.condition == "com.microsoft:argument-error"
+
+
+def test_a_partition_that_cannot_be_read_ends_its_link_only(
+    node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is told to come back; the connection and its other links live on."""
+    publish(client, 1)
+    log = node.hub().log(0)
+
+    def offline(*_: object, **__: object) -> None:
+        raise PartitionOffline("being verified")
+
+    reader, sender = client.reader(), client.sender("orders/Partitions/1")
+    with monkeypatch.context() as broken:
+        broken.setattr(type(log), "read", offline)
+        reader.grant(1)
+
+        assert client.detached(reader).condition == "com.microsoft:server-busy"
+
+    client.publish(sender, an_event())
+    assert numbers(client, client.reader(), 1) == [0]
+
+
+@pytest.fixture
+def roomy() -> Iterator[AmqpNode]:
+    """A node that takes as many hubs as there are examples."""
+    with AmqpNode(book=LimitsBook(overrides={"hubs_per_namespace": "unlimited"})) as node:
+        yield node
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60), st.booleans()), min_size=1, max_size=8),
+    window=st.sampled_from([3, 50, 5000]),
+    frame_size=st.sampled_from([512, 65536]),
+)
+def test_whatever_the_credit_a_reader_gets_each_event_once_and_in_order(
+    roomy: AmqpNode, steps: list[tuple[int, int, bool]], window: int, frame_size: int
+) -> None:
+    """Publications, credit, window and frame size in any mixture: never a gap, a repeat, or an event too many."""
+    hub = f"hub-{uuid.uuid4().hex}"
+    roomy.add_hub(hub, 1)
+    published = told = 0
+    with RawClient(roomy, incoming_window=window, max_frame_size=frame_size) as client:
+        client.authorize()
+        sender = client.sender(f"{hub}/Partitions/0")
+        reader = client.reader(f"{hub}/ConsumerGroups/$Default/Partitions/0")
+        for count, credit, is_single in steps:
+            events = [an_event(f"{published + number}") for number in range(count)]
+            if is_single:
+                client.publish(sender, *events)
+            elif events:
+                client.publish(sender, a_batch(events), message_format=BATCH_FORMAT)
+            published += count
+            expected = min(credit, published - told)
+            messages = client.receive(reader, expected, credit=credit)
+            assert [int(body_of(message)) for message in messages] == list(range(told, told + expected))
+            told += expected
+            reader.grant(0)
+            client.flush()
+
+
+# --- how fast
+
+
+def test_egress_is_paced_and_nothing_is_lost() -> None:
+    """Beyond its units a reader waits; it is never refused and misses nothing."""
+    book = LimitsBook(
+        profile=Profile.STANDARD, overrides={"egress_events_per_unit": 400, "ingress_events_per_unit": 9999}
+    )
+    with AmqpNode(book=book) as node, RawClient(node) as client:
+        client.authorize()
+        publish(client, 700)
+        reader = client.reader()
+
+        assert numbers(client, reader, 700) == list(range(700))
+
+
+def test_two_groups_read_the_same_events(client: RawClient) -> None:
+    """Reading takes nothing away."""
+    publish(client, 5)
+
+    for group in ("$default", "SECOND"):
+        reader = client.reader(f"orders/ConsumerGroups/{group}/Partitions/0")
+        assert numbers(client, reader, 5) == [0, 1, 2, 3, 4]
+
+
+def test_a_reader_that_is_put_out_leaves_its_place_at_once(node: AmqpNode, client: RawClient) -> None:
+    """Also when it never answers the detach."""
+    reader = client.reader()
+    part = node.call(lambda: [stream.session for stream in node.connections.streams])[0]
+
+    def put_out() -> list[object]:
+        assert isinstance(part, AmqpSession)
+        for link in part.links():
+            if isinstance(link.context, Outbound):
+                link.context.evicted(PartitionOffline("being verified"))
+        return list(node.hub().readers.all())
+
+    assert node.call(put_out) == []
+    assert client.detached(reader).condition == "com.microsoft:server-busy"
