@@ -8,11 +8,14 @@ CONSTRAINTS := $(wildcard constraints.txt)
 # What the compiled kernels are made from: a change means a new build.
 KERNELS := $(wildcard setup.py src/hubmere/kernels.py)
 
+# Compiled modules halve the time to start a node; an environment that forbids them would slow every test.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The theme's notice about its successor is no news to a reader of the build.
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench torture docs clean
+.PHONY: help setup run test lint format bench torture browser js-clients java-clients docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,14 +25,26 @@ setup: $(STAMP) ## make .venv with everything that the other targets need
 # Installs only when something that decides what is installed has changed.
 $(STAMP): pyproject.toml $(CONSTRAINTS) $(KERNELS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[test,lint,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[test,spark,lint,docs]'
 	@touch $@
 
 run: $(STAMP) ## start a node on the default ports; ARGS="--as basic" adds flags
 	@exec $(BIN)/hubmere up $(ARGS)
 
 test: $(STAMP) ## run every test; ARGS="-k name" narrows them
+	-@$(MAKE) --no-print-directory browser js-clients java-clients
 	$(BIN)/python -m pytest $(ARGS)
+
+# Foreign clients for tests/conformance, into .cache; where they cannot be had, their tests are skipped with the reason.
+js-clients java-clients: $(STAMP)
+	@$(BIN)/python tests/conformance/clients.py $(@:-clients=)
+
+# The portal's tests drive a real browser; without one they are left out and say so.
+browser: ## install Chromium by apt, if it is missing and we are root
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+		echo "no Chromium: tests of the portal in a browser are left out"
 
 lint: $(STAMP) ## check format, rules, types and import contracts
 	$(BIN)/ruff format --check .
@@ -46,10 +61,11 @@ bench: $(STAMP) ## measure, beside physical limits and peers
 		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 torture: $(STAMP) ## crash runs that take minutes
-	$(BIN)/python -m pytest tests/torture --torture $(ARGS)
+	$(BIN)/python -m pytest tests/torture $(ARGS)
 
 docs: $(STAMP) ## build the manual into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python tests/conformance/report.py
 	$(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove everything that the other targets made, but no data folder

@@ -12,10 +12,13 @@ from typing import Any
 
 import typer.main
 
+from hubmere.broker import refusals as broker_refusals
 from hubmere.cli import app
 from hubmere.endpoints.amqp import errors as amqp_errors
 from hubmere.endpoints.http import errors as http_errors
+from hubmere.endpoints.kafka import errors as kafka_errors
 from hubmere.exits import MEANINGS
+from hubmere.model import errors as model_errors
 from hubmere.model.errors import Refusal
 from hubmere.model.tier import Limits, Profile, limits_for
 from hubmere.settings import SETTINGS, Setting
@@ -119,10 +122,14 @@ def _limit(name: str, value: object) -> str:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
+# Where the refusals are declared that every protocol can meet.
+_SHARED = (model_errors.__name__, broker_refusals.__name__)
+
 # How each protocol tells a refusal: a column and what its own table says of a class that is in it.
 _PROTOCOLS: dict[str, tuple[Mapping[type[Refusal], Any], Callable[[Any], str]]] = {
     "AMQP": (amqp_errors.TABLE, lambda row: _code(row.condition.value)),
     "HTTP": (http_errors.ROWS, lambda row: str(row.status)),
+    "Kafka": (kafka_errors.TABLE, lambda code: f"{code.name} ({code.value})"),
 }
 
 
@@ -139,7 +146,7 @@ def _errors() -> str:
 
 def _refusals(parent: type[Refusal]) -> Iterator[list[str]]:
     for refusal in parent.__subclasses__():
-        if refusal.__module__ != Refusal.__module__:
+        if refusal.__module__ not in _SHARED:
             continue  # an endpoint's own, told by that protocol alone
         meaning = (refusal.__doc__ or "").strip().splitlines()[0]
         yield [_code(refusal.__name__), meaning, *(_told(refusal, *how) for how in _PROTOCOLS.values())]

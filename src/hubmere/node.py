@@ -41,10 +41,11 @@ from hubmere.model.errors import Refusal
 from hubmere.model.names import ROOT_RULE, emulator_hub_name, group_name, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.ready import Ready, render_banner, write_ready_file
+from hubmere.portal import Portal
+from hubmere.ready import READY_FILE, Ready, render_banner, write_ready_file
 from hubmere.settings import Settings
 from hubmere.store.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
-from hubmere.store.engine import LogEngine
+from hubmere.store.engine import LogEngine, PartitionLog
 from hubmere.store.files import Lock, acquire_lock
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
@@ -60,8 +61,9 @@ _TLS_SERVICES = ("amqps", "kafkas", "https")
 # them (measured in docs/design.md: 1.4 to 2.9 times on 1 KB events). Numbers of the options: malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 64 * 1024 * 1024
-# How often the node looks after quotas and partitions that went offline.
+# How often the node looks after quotas, and after its logs.
 _CARE_SECONDS = 1.0
+_MAINTAIN_SECONDS = 30.0
 
 
 def run(settings: Settings) -> int:
@@ -90,6 +92,15 @@ async def _serve(settings: Settings) -> int:
     finally:
         await node.stop()
     return Exit.OK
+
+
+async def _compact(partition_log: PartitionLog, now_ms: int) -> int:
+    """One pass of compaction, rewritten off the loop; returns how many bytes went."""
+    run_over = partition_log.compaction_pass(now_ms)
+    if run_over is None:
+        return 0
+    await asyncio.to_thread(run_over.rewrite)
+    return run_over.adopt(now_ms)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -128,6 +139,7 @@ class Node:
         self._catalog: SqliteCatalog | None = None
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
+        self._portal: Portal | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
         self.broker: Broker | None = None
@@ -142,6 +154,8 @@ class Node:
         broker = self.broker = self._build_broker()
         tls_files, tls = self._open_tls(broker)
         ready = await self._open_ports(broker, tls_files, tls)
+        if self._lock is not None:
+            write_ready_file(self._settings.data / READY_FILE, ready)
         self._start_task(self._look_after(broker))
         self._start_task(self._let_go(broker))
         log.info("node %s is ready with %d namespace(s)", __version__, len(broker.namespaces))
@@ -295,6 +309,7 @@ class Node:
             places,
             idle_timeout_s=settings.amqp_idle_timeout_s,
             handshake_timeout_s=settings.handshake_timeout_s,
+            takes_certificates=settings.tls_client_ca is not None,
         )
         kafka = KafkaEndpoint(
             broker,
@@ -312,6 +327,8 @@ class Node:
             body_limit_bytes=settings.http_body_bytes,
             amqp_session=amqp.session,
         )
+        self._portal = Portal(broker, self._clock, places, admin_token=admin_token)
+        app.mount("portal", self._portal)
         sessions: dict[str, Callable[[], Session]] = {
             "amqp": amqp.session,
             "amqps": amqp.session,
@@ -324,6 +341,7 @@ class Node:
         namespace = broker.namespace(self._settings.namespace).entity
         rule = broker.catalog.view.rule(namespace, ROOT_RULE)
         host = places.host
+        link = "" if self._portal is None else self._portal.first_link
 
         def address(port: int | None) -> str | None:
             return None if port is None else f"{host}:{port}"
@@ -346,7 +364,8 @@ class Node:
             kafkas=address(places.kafkas),
             http=url("http", places.http),
             https=url("https", places.https),
-            portal=None,
+            # Plain HTTP where it is served: browsers do not know the private authority.
+            portal=url("http", places.http, link) or url("https", places.https, link),
         )
 
     def _shown_key(self, rule: AccessRule) -> str:
@@ -375,12 +394,15 @@ class Node:
             self._failed.result()
 
     async def _look_after(self, broker: Broker) -> None:
-        """Every second: partitions that went offline are tried again, pressed namespaces inflate."""
+        """Every second pressed namespaces inflate; less often, logs get recovery points and failed ones another try."""
         assert self._engine is not None
+        maintain_at = 0.0
         while True:
             await asyncio.sleep(_CARE_SECONDS)
-            self._engine.maintain(self._clock.now_ms())
             broker.look_after(self._by())
+            if self._clock.monotonic() >= maintain_at:
+                maintain_at = self._clock.monotonic() + _MAINTAIN_SECONDS
+                self._engine.maintain(self._clock.now_ms())
 
     async def _let_go(self, broker: Broker) -> None:
         """Now and then: whole segments past retention go, compacted hubs are compacted; one log at a time."""
@@ -389,26 +411,32 @@ class Node:
             for live in [hub for namespace in broker.namespaces.values() for hub in namespace.hubs.values()]:
                 for partition in range(live.entity.partition_count):
                     await asyncio.sleep(0)
-                    self._tidy(live, partition)
+                    await self._tidy(live, partition)
 
-    def _tidy(self, live: LiveHub, partition: int) -> None:
+    async def _tidy(self, live: LiveHub, partition: int) -> None:
         try:
-            dropped = live.log(partition).apply_retention(self._clock.now_ms())
+            partition_log = live.log(partition)
+            dropped = partition_log.apply_retention(self._clock.now_ms())
+            saved = await _compact(partition_log, self._clock.now_ms()) if live.entity.retention.is_compacted else 0
         except (Refusal, OSError) as error:
-            log.warning("retention of %s/%d is put off: %s", live.name, partition, error)
-        else:
-            if dropped:
-                log.info("retention let %d segment(s) of %s/%d go", dropped, live.name, partition)
+            log.warning("tidying %s/%d is put off: %s", live.name, partition, error)
+            return
+        if dropped or saved:
+            log.info("%s/%d: %d segment(s) and %d bytes went", live.name, partition, dropped, saved)
 
     # --- stop, top down ---
 
     async def stop(self) -> None:
         """Say good-bye, finish group commits, close the files; a node that never started stops too."""
+        if self._lock is not None:
+            (self._settings.data / READY_FILE).unlink(missing_ok=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._http is not None:
             await self._http.stop()
+        if self._portal is not None:
+            await self._portal.stop()
         if self._listener is not None:
             await self._listener.stop()
         if self._engine is not None:

@@ -62,13 +62,15 @@ class Publisher:
         now: float,
         now_ms: int,
         callback: Settled | None = None,
+        requests: int = 1,
     ) -> Receipt:
         """Take one publication, refusing it when the namespace is over its units.
 
-        `size_bytes` is what the client sent; the limits are on that, not on our encoding of it.
+        `size_bytes` is what the client sent; the limits are on that, not on our encoding of it. `requests` is how many
+        requests share the publication; each is counted.
         """
         counters = self.hub.counters
-        counters.incoming_requests += 1
+        counters.incoming_requests += requests
         try:
             self._check(size_bytes, key)
             throughput = self.hub.namespace.throughput
@@ -76,9 +78,9 @@ class Publisher:
                 throughput.admit(self.hub.entity.uid, size_bytes, count, now)
             receipt = self._append(batch, key, now_ms, callback)
         except Refusal as refusal:
-            self._count_refusal(refusal)
+            self._count_refusal(refusal, requests)
             raise
-        self._count(count, size_bytes)
+        self._count(count, size_bytes, requests)
         return receipt
 
     def publish_charged(
@@ -135,17 +137,17 @@ class Publisher:
                     raise
         raise AssertionError("a hub has at least one partition")
 
-    def _count(self, events: int, size_bytes: int) -> None:
+    def _count(self, events: int, size_bytes: int, requests: int = 1) -> None:
         counters = self.hub.counters
-        counters.successful_requests += 1
+        counters.successful_requests += requests
         counters.incoming_messages += events
         counters.incoming_bytes += size_bytes
 
-    def _count_refusal(self, refusal: Refusal) -> None:
+    def _count_refusal(self, refusal: Refusal, requests: int = 1) -> None:
         counters = self.hub.counters
         if isinstance(refusal, ServerBusy):
-            counters.throttled_requests += 1
+            counters.throttled_requests += requests
         elif isinstance(refusal, StorageRefusal):
-            counters.server_errors += 1
+            counters.server_errors += requests
         else:
-            counters.user_errors += 1
+            counters.user_errors += requests

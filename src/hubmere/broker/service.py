@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hubmere.broker.access import Access
 from hubmere.broker.consume import Evict, Subscription, Wake
+from hubmere.broker.coordinators import Coordinators
 from hubmere.broker.following import Following
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.manage import By, Manager
@@ -85,6 +86,8 @@ class Broker:
         self.namespaces: dict[str, LiveNamespace] = {}
         self._following = Following(catalog, engine, book, self.namespaces, segment_bytes)
         self.manager = Manager(catalog, book, self._following, default_partition_count=default_partition_count)
+        self.coordinators = Coordinators(catalog, self.namespaces)
+        self.default_partition_count = default_partition_count
         self._default_namespace = default_namespace
         self._questions: dict[str, FairBucket] = {}
 
@@ -196,6 +199,7 @@ class Broker:
 
     def look_after(self, by: By) -> None:
         """Called every second: namespaces that were pressed against their units inflate, if they may."""
+        self.coordinators.look_after(by.now, by.now_ms)
         for live in list(self.namespaces.values()):
             throughput, entity = live.throughput, live.entity
             if throughput is None or not throughput.was_pressed:

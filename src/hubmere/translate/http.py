@@ -22,8 +22,9 @@ _MAX_TTL_MS = 0xFFFF_FFFF
 _INT8 = range(-0x80, 0x80)
 _INT32 = range(-0x8000_0000, 0x8000_0000)
 _INT64 = range(-0x8000_0000_0000_0000, 0x8000_0000_0000_0000)
-# Content types and names of properties whose encoding is remembered: a fleet uses a few.
+# Content types and names of properties whose encoding is remembered: a fleet uses a few, and short ones.
 _REMEMBERED_TEXTS = 1024
+_REMEMBERED_CHARACTERS = 64
 
 # Section descriptors and fixed-width values (AMQP 1.0, 1.6 and 3.2), written by hand: events come by the thousand.
 _HEADER, _PROPERTIES, _APPLICATION, _DATA = b"\x00\x53\x70", b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75"
@@ -125,9 +126,16 @@ def _properties(event: HttpEvent) -> bytes:
     return _PROPERTIES + encode_value(fields)
 
 
-@lru_cache(maxsize=_REMEMBERED_TEXTS)
 def _content_type_alone(content_type: str) -> bytes:
+    is_short = len(content_type) <= _REMEMBERED_CHARACTERS
+    return _remembered_content_type(content_type) if is_short else _written_content_type(content_type)
+
+
+def _written_content_type(content_type: str) -> bytes:
     return _PROPERTIES + encode_value([None] * 6 + [Symbol(_ascii(content_type))])
+
+
+_remembered_content_type = lru_cache(maxsize=_REMEMBERED_TEXTS)(_written_content_type)
 
 
 def _ascii(content_type: str) -> str:
@@ -139,7 +147,7 @@ def _ascii(content_type: str) -> str:
 def _user_properties(properties: Mapping[str, UserProperty]) -> bytes:
     pieces: list[bytes] = []
     for name, value in properties.items():
-        pieces.append(_name(name))
+        pieces.append(_remembered_name(name) if len(name) <= _REMEMBERED_CHARACTERS else _written_name(name))
         pieces.append(_sized(0xA1, 0xB1, value.encode()) if type(value) is str else _number(name, value))
     entries = b"".join(pieces)
     if len(entries) < 255 and len(pieces) < 256:
@@ -147,9 +155,11 @@ def _user_properties(properties: Mapping[str, UserProperty]) -> bytes:
     return _APPLICATION + _WIDE_MAP.pack(0xD1, len(entries) + _MAP_COUNT_BYTES, len(pieces)) + entries
 
 
-@lru_cache(maxsize=_REMEMBERED_TEXTS)
-def _name(name: str) -> bytes:
+def _written_name(name: str) -> bytes:
     return _sized(0xA1, 0xB1, name.encode())
+
+
+_remembered_name = lru_cache(maxsize=_REMEMBERED_TEXTS)(_written_name)
 
 
 def _number(name: str, value: UserProperty) -> bytes:

@@ -107,16 +107,12 @@ def partition_key_of(payload: Buffer) -> str | None:
 
 
 def _sent_key(data: bytes, is_batch: bool) -> bytes | None:
-    """The key that the publisher wrote: on the envelope, else on the first message."""
-    if _PARTITION_KEY_NAME not in data:
+    """The key that the publisher wrote: on the envelope, else on the first message; a batch is not searched for it."""
+    first, stop = kernels.first_message(data) if is_batch else (0, len(data))
+    if data.find(_PARTITION_KEY_NAME, 0, stop) < 0:
         return None
-    if not is_batch:
-        return kernels.annotated_key(data, 0, len(data), False)
-    key = kernels.annotated_key(data, 0, len(data), True)
-    if key is not None:
-        return key
-    first, stop = kernels.first_message(data)
-    return kernels.annotated_key(data, first, stop, False)
+    key = kernels.annotated_key(data, 0, len(data), True) if is_batch else None
+    return kernels.annotated_key(data, first, stop, False) if key is None else key
 
 
 def _checked_key(sent: bytes | None, publisher: str | None) -> str | None:

@@ -1,0 +1,158 @@
+"""The HTTP surface of a node: which part answers a request, and what happens to one that nobody can answer.
+
+Publishing is recognised first, since it is what comes thousands of times a second; everything else goes through one
+table of path shapes. A refusal becomes an answer in the dialect of the plane it was meant for, with a tracking id that
+is also in the log; a bug of ours becomes a 500 without its details. Other applications (the portal) are mounted under a
+first path segment.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.types import ASGIApp
+
+from hubmere.broker.metrics import Counters
+from hubmere.broker.service import Broker
+from hubmere.endpoints.http.call import Call, Handler
+from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
+from hubmere.endpoints.http.identity import Identity
+from hubmere.endpoints.http.paths import Shapes, segments_of
+from hubmere.endpoints.http.send import COUNTED, DataPlane, is_look_path, is_message_path
+from hubmere.endpoints.http.site import Disconnected, Receive, Scope, Send, Site, log
+from hubmere.endpoints.http.websocket import PATH as WEBSOCKET_PATH
+from hubmere.endpoints.http.websocket import WebSocketDoor, refuse
+from hubmere.endpoints.places import Places
+from hubmere.endpoints.stream import Session
+from hubmere.model.clock import Clock
+from hubmere.model.errors import Refusal, ShuttingDown
+
+# First segments, and one last one, whose clients expect refusals as JSON.
+_JSON_FIRST = ("subscriptions", "providers", "metrics", "openapi.json", "health", "ready")
+_JSON_LAST = "messages"
+_SERVER_ERROR = 500
+
+
+class HttpApp:
+    """The ASGI application of a node.
+
+    Thread rule: the node's loop only.
+    """
+
+    def __init__(self, site: Site, amqp_session: Callable[[], Session] | None) -> None:
+        self._site = site
+        self._data = DataPlane(site)
+        self._shapes: Shapes[Handler] | None = None
+        self._mounts: dict[str, ASGIApp] = {}
+        counters = site.broker.counters
+        self._door = (
+            None if amqp_session is None else WebSocketDoor(amqp_session, counters.count_opened, counters.count_closed)
+        )
+
+    def mount(self, first_segment: str, app: ASGIApp) -> None:
+        """Let another application answer everything below a first path segment."""
+        self._mounts[first_segment.lower()] = app
+
+    def stop(self) -> None:
+        """The node is stopping: AMQP sessions on WebSockets say good-bye."""
+        if self._door is not None:
+            self._door.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or serve one WebSocket."""
+        if scope["type"] == "websocket":
+            await self._serve_websocket(scope, receive, send)
+            return
+        try:
+            await self._answer(scope, receive, send)
+        except Disconnected:
+            return
+        except Refusal as refusal:
+            await self._refuse(refusal, scope, receive, send)
+        except asyncio.CancelledError:
+            # Only a stopping node cancels requests: whoever waits here is sent to its successor.
+            await self._refuse(ShuttingDown(), scope, receive, send)
+        except Exception:  # noqa: BLE001 - the top of a request: log, tell that it was us, and go on with the next
+            log.exception("a request failed")
+            await self._refuse(InternalFailure(), scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw_path: bytes = scope["raw_path"]
+        if is_message_path(raw_path) and scope["method"] == "POST":
+            await self._data.publish(scope, receive, send)
+            return
+        segments = segments_of(raw_path)
+        if is_message_path(raw_path) and not is_look_path(segments):
+            raise MethodNotAllowed(scope["method"], "POST")
+        mounted = self._mounts.get(segments[0].lower()) if segments else None
+        if mounted is not None:
+            await _mounted(mounted, segments[0], scope, receive, send)
+            return
+        if self._shapes is None:
+            # The management planes bring pydantic along: loaded when first asked for, beside the loop.
+            self._shapes = await asyncio.to_thread(_shapes)
+        match = self._shapes.find(scope["method"], segments)
+        if match is None:
+            raise PathNotFound
+        response = await match.handler(Call(self._site, scope, receive, match.names))
+        await response(scope, receive, send)
+
+    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            segments = tuple(segment.lower() for segment in segments_of(scope["raw_path"]))
+        except Refusal:
+            segments = ()
+        mounted = self._mounts.get(segments[0]) if segments else None
+        if mounted is not None:
+            await _mounted(mounted, segments[0], scope, receive, send)
+        elif self._door is not None and segments == WEBSOCKET_PATH:
+            await self._door.serve(scope, receive, send)
+        else:
+            await refuse(send)
+
+    async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["raw_path"].decode("ascii", "replace").strip("/").lower().split("/")
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
+        namespace = self._site.namespace_at(host)
+        if COUNTED not in scope:
+            _count(namespace.counters, refusal)
+        tracking = self._site.refused(refusal, scope, f"{namespace.entity.name}:{path[0]}")
+        is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
+        await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
+
+
+def _count(counters: Counters, refusal: Refusal) -> None:
+    counters.incoming_requests += 1
+    if row_of(type(refusal)).status >= _SERVER_ERROR:
+        counters.server_errors += 1
+    else:
+        counters.user_errors += 1
+
+
+async def _mounted(app: ASGIApp, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
+    await app({**scope, "root_path": f"{scope.get('root_path', '')}/{segment}"}, receive, send)
+
+
+def _shapes() -> Shapes[Handler]:
+    from hubmere.endpoints.http.tables import ALL
+
+    return Shapes(ALL)
+
+
+def build_app(
+    broker: Broker,
+    clock: Clock,
+    places: Places,
+    *,
+    admin_token: str,
+    body_limit_bytes: int,
+    amqp_session: Callable[[], Session] | None = None,
+) -> HttpApp:
+    """The application that the HTTP and HTTPS ports serve."""
+    site = Site(
+        broker=broker,
+        clock=clock,
+        places=places,
+        identity=Identity(broker, clock, admin_token),
+        body_limit_bytes=body_limit_bytes,
+    )
+    return HttpApp(site, amqp_session)

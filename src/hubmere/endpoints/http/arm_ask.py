@@ -1,0 +1,149 @@
+"""What every ARM handler begins and ends with: who asks, which entities the path names, and how an answer is made."""
+
+import json
+from collections.abc import Callable, Iterable
+
+from starlette.responses import Response
+
+from hubmere.broker.access import Principal
+from hubmere.broker.manage import By, Manager
+from hubmere.endpoints.http.arm_shapes import Frame, Json
+from hubmere.endpoints.http.call import Call
+from hubmere.endpoints.http.errors import JSON_TYPE, AdminRequired
+from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
+from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
+from hubmere.model.names import fold
+
+
+class Ask:
+    """One request below a namespace: who asks was checked, and the entities that the path names are looked up."""
+
+    def __init__(self, call: Call) -> None:
+        name = call.names["namespace"]
+        live = call.site.broker.namespaces.get(fold(name))
+        self._call = call
+        self._principal = call.site.identity.of_manager(live, call.authorization)
+        if live is None:
+            raise NamespaceNotFound(f"sb://{name}")
+        self.namespace: Namespace = live.entity
+        self.frame = frame_of(call)
+        self.manager: Manager = call.site.broker.manager
+        self.view = call.site.broker.catalog.view
+
+    @classmethod
+    def maybe(cls, call: Call) -> "Ask | None":
+        """The same; None when there is no such namespace, for those who may know that."""
+        try:
+            return cls(call)
+        except NamespaceNotFound:
+            return None
+
+    @property
+    def by(self) -> By:
+        """Who asks for a change, and when."""
+        return self._call.site.by(self._principal)
+
+    @property
+    def hub(self) -> Hub:
+        """The hub that the path names."""
+        return self.view.hub(self.namespace.name, self._call.names["hub"])
+
+    @property
+    def hub_name(self) -> str | None:
+        """The name of the hub that the path names, None for paths of the namespace."""
+        return self.hub.name if "hub" in self._call.names else None
+
+    @property
+    def alias(self) -> str | None:
+        """The alias that the path names, which must exist."""
+        if "alias" not in self._call.names:
+            return None
+        return self.view.alias(self.namespace.name, self._call.names["alias"]).name
+
+    @property
+    def shown_alias(self) -> str | None:
+        """The alias for connection strings: that of the path, else the namespace's own."""
+        aliases = self.view.aliases(self.namespace.name)
+        return self.alias or next((alias.name for alias in aliases), None)
+
+    @property
+    def rule_scope(self) -> Namespace | Hub:
+        """Where the rules of the path lie: on the hub, else on the namespace (a pairing shows those)."""
+        if "alias" in self._call.names:
+            self.view.alias(self.namespace.name, self._call.names["alias"])
+        return self.hub if "hub" in self._call.names else self.namespace
+
+    @property
+    def rule(self) -> AccessRule:
+        """The rule that the path names."""
+        return self.view.rule(self.rule_scope, self._call.names["rule"])
+
+    @property
+    def application_group(self) -> ApplicationGroup:
+        """The application group that the path names."""
+        name = self._call.names["group"]
+        group = self.view.find_application_group(self.namespace.name, name)
+        if group is None:
+            raise NotFound(f"sb://{self.namespace.name}/applicationGroups/{name}")
+        return group
+
+
+def alias_shape(ask: Ask, name: str) -> Json:
+    """A pairing as it is shown on the namespace that was asked."""
+    view = ask.view
+    alias = view.alias(ask.namespace.name, name)
+    partner = view.find_namespace(alias.partner_namespace) if alias.partner_namespace else None
+    return ask.frame.alias(ask.namespace, alias, partner)
+
+
+def manager_of_node(call: Call) -> Principal:
+    """The administrator, for what concerns the whole node."""
+    principal = call.site.identity.of_manager(call.site.namespace_at(call.host), call.authorization)
+    if not principal.is_admin:
+        raise AdminRequired
+    return principal
+
+
+def frame_of(call: Call) -> Frame:
+    """How resources are shown to this client."""
+    return Frame(
+        places=call.site.places,
+        subscription=call.names.get("subscription"),
+        resource_group=call.names.get("resourceGroup"),
+    )
+
+
+def availability(call: Call, name: str, check: Callable[[str], str]) -> Json:
+    """Whether a name is free for a namespace or an alias: they share one name space."""
+    view = call.site.broker.catalog.planned
+    try:
+        check(name)
+    except InvalidName as refusal:
+        return {"nameAvailable": False, "reason": "InvalidName", "message": refusal.text()}
+    if view.find_namespace(name) is not None or view.find_alias(name) is not None:
+        return {"nameAvailable": False, "reason": "NameInUse", "message": f"The name '{name}' is in use."}
+    return {"nameAvailable": True, "reason": "None", "message": ""}
+
+
+def page_answer(call: Call, items: Iterable[object], shown: Callable[..., Json]) -> Response:
+    """One page of a list."""
+    page, next_url = call.page(list(items))
+    body: Json = {"value": [shown(item) for item in page]}
+    if next_url is not None:
+        body["nextLink"] = next_url
+    return json_answer(body)
+
+
+def json_answer(body: Json, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(json.dumps(body).encode(), status, media_type=JSON_TYPE)
+
+
+def done_answer() -> Response:
+    """Done, nothing to show."""
+    return Response(b"", 200)
+
+
+def gone_answer() -> Response:
+    """Nothing was there to delete."""
+    return Response(b"", 204)

@@ -1,0 +1,440 @@
+"""What ARM clients may send: the request bodies of the management plane, checked at the edge (reference: service 4.2).
+
+Names are ARM's in camel case; unknown properties and read-only ones that clients send back are ignored, null is "not
+given". Each model turns itself into a spec of the `model` room, where the rules about values live.
+"""
+
+from dataclasses import replace
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from hubmere.endpoints.http.errors import MalformedRequest
+from hubmere.model.entity import (
+    CaptureDescription,
+    CaptureDestination,
+    CaptureEncoding,
+    CleanupPolicy,
+    DefaultAction,
+    KeyKind,
+    Namespace,
+    NetworkRuleSet,
+    PublicNetworkAccess,
+    Status,
+    ThrottlingMetric,
+    ThrottlingPolicy,
+    TimestampType,
+    VirtualNetworkRule,
+)
+from hubmere.model.errors import InvalidArgument
+from hubmere.model.spec import HubSpec, NamespaceSpec
+from hubmere.model.tier import HOURS_PER_DAY, Tier
+
+# How versions of the API say "for ever": -1, or the largest 64-bit number.
+_FOR_EVER = (-1, 2**63 - 1)
+
+M = TypeVar("M", bound=BaseModel)
+E = TypeVar("E", bound=Enum)
+
+
+def _as_word(value: object) -> object:
+    """Words of the API come in any case; a value that is none is left for the model to refuse."""
+    return value.strip() if isinstance(value, str) else value
+
+
+Word = Annotated[str, BeforeValidator(_as_word), Field(max_length=256)]
+Count = Annotated[int, Field(ge=-1, le=2**31 - 1)]
+
+
+class ArmModel(BaseModel):
+    """A body, or a part of one."""
+
+    model_config = ConfigDict(extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class Sku(ArmModel):
+    """What a namespace is bought as."""
+
+    name: Word | None = None
+    tier: Word | None = None
+    capacity: Count | None = None
+
+
+class NamespaceProperties(ArmModel):
+    """Settings of a namespace."""
+
+    is_auto_inflate_enabled: bool | None = None
+    maximum_throughput_units: Count | None = None
+    kafka_enabled: bool | None = None
+    zone_redundant: bool | None = None
+    disable_local_auth: bool | None = None
+    minimum_tls_version: Word | None = None
+    public_network_access: Word | None = None
+    status: Word | None = None
+
+
+class NamespaceBody(ArmModel):
+    """PUT and PATCH of a namespace."""
+
+    location: Word | None = None
+    tags: dict[str, str] | None = None
+    sku: Sku | None = None
+    properties: NamespaceProperties | None = None
+
+    def spec(self, base: NamespaceSpec) -> NamespaceSpec:
+        """What is wished: what is given over a base, which is the defaults for PUT and the present for PATCH."""
+        sku, properties = self.sku or Sku(), self.properties or NamespaceProperties()
+        tier = sku.name or sku.tier
+        access, status = properties.public_network_access, properties.status
+        return replace(
+            base,
+            **_given(
+                tier=None if tier is None else _word(Tier, tier, "sku"),
+                capacity=sku.capacity,
+                auto_inflate=properties.is_auto_inflate_enabled,
+                maximum_throughput_units=self._maximum_units(properties),
+                status=None if status is None else _word(Status, status, "status"),
+                tags=self.tags,
+                location=self.location,
+                disable_local_auth=properties.disable_local_auth,
+                minimum_tls_version=properties.minimum_tls_version,
+                public_network_access=None if access is None else _word(PublicNetworkAccess, access, "access"),
+                kafka_enabled=properties.kafka_enabled,
+                zone_redundant=properties.zone_redundant,
+            ),
+        )
+
+    @staticmethod
+    def _maximum_units(properties: NamespaceProperties) -> int | None:
+        # Switching auto-inflate off also ends its maximum; clients send back the old one with the rest.
+        return 0 if properties.is_auto_inflate_enabled is False else properties.maximum_throughput_units
+
+
+class RetentionDescription(ArmModel):
+    """How long events stay, the newer way to say it."""
+
+    cleanup_policy: Word | None = None
+    retention_time_in_hours: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
+    tombstone_retention_time_in_hours: Count | None = None
+    min_compaction_lag_time_in_minutes: Count | None = None
+    min_compaction_lag_in_mins: Count | None = None
+
+
+class CaptureIdentity(ArmModel):
+    """As whom captured files are written."""
+
+    type: Word | None = None
+    user_assigned_identity: str | None = None
+
+
+class DestinationProperties(ArmModel):
+    """Where captured files go."""
+
+    storage_account_resource_id: str | None = None
+    blob_container: str | None = None
+    archive_name_format: str | None = None
+    data_lake_subscription_id: str | None = None
+    data_lake_account_name: str | None = None
+    data_lake_folder_path: str | None = None
+
+
+class Destination(ArmModel):
+    """The kind of place where captured files go."""
+
+    name: Word | None = None
+    identity: CaptureIdentity | None = None
+    properties: DestinationProperties | None = None
+
+    def value(self) -> CaptureDestination:
+        """The destination as the model has it."""
+        places = self.properties or DestinationProperties()
+        identity = self.identity or CaptureIdentity()
+        return replace(
+            CaptureDestination(),
+            **_given(
+                name=self.name,
+                storage_account=places.storage_account_resource_id,
+                container=places.blob_container,
+                archive_name_format=places.archive_name_format,
+                data_lake_subscription=places.data_lake_subscription_id,
+                data_lake_account=places.data_lake_account_name,
+                data_lake_folder=places.data_lake_folder_path,
+                identity_type=identity.type,
+                user_assigned_identity=identity.user_assigned_identity,
+            ),
+        )
+
+
+class Capture(ArmModel):
+    """When a captured file is closed and what it looks like."""
+
+    enabled: bool | None = None
+    encoding: Word | None = None
+    interval_in_seconds: Count | None = None
+    size_limit_in_bytes: Count | None = None
+    skip_empty_archives: bool | None = None
+    destination: Destination | None = None
+
+    def value(self) -> CaptureDescription:
+        """Capture as the model has it."""
+        return replace(
+            CaptureDescription(),
+            **_given(
+                enabled=self.enabled,
+                encoding=None if self.encoding is None else _word(CaptureEncoding, self.encoding, "capture encoding"),
+                interval_s=self.interval_in_seconds,
+                size_limit_bytes=self.size_limit_in_bytes,
+                skip_empty=self.skip_empty_archives,
+                destination=None if self.destination is None else self.destination.value(),
+            ),
+        )
+
+
+class MessageTimestamp(ArmModel):
+    """Whose time an event carries."""
+
+    timestamp_type: Word | None = None
+
+
+class HubProperties(ArmModel):
+    """Settings of an event hub."""
+
+    partition_count: Count | None = None
+    message_retention_in_days: Count | None = None
+    retention_description: RetentionDescription | None = None
+    status: Word | None = None
+    user_metadata: str | None = None
+    capture_description: Capture | None = None
+    message_timestamp_description: MessageTimestamp | None = None
+
+
+class HubBody(ArmModel):
+    """PUT of an event hub."""
+
+    properties: HubProperties | None = None
+
+    def spec(self) -> HubSpec:
+        """What is wished."""
+        given = self.properties or HubProperties()
+        retention = given.retention_description or RetentionDescription()
+        timestamp = (given.message_timestamp_description or MessageTimestamp()).timestamp_type
+        policy = retention.cleanup_policy
+        lag = retention.min_compaction_lag_time_in_minutes
+        return replace(
+            HubSpec(),
+            **_given(
+                partition_count=given.partition_count,
+                retention_hours=_hours(given, retention),
+                cleanup_policy=None if policy is None else _word(CleanupPolicy, policy, "cleanup policy"),
+                tombstone_hours=retention.tombstone_retention_time_in_hours,
+                min_compaction_lag_minutes=retention.min_compaction_lag_in_mins if lag is None else lag,
+                status=None if given.status is None else _word(Status, given.status, "status"),
+                timestamp_type=None if timestamp is None else _word(TimestampType, timestamp, "timestamp type"),
+                user_metadata=given.user_metadata,
+                capture=None if given.capture_description is None else given.capture_description.value(),
+            ),
+        )
+
+
+def _hours(given: HubProperties, retention: RetentionDescription) -> int | None:
+    """Hours win over days where both are given (reference: service 8)."""
+    hours = retention.retention_time_in_hours
+    if hours is not None:
+        return -1 if hours in _FOR_EVER else hours
+    if (retention.cleanup_policy or "").lower() == CleanupPolicy.COMPACT.value.lower():
+        return None
+    days = given.message_retention_in_days
+    return None if days is None else days * HOURS_PER_DAY
+
+
+class GroupProperties(ArmModel):
+    """Settings of a consumer group."""
+
+    user_metadata: str | None = None
+
+
+class GroupBody(ArmModel):
+    """PUT of a consumer group."""
+
+    properties: GroupProperties | None = None
+
+    @property
+    def metadata(self) -> str:
+        """The group's own text."""
+        return (self.properties.user_metadata if self.properties else None) or ""
+
+
+class RuleProperties(ArmModel):
+    """Rights of a rule."""
+
+    rights: list[Word] = Field(default_factory=list, max_length=16)
+
+
+class RuleBody(ArmModel):
+    """PUT of an authorization rule."""
+
+    properties: RuleProperties | None = None
+
+    @property
+    def rights(self) -> list[str]:
+        """The names of the rights."""
+        return self.properties.rights if self.properties else []
+
+
+class RegenerateBody(ArmModel):
+    """POST of regenerateKeys."""
+
+    key_type: Word
+    key: str | None = None
+
+    @property
+    def kind(self) -> KeyKind:
+        """Which of the two keys."""
+        return _word(KeyKind, self.key_type, "keyType")
+
+
+class IpRule(ArmModel):
+    """An address block that is let in."""
+
+    ip_mask: Word
+    action: Word | None = None
+
+
+class Subnet(ArmModel):
+    """A subnet by its resource id."""
+
+    id: str = ""
+
+
+class SubnetRule(ArmModel):
+    """A subnet that is let in."""
+
+    subnet: Subnet | None = None
+    ignore_missing_vnet_service_endpoint: bool | None = None
+
+
+class NetworkProperties(ArmModel):
+    """Network rules of a namespace."""
+
+    default_action: Word | None = None
+    public_network_access: Word | None = None
+    trusted_service_access_enabled: bool | None = None
+    ip_rules: list[IpRule] | None = Field(default=None, max_length=1024)
+    virtual_network_rules: list[SubnetRule] | None = Field(default=None, max_length=1024)
+
+
+class NetworkBody(ArmModel):
+    """PUT of a network rule set."""
+
+    properties: NetworkProperties | None = None
+
+    def rules(self) -> NetworkRuleSet:
+        """The rule set as the model has it."""
+        given = self.properties or NetworkProperties()
+        action = given.default_action
+        return NetworkRuleSet(
+            default_action=DefaultAction.ALLOW if action is None else _word(DefaultAction, action, "defaultAction"),
+            trusted_service_access=bool(given.trusted_service_access_enabled),
+            ip_masks=tuple(rule.ip_mask for rule in given.ip_rules or ()),
+            virtual_networks=tuple(
+                VirtualNetworkRule(
+                    subnet_id="" if rule.subnet is None else rule.subnet.id,
+                    ignore_missing_endpoint=bool(rule.ignore_missing_vnet_service_endpoint),
+                )
+                for rule in given.virtual_network_rules or ()
+            ),
+        )
+
+    def access(self, namespace: Namespace) -> PublicNetworkAccess:
+        """Whether the namespace is reached from outside: given here too, else as it is."""
+        word = self.properties.public_network_access if self.properties else None
+        return namespace.public_network_access if word is None else _word(PublicNetworkAccess, word, "access")
+
+
+class AliasProperties(ArmModel):
+    """A pairing."""
+
+    partner_namespace: str | None = None
+    alternate_name: str | None = None
+
+
+class AliasBody(ArmModel):
+    """PUT of a disaster recovery configuration."""
+
+    properties: AliasProperties | None = None
+
+    @property
+    def partner(self) -> str:
+        """The other namespace's name: clients give its resource id or its name."""
+        given = (self.properties.partner_namespace if self.properties else None) or ""
+        return given.rstrip("/").rpartition("/")[2]
+
+    @property
+    def alternate_name(self) -> str:
+        """A name for the primary when the alias is called like it."""
+        return (self.properties.alternate_name if self.properties else None) or ""
+
+
+class CheckNameBody(ArmModel):
+    """POST of checkNameAvailability."""
+
+    name: str
+
+
+class PolicyModel(ArmModel):
+    """One limit of an application group."""
+
+    name: Word
+    type: Word | None = None
+    metric_id: Word
+    rate_limit_threshold: Count
+
+
+class ApplicationGroupProperties(ArmModel):
+    """Settings of an application group."""
+
+    client_app_group_identifier: Word
+    is_enabled: bool | None = None
+    policies: list[PolicyModel] | None = Field(default=None, max_length=64)
+
+
+class ApplicationGroupBody(ArmModel):
+    """PUT of an application group."""
+
+    properties: ApplicationGroupProperties
+
+    def policies(self) -> tuple[ThrottlingPolicy, ...]:
+        """The limits as the model has them."""
+        return tuple(
+            ThrottlingPolicy(
+                name=policy.name,
+                metric=_word(ThrottlingMetric, policy.metric_id, "metricId"),
+                rate_per_s=policy.rate_limit_threshold,
+            )
+            for policy in self.properties.policies or ()
+        )
+
+
+def parsed(model: type[M], body: bytes) -> M:
+    """A body as its model; says in a few words what does not fit."""
+    try:
+        return model.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        raise MalformedRequest(f"{place}: {first['msg']}") from None
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """What was given: None is "not given" everywhere in this API."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _word(kind: type[E], text: str, what: str) -> E:
+    """One of the API's words, in any case."""
+    for member in kind:
+        if member.value.lower() == text.lower():
+            return member
+    raise InvalidArgument(what, text, ", ".join(member.value for member in kind))

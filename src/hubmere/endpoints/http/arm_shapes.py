@@ -1,0 +1,245 @@
+"""What ARM clients are shown: entities as resources with id, name, type and properties (reference: service 4.2).
+
+Answers are the newest superset of all api-versions. Pure: entities go in, plain JSON values come out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hubmere.endpoints.places import Places
+from hubmere.model.entity import (
+    AccessRule,
+    ApplicationGroup,
+    CaptureDescription,
+    ConsumerGroup,
+    GeoAlias,
+    GeoRole,
+    Hub,
+    Namespace,
+    Retention,
+)
+from hubmere.model.tier import Tier
+
+Json = dict[str, object]
+
+PROVIDER = "Microsoft.EventHub"
+# One fixed pair where nobody gave another: this node is all the subscription and resource group there is.
+DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+DEFAULT_RESOURCE_GROUP = "hubmere"
+_DEFAULT_HTTPS_PORT = 443
+
+
+def instant(at_ms: int) -> str:
+    """A time as ARM writes it."""
+    return datetime.fromtimestamp(max(at_ms, 0) / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Under which subscription and resource group resources are shown, and where the node is."""
+
+    places: Places
+    subscription: str | None = None
+    resource_group: str | None = None
+
+    def namespace_id(self, namespace: Namespace) -> str:
+        """The resource id of a namespace: as the client asked, else as it was created."""
+        subscription = self.subscription or namespace.subscription or DEFAULT_SUBSCRIPTION
+        group = self.resource_group or namespace.resource_group or DEFAULT_RESOURCE_GROUP
+        base = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{PROVIDER}"
+        return f"{base}/namespaces/{namespace.name}"
+
+    def _resource(self, namespace: Namespace, kind: str, properties: Json, *path: str) -> Json:
+        """An inner resource: `path` is alternating type and name below the namespace."""
+        return {
+            "id": "/".join((self.namespace_id(namespace), *path)),
+            "name": path[-1],
+            "type": f"{PROVIDER}/{kind}",
+            "location": namespace.location,
+            "properties": properties,
+        }
+
+    def namespace(self, namespace: Namespace) -> Json:
+        """A namespace."""
+        return {
+            "id": self.namespace_id(namespace),
+            "name": namespace.name,
+            "type": f"{PROVIDER}/Namespaces",
+            "location": namespace.location,
+            "tags": dict(namespace.tags),
+            "sku": _sku(namespace),
+            "properties": {
+                "provisioningState": "Succeeded",
+                "status": namespace.status.value,
+                "createdAt": instant(namespace.created_ms),
+                "updatedAt": instant(namespace.updated_ms),
+                "serviceBusEndpoint": f"https://{self._endpoint(namespace)}/",
+                "metricId": f"{namespace.subscription or DEFAULT_SUBSCRIPTION}:{namespace.name.lower()}",
+                "isAutoInflateEnabled": namespace.auto_inflate,
+                "maximumThroughputUnits": namespace.maximum_throughput_units,
+                "kafkaEnabled": namespace.kafka_enabled,
+                "zoneRedundant": namespace.zone_redundant,
+                "disableLocalAuth": namespace.disable_local_auth,
+                "minimumTlsVersion": namespace.minimum_tls_version,
+                "publicNetworkAccess": namespace.public_network_access.value,
+                "privateEndpointConnections": [],
+            },
+            "systemData": {
+                "createdAt": instant(namespace.created_ms),
+                "lastModifiedAt": instant(namespace.updated_ms),
+            },
+        }
+
+    def _endpoint(self, namespace: Namespace) -> str:
+        return f"{self.places.host_of(namespace.name)}:{self.places.https or _DEFAULT_HTTPS_PORT}"
+
+    def hub(self, namespace: Namespace, hub: Hub) -> Json:
+        """An event hub."""
+        properties: Json = {
+            "partitionCount": hub.partition_count,
+            "partitionIds": list(hub.partition_ids),
+            "messageRetentionInDays": hub.retention.days,
+            "retentionDescription": _retention(hub.retention),
+            "status": hub.status.value,
+            "messageTimestampDescription": {"timestampType": hub.timestamp_type.value},
+            "userMetadata": hub.user_metadata,
+            "identifier": hub.topic_id,
+            "createdAt": instant(hub.created_ms),
+            "updatedAt": instant(hub.updated_ms),
+        }
+        if hub.capture is not None:
+            properties["captureDescription"] = _capture(hub.capture)
+        return self._resource(namespace, "namespaces/eventhubs", properties, "eventhubs", hub.name)
+
+    def group(self, namespace: Namespace, hub: Hub, group: ConsumerGroup) -> Json:
+        """A consumer group."""
+        properties: Json = {
+            "userMetadata": group.user_metadata,
+            "createdAt": instant(group.created_ms),
+            "updatedAt": instant(group.updated_ms),
+        }
+        kind = "namespaces/eventhubs/consumergroups"
+        return self._resource(namespace, kind, properties, "eventhubs", hub.name, "consumergroups", group.name)
+
+    def rule(self, namespace: Namespace, rule: AccessRule, alias: str | None = None) -> Json:
+        """An authorization rule, without its keys."""
+        properties: Json = {"rights": list(rule.rights.names)}
+        path: tuple[str, ...]
+        if alias is not None:
+            kind = "namespaces/disasterRecoveryConfigs/authorizationRules"
+            path = ("disasterRecoveryConfigs", alias, "authorizationRules", rule.name)
+        elif rule.hub is None:
+            kind, path = "Namespaces/AuthorizationRules", ("authorizationRules", rule.name)
+        else:
+            kind = "namespaces/eventhubs/authorizationrules"
+            path = ("eventhubs", rule.hub, "authorizationRules", rule.name)
+        return self._resource(namespace, kind, properties, *path)
+
+    def keys(self, rule: AccessRule, alias: str | None) -> Json:
+        """The two keys of a rule and the connection strings made of them: for managers only."""
+        shown: Json = {
+            "keyName": rule.name,
+            "primaryKey": rule.primary_key,
+            "secondaryKey": rule.secondary_key,
+            "primaryConnectionString": self.places.connection_string(rule, rule.primary_key),
+            "secondaryConnectionString": self.places.connection_string(rule, rule.secondary_key),
+        }
+        if alias is not None:
+            for name, key in (("aliasPrimary", rule.primary_key), ("aliasSecondary", rule.secondary_key)):
+                shown[f"{name}ConnectionString"] = self.places.connection_string(rule, key, namespace=alias)
+        return shown
+
+    def network(self, namespace: Namespace) -> Json:
+        """The network rules of a namespace."""
+        rules = namespace.network
+        properties: Json = {
+            "defaultAction": rules.default_action.value,
+            "publicNetworkAccess": namespace.public_network_access.value,
+            "trustedServiceAccessEnabled": rules.trusted_service_access,
+            "ipRules": [{"ipMask": mask, "action": "Allow"} for mask in rules.ip_masks],
+            "virtualNetworkRules": [
+                {"subnet": {"id": rule.subnet_id}, "ignoreMissingVnetServiceEndpoint": rule.ignore_missing_endpoint}
+                for rule in rules.virtual_networks
+            ],
+        }
+        return self._resource(namespace, "namespaces/networkRuleSets", properties, "networkRuleSets", "default")
+
+    def alias(self, namespace: Namespace, alias: GeoAlias, partner: Namespace | None) -> Json:
+        """A pairing."""
+        properties: Json = {
+            "provisioningState": alias.provisioning_state,
+            "partnerNamespace": "" if partner is None else self.namespace_id(partner),
+            "alternateName": alias.alternate_name,
+            "role": alias.role.value,
+            "pendingReplicationOperationsCount": 0,
+        }
+        if alias.role is GeoRole.PRIMARY_NOT_REPLICATING:
+            properties.pop("pendingReplicationOperationsCount")
+        kind = "Namespaces/DisasterRecoveryConfigs"
+        return self._resource(namespace, kind, properties, "disasterRecoveryConfigs", alias.name)
+
+    def application_group(self, namespace: Namespace, group: ApplicationGroup) -> Json:
+        """An application group."""
+        properties: Json = {
+            "clientAppGroupIdentifier": group.client_id,
+            "isEnabled": group.is_enabled,
+            "policies": [
+                {
+                    "name": policy.name,
+                    "type": "ThrottlingPolicy",
+                    "metricId": policy.metric.value,
+                    "rateLimitThreshold": policy.rate_per_s,
+                }
+                for policy in group.policies
+            ],
+        }
+        return self._resource(namespace, "namespaces/applicationGroups", properties, "applicationGroups", group.name)
+
+
+def _sku(namespace: Namespace) -> Json:
+    # ARM knows three; a namespace of a dedicated cluster calls itself Standard there.
+    name = Tier.STANDARD if namespace.tier is Tier.DEDICATED else namespace.tier
+    return {"name": name.value, "tier": name.value, "capacity": namespace.capacity}
+
+
+def _retention(retention: Retention) -> Json:
+    return {
+        "cleanupPolicy": retention.policy.value,
+        "retentionTimeInHours": -1 if retention.hours is None else retention.hours,
+        "tombstoneRetentionTimeInHours": retention.tombstone_hours,
+        "minCompactionLagTimeInMinutes": retention.min_compaction_lag_minutes,
+    }
+
+
+def _capture(capture: CaptureDescription) -> Json:
+    to = capture.destination
+    destination: Json = {
+        "name": to.name,
+        "properties": _present(
+            (
+                ("storageAccountResourceId", to.storage_account),
+                ("blobContainer", to.container),
+                ("archiveNameFormat", to.archive_name_format),
+                ("dataLakeSubscriptionId", to.data_lake_subscription),
+                ("dataLakeAccountName", to.data_lake_account),
+                ("dataLakeFolderPath", to.data_lake_folder),
+            )
+        ),
+    }
+    if to.identity_type:
+        destination["identity"] = _present(
+            (("type", to.identity_type), ("userAssignedIdentity", to.user_assigned_identity))
+        )
+    return {
+        "enabled": capture.enabled,
+        "encoding": capture.encoding.value,
+        "intervalInSeconds": capture.interval_s,
+        "sizeLimitInBytes": capture.size_limit_bytes,
+        "skipEmptyArchives": capture.skip_empty,
+        "destination": destination,
+    }
+
+
+def _present(pairs: Iterable[tuple[str, str]]) -> Json:
+    return {name: value for name, value in pairs if value}

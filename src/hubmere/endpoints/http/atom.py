@@ -1,0 +1,419 @@
+"""Atom management on the namespace's own endpoint: hubs, consumer groups, partitions, revoked publishers.
+
+The dialect of the old SDKs (reference: service 4.1): PUT creates and, with If-Match, replaces; omitted properties fall
+back to their defaults. Reading a hub needs Manage, or Listen on that hub, and only Manage sees its keys; every change
+needs Manage. Rules of a hub are replaced by an update that names any, and left alone by one that names none.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from hubmere.broker.access import Principal, Resource
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.service import PartitionInfo
+from hubmere.endpoints.http import atom_xml as xml
+from hubmere.endpoints.http.call import Call, Table
+from hubmere.endpoints.http.errors import XML_TYPE, MalformedRequest
+from hubmere.endpoints.http.site import carried_out
+from hubmere.model.entity import AccessRule, ConsumerGroup, Hub, RevokedPublisher, Rights, Status
+from hubmere.model.errors import AlreadyExists, HubNotFound, InvalidArgument, LimitReached, NotFound
+from hubmere.model.names import RuleName, group_name, hub_name, publisher_name, rule_name
+from hubmere.model.spec import HubSpec
+from hubmere.model.tier import HOURS_PER_DAY
+
+# All elements of a hub's description in the serialiser's order; clients may send back what they have read.
+_HUB_ORDER = (
+    "MessageRetentionInDays", "SizeInBytes", "AuthorizationRules", "Status", "CreatedAt", "UpdatedAt", "UserMetadata",
+    "PartitionCount", "PartitionIds", "EntityAvailabilityStatus",
+)  # fmt: skip
+_GROUP_ORDER = ("CreatedAt", "UpdatedAt", "UserMetadata")
+# From this version on a partition also tells what was enqueued last.
+_LAST_ENQUEUED_SINCE = "2015-01"
+_STATUSES = frozenset(status.value for status in Status)
+_PROBE_TITLE = "Publicly Listed Services"
+
+_Rule = tuple[RuleName, Rights, str | None, str | None]
+
+
+class AtomPlane:
+    """The handlers of the Atom plane."""
+
+    def table(self) -> Table:
+        """Handlers by path and method."""
+        return {
+            "": {"GET": self.probe},
+            "$Resources/EventHubs": {"GET": self.list_hubs},
+            "{hub*}/consumergroups": {"GET": self.list_groups},
+            "{hub*}/consumergroups/{group}": {
+                "PUT": self.put_group,
+                "GET": self.get_group,
+                "DELETE": self.delete_group,
+            },
+            "{hub*}/consumergroups/{group}/partitions": {"GET": self.list_partitions},
+            "{hub*}/consumergroups/{group}/partitions/{partition}": {"GET": self.get_partition},
+            "{hub*}/revokedpublishers": {"GET": self.list_revoked},
+            "{hub*}/revokedpublishers/{publisher}": {
+                "PUT": self.revoke,
+                "GET": self.get_revoked,
+                "DELETE": self.restore,
+            },
+            "{hub*}": {"PUT": self.put_hub, "GET": self.get_hub, "DELETE": self.delete_hub},
+        }
+
+    # --- hubs ---
+
+    async def probe(self, call: Call) -> Response:
+        """The feed that answers anyone at `/`."""
+        now_ms = call.site.clock.now_ms()
+        body = xml.feed(_PROBE_TITLE, f"{call.base_url}/", call.base_url, (), now_ms, None)
+        return Response(body, 200, media_type=xml.FEED_TYPE)
+
+    async def list_hubs(self, call: Call) -> Response:
+        """Every hub of the namespace."""
+        namespace = call.site.namespace_at(call.host)
+        _require(call, namespace, Rights.MANAGE)
+        hubs, next_url = call.page(call.site.broker.catalog.view.hubs(namespace.entity.name))
+        entries = [_hub_entry(call, hub, is_manager=True) for hub in hubs]
+        return _feed(call, "EventHubs", entries, next_url)
+
+    async def put_hub(self, call: Call) -> Response:
+        """Create a hub, or replace its description with If-Match."""
+        known = call.site.find_hub(call.host, call.names["hub"])
+        namespace = call.site.namespace_at(call.host) if known is None else known.namespace
+        name = call.names["hub"] if known is None else known.name
+        principal = _require(call, namespace, Rights.MANAGE, name)
+        elements = xml.description_of(await call.body(), "EventHubDescription", _HUB_ORDER)
+        spec, rules = _hub_spec(elements), _rules(elements.get("AuthorizationRules"))
+        limit = namespace.limits.rules_per_entity
+        if limit is not None and len(rules) > limit:
+            raise LimitReached("authorization rules", limit)
+        if call.is_update:
+            return await self._replace_hub(call, principal, namespace, name, spec, rules)
+        if known is not None:
+            raise AlreadyExists(known.resource)
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        checked = hub_name(name)
+        hub = await carried_out(lambda done: manager.create_hub(namespace.entity.name, checked, spec, by, done))
+        await self._write_rules(call, principal, hub, rules)
+        return _entry(_hub_entry(call, hub, is_manager=True), 201)
+
+    async def _replace_hub(
+        self, call: Call, principal: Principal, namespace: LiveNamespace, name: str, spec: HubSpec, rules: list[_Rule]
+    ) -> Response:
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        hub = await carried_out(lambda done: manager.update_hub(namespace.entity.name, name, spec, by, done))
+        if rules:
+            kept = {rule[0].lower() for rule in rules}
+            for rule in call.site.broker.catalog.view.rules(hub):
+                if rule.name.lower() not in kept:
+                    await self._delete_rule(call, principal, hub, rule)
+            await self._write_rules(call, principal, hub, rules)
+        return _entry(_hub_entry(call, hub, is_manager=True), 200)
+
+    async def _write_rules(self, call: Call, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        for name, rights, primary, secondary in rules:
+            write = partial(manager.write_rule, primary_key=primary, secondary_key=secondary)
+            await carried_out(partial(write, hub.namespace, hub.name, name, rights, by))
+
+    async def _delete_rule(self, call: Call, principal: Principal, hub: Hub, rule: AccessRule) -> None:
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        await carried_out(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, by, done))
+
+    async def get_hub(self, call: Call) -> Response:
+        """A hub's description; keys for managers only."""
+        hub, principal = _readable(call)
+        is_manager = principal.may(Rights.MANAGE, Resource.of_hub(hub.entity.namespace, hub.name))
+        return _entry(_hub_entry(call, hub.entity, is_manager=is_manager), 200)
+
+    async def delete_hub(self, call: Call) -> Response:
+        """A hub with everything in it."""
+        hub, principal = _managed(call)
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        await carried_out(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, by, done))
+        return _done()
+
+    # --- consumer groups ---
+
+    async def list_groups(self, call: Call) -> Response:
+        """The consumer groups of a hub."""
+        hub, _ = _readable(call)
+        groups, next_url = call.page(call.site.broker.catalog.view.groups(hub.entity))
+        return _feed(call, "ConsumerGroups", [_group_entry(call, hub, group) for group in groups], next_url)
+
+    async def put_group(self, call: Call) -> Response:
+        """Create a consumer group, or replace its metadata with If-Match."""
+        hub, principal = _managed(call)
+        elements = xml.description_of(await call.body(), "ConsumerGroupDescription", _GROUP_ORDER)
+        metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        name = group_name(call.names["group"])
+        place = (hub.entity.namespace, hub.name)
+        if call.is_update:
+            group = await carried_out(lambda done: manager.update_group(*place, name, metadata, by, done))
+            return _entry(_group_entry(call, hub, group), 200)
+        group = await carried_out(lambda done: manager.create_group(*place, name, metadata, by, done))
+        return _entry(_group_entry(call, hub, group), 201)
+
+    async def get_group(self, call: Call) -> Response:
+        """One consumer group."""
+        hub, _ = _readable(call)
+        group = call.site.broker.catalog.view.group(hub.entity, call.names["group"])
+        return _entry(_group_entry(call, hub, group), 200)
+
+    async def delete_group(self, call: Call) -> Response:
+        """A consumer group; its readers are let go."""
+        hub, principal = _managed(call)
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        await carried_out(
+            lambda done: manager.delete_group(hub.entity.namespace, hub.name, call.names["group"], by, done)
+        )
+        return _done()
+
+    # --- partitions ---
+
+    async def list_partitions(self, call: Call) -> Response:
+        """Every partition of a hub as a group sees it."""
+        hub, group = self._group(call)
+        ids, next_url = call.page(hub.entity.partition_ids)
+        return _feed(call, "Partitions", [_partition_entry(call, hub, group, id_) for id_ in ids], next_url)
+
+    async def get_partition(self, call: Call) -> Response:
+        """Where one partition begins and ends."""
+        hub, group = self._group(call)
+        if call.names["partition"] not in hub.entity.partition_ids:
+            raise NotFound(hub.namespace.resource(hub.name, "partitions", call.names["partition"]))
+        return _entry(_partition_entry(call, hub, group, call.names["partition"]), 200)
+
+    def _group(self, call: Call) -> tuple[LiveHub, ConsumerGroup]:
+        hub, _ = _readable(call)
+        return hub, call.site.broker.catalog.view.group(hub.entity, call.names["group"])
+
+    # --- publishers ---
+
+    async def list_revoked(self, call: Call) -> Response:
+        """The publishers whose path is closed."""
+        hub, _ = _managed(call)
+        revoked, next_url = call.page(call.site.broker.catalog.view.revoked_publishers(hub.entity))
+        return _feed(call, "RevokedPublishers", [_revoked_entry(call, hub, one) for one in revoked], next_url)
+
+    async def revoke(self, call: Call) -> Response:
+        """Close a publisher's path, at once."""
+        hub, principal = _managed(call)
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        name = publisher_name(call.names["publisher"])
+        revoked = await carried_out(
+            lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, by, done)
+        )
+        return _entry(_revoked_entry(call, hub, revoked), 201)
+
+    async def get_revoked(self, call: Call) -> Response:
+        """One closed path."""
+        hub, _ = _managed(call)
+        revoked = call.site.broker.catalog.view.find_revoked_publisher(hub.entity, call.names["publisher"])
+        if revoked is None:
+            raise NotFound(hub.namespace.resource(hub.name, "revokedpublishers", call.names["publisher"]))
+        return _entry(_revoked_entry(call, hub, revoked), 200)
+
+    async def restore(self, call: Call) -> Response:
+        """Open a publisher's path again."""
+        hub, principal = _managed(call)
+        manager, by = call.site.broker.manager, call.site.by(principal)
+        await carried_out(
+            lambda done: manager.restore_publisher(hub.entity.namespace, hub.name, call.names["publisher"], by, done)
+        )
+        return _done()
+
+
+# --- who may ---------------------------------------------------------------------------------------------------------
+
+
+def _require(call: Call, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
+    principal = call.site.identity.of_data(namespace, call.peer, call.authorization)
+    name = namespace.entity.name
+    principal.require(right, Resource.of_namespace(name) if hub is None else Resource.of_hub(name, hub))
+    return principal
+
+
+def _existing(call: Call, right: Rights) -> tuple[LiveHub, Principal]:
+    """The hub of a path, told to be missing only to those who may ask."""
+    hub = call.site.find_hub(call.host, call.names["hub"])
+    if hub is None:
+        namespace = call.site.namespace_at(call.host)
+        _require(call, namespace, right, call.names["hub"])
+        raise HubNotFound(namespace.resource(call.names["hub"]))
+    return hub, _require(call, hub.namespace, right, hub.name)
+
+
+def _managed(call: Call) -> tuple[LiveHub, Principal]:
+    return _existing(call, Rights.MANAGE)
+
+
+def _readable(call: Call) -> tuple[LiveHub, Principal]:
+    return _existing(call, Rights.LISTEN)
+
+
+# --- in --------------------------------------------------------------------------------------------------------------
+
+
+def _hub_spec(elements: Mapping[str, xml.Element]) -> HubSpec:
+    days = _number(elements, "MessageRetentionInDays")
+    metadata = elements.get("UserMetadata")
+    status = (elements["Status"].text.strip() if "Status" in elements else "") or Status.ACTIVE.value
+    if status not in _STATUSES:
+        raise InvalidArgument("Status", status, "Active, Disabled, SendDisabled or ReceiveDisabled")
+    return HubSpec(
+        partition_count=_number(elements, "PartitionCount"),
+        retention_hours=days * HOURS_PER_DAY if days else None,
+        status=Status(status),
+        user_metadata="" if metadata is None else metadata.text,
+    )
+
+
+def _number(elements: Mapping[str, xml.Element], name: str) -> int | None:
+    text = elements[name].text.strip() if name in elements else ""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise InvalidArgument(name, text, "a number")
+    return int(text)
+
+
+def _rules(element: xml.Element | None) -> list[_Rule]:
+    return [] if element is None else [_rule(rule) for rule in element.children if rule.name == "AuthorizationRule"]
+
+
+def _rule(element: xml.Element) -> _Rule:
+    name = element.child_text("KeyName")
+    if name is None:
+        raise MalformedRequest("an AuthorizationRule has no KeyName")
+    rights = element.child("Rights")
+    wanted = [] if rights is None else [right.text.strip() for right in rights.children]
+    return rule_name(name), Rights.parse(wanted), element.child_text("PrimaryKey"), element.child_text("SecondaryKey")
+
+
+# --- out -------------------------------------------------------------------------------------------------------------
+
+
+def _url(call: Call, *path: str) -> str:
+    place = "/".join(quote(part, safe="$/") for part in path)
+    return f"{call.base_url}/{place}?api-version={quote(call.api_version)}"
+
+
+def _done() -> Response:
+    return Response(b"", 200, media_type=XML_TYPE)
+
+
+def _entry(entry: xml.Entry, status: int) -> Response:
+    return Response(entry.document(), status, media_type=xml.ENTRY_TYPE)
+
+
+def _feed(call: Call, title: str, entries: list[xml.Entry], next_url: str | None) -> Response:
+    url = f"{call.base_url}{call.scope['raw_path'].decode('ascii')}?api-version={quote(call.api_version)}"
+    body = xml.feed(title, url, call.base_url, entries, call.site.clock.now_ms(), next_url)
+    return Response(body, 200, media_type=xml.FEED_TYPE)
+
+
+def _hub_entry(call: Call, hub: Hub, *, is_manager: bool) -> xml.Entry:
+    live = call.site.broker.namespace(hub.namespace).hubs.get(hub.name.lower())
+    size_bytes = 0 if live is None else sum(log.state.size_bytes for log in live.open_logs())
+    rules = call.site.broker.catalog.view.rules(hub) if is_manager else ()
+    ids = "".join(f"<a:string>{id_}</a:string>" for id_ in hub.partition_ids)
+    content = "".join(
+        (
+            xml.tag("MessageRetentionInDays", hub.retention.days),
+            xml.tag("SizeInBytes", size_bytes),
+            f"<AuthorizationRules>{''.join(map(_rule_xml, rules))}</AuthorizationRules>",
+            xml.tag("Status", hub.status.value),
+            xml.tag("CreatedAt", xml.instant(hub.created_ms)),
+            xml.tag("UpdatedAt", xml.instant(hub.updated_ms)),
+            xml.tag("UserMetadata", hub.user_metadata),
+            xml.tag("PartitionCount", hub.partition_count),
+            f'<PartitionIds xmlns:a="{xml.ARRAYS}">{ids}</PartitionIds>',
+            xml.tag("EntityAvailabilityStatus", "Available"),
+        )
+    )
+    return xml.Entry(
+        url=_url(call, hub.name),
+        title=hub.name,
+        content=xml.description("EventHubDescription", content),
+        author=hub.namespace,
+        published_ms=hub.created_ms,
+        updated_ms=hub.updated_ms,
+    )
+
+
+def _rule_xml(rule: AccessRule) -> str:
+    rights = "".join(xml.tag("AccessRights", right) for right in rule.rights.names)
+    return "".join(
+        (
+            '<AuthorizationRule i:type="SharedAccessAuthorizationRule"><ClaimType>SharedAccessKey</ClaimType>',
+            f"<ClaimValue>None</ClaimValue><Rights>{rights}</Rights>",
+            xml.tag("CreatedTime", xml.instant(rule.created_ms)),
+            xml.tag("ModifiedTime", xml.instant(rule.updated_ms)),
+            xml.tag("KeyName", rule.name),
+            xml.tag("PrimaryKey", rule.primary_key),
+            xml.tag("SecondaryKey", rule.secondary_key),
+            "</AuthorizationRule>",
+        )
+    )
+
+
+def _group_entry(call: Call, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
+    content = "".join(
+        (
+            xml.tag("CreatedAt", xml.instant(group.created_ms)),
+            xml.tag("UpdatedAt", xml.instant(group.updated_ms)),
+            xml.tag("UserMetadata", group.user_metadata),
+        )
+    )
+    return xml.Entry(
+        url=_url(call, hub.name, "consumergroups", group.name),
+        title=group.name,
+        content=xml.description("ConsumerGroupDescription", content),
+        author=hub.entity.namespace,
+        published_ms=group.created_ms,
+        updated_ms=group.updated_ms,
+    )
+
+
+def _partition_entry(call: Call, hub: LiveHub, group: ConsumerGroup, partition: str) -> xml.Entry:
+    info = call.site.broker.partition_info(hub, partition, call.site.clock.monotonic())
+    return xml.Entry(
+        url=_url(call, hub.name, "consumergroups", group.name, "partitions", partition),
+        title=partition,
+        content=xml.description("PartitionDescription", _partition_xml(info, call.api_version)),
+        author=hub.entity.namespace,
+        published_ms=hub.entity.created_ms,
+        updated_ms=max(info.last_enqueued_ms, hub.entity.created_ms),
+    )
+
+
+def _partition_xml(info: PartitionInfo, api_version: str) -> str:
+    elements: list[tuple[str, object]] = [
+        ("SizeInBytes", info.size_bytes),
+        ("BeginSequenceNumber", info.begin_sequence),
+        ("EndSequenceNumber", info.last_sequence),
+        ("IncomingBytesPerSecond", 0),
+        ("OutgoingBytesPerSecond", 0),
+    ]
+    if api_version >= _LAST_ENQUEUED_SINCE:
+        elements += [
+            ("LastEnqueuedOffset", info.last_offset),
+            ("LastEnqueuedTimeUtc", xml.instant(info.last_enqueued_ms)),
+        ]
+    return "".join(xml.tag(name, value) for name, value in elements)
+
+
+def _revoked_entry(call: Call, hub: LiveHub, revoked: RevokedPublisher) -> xml.Entry:
+    return xml.Entry(
+        url=_url(call, hub.name, "revokedpublishers", revoked.name),
+        title=revoked.name,
+        content=xml.description("RevokedPublisherDescription", xml.tag("Name", revoked.name)),
+        author=hub.entity.namespace,
+        published_ms=revoked.revoked_ms,
+        updated_ms=revoked.revoked_ms,
+    )

@@ -1,0 +1,114 @@
+"""One management request as its handler sees it: names from the path, parameters, headers, body, and who asks."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.responses import Response
+
+from hubmere.endpoints.http.errors import MalformedRequest
+from hubmere.endpoints.http.site import Receive, Scope, Site, declared_length, peer_of, read_body
+from hubmere.model.errors import InvalidArgument
+
+# Parameters of one request; the APIs have at most three.
+_MAX_PARAMETERS = 32
+# A description of an entity or a rule set with 256 entries stays far below.
+_MAX_BODY_BYTES = 1024 * 1024
+# Entities in one page of a list when the client does not say.
+PAGE_SIZE = 100
+
+T = TypeVar("T")
+
+
+class Call:
+    """One request of a management plane."""
+
+    def __init__(self, site: Site, scope: Scope, receive: Receive, names: Mapping[str, str]) -> None:
+        self.site = site
+        self.scope = scope
+        self.names = names
+        self._receive = receive
+
+    @cached_property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """Headers by lower-case name."""
+        return dict(self.scope["headers"])
+
+    def header(self, name: str) -> str | None:
+        """One header as text."""
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("utf-8", "replace")
+
+    @property
+    def host(self) -> str | None:
+        """The host that the client named."""
+        return self.header("host")
+
+    @property
+    def authorization(self) -> str | None:
+        """The credential."""
+        return self.header("authorization")
+
+    @property
+    def peer(self) -> str:
+        """The client's network address."""
+        return peer_of(self.scope)
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        """Parameters by name, in any case as ARM and Atom clients write them."""
+        try:
+            pairs = parse_qsl(
+                self.scope["query_string"].decode(), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS
+            )
+        except ValueError:
+            raise MalformedRequest("the query cannot be read") from None
+        return {name.lower(): value for name, value in pairs}
+
+    @property
+    def api_version(self) -> str:
+        """The version that the client speaks; any is taken."""
+        return self.query.get("api-version", "2014-01")
+
+    @property
+    def base_url(self) -> str:
+        """Scheme and host as the client sees them."""
+        return f"{self.scope['scheme']}://{self.host or self.site.places.host}"
+
+    @property
+    def is_update(self) -> bool:
+        """Whether the client means an entity that is there (`If-Match: *`)."""
+        return bool((self.header("if-match") or "").strip())
+
+    async def body(self) -> bytes:
+        """The request's body."""
+        limit = min(_MAX_BODY_BYTES, self.site.body_limit_bytes)
+        return await read_body(self._receive, declared_length(self.headers), limit)
+
+    def number(self, name: str, default: int, highest: int) -> int:
+        """A parameter that counts something."""
+        text = self.query.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > highest:
+            raise InvalidArgument(name, text, f"a number up to {highest}")
+        return int(text)
+
+    def page(self, items: Sequence[T]) -> tuple[Sequence[T], str | None]:
+        """One page of a list by `$skip` and `$top`, and where the next one is when the list was cut by us."""
+        skip = self.number("$skip", 0, 10**9 - 1)
+        top = self.number("$top", len(items), 10**9 - 1)
+        shown = items[skip : skip + min(top, PAGE_SIZE)]
+        rest = min(top, max(len(items) - skip, 0)) - len(shown)
+        if rest <= 0:
+            return shown, None
+        query = dict(self.query) | {"$skip": str(skip + len(shown))}
+        if "$top" in query:
+            query["$top"] = str(rest)
+        return shown, f"{self.base_url}{self.scope['raw_path'].decode('ascii')}?{urlencode(query, safe='$')}"
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+# Handlers by path shape and method.
+Table = Mapping[str, Mapping[str, Handler]]

@@ -1,0 +1,277 @@
+"""The served description of the HTTP surface: OpenAPI 3.1, made from the tables that route requests.
+
+Paths, operations and summaries come from the handlers themselves, request bodies from the models that parse them, so
+the document cannot name a path that is not there. What is said here by hand: which statuses a plane answers with, and
+the parameters of publishing and of looking at events.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
+
+from hubmere import __version__
+from hubmere.endpoints.http import arm_models as models
+from hubmere.endpoints.http.call import Call, Handler, Table
+from hubmere.endpoints.http.errors import JSON_TYPE
+
+Json = dict[str, object]
+
+# Where the resources of the ARM plane lie.
+SURFACE_BASE = "/subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
+
+_NAME = re.compile(r"\{(\w+)\*?\}")
+_BATCH = "application/vnd.microsoft.servicebus.json"
+_ATOM = "application/atom+xml"
+_XML = "application/xml"
+_JSON = "application/json"
+_TEXT = "text/plain"
+
+# Bodies by the handler that reads them.
+_BODIES: Mapping[str, type[models.ArmModel]] = {
+    "check_namespace_name": models.CheckNameBody,
+    "check_alias_name": models.CheckNameBody,
+    "put_namespace": models.NamespaceBody,
+    "patch_namespace": models.NamespaceBody,
+    "put_network": models.NetworkBody,
+    "put_hub": models.HubBody,
+    "put_group": models.GroupBody,
+    "put_rule": models.RuleBody,
+    "regenerate_keys": models.RegenerateBody,
+    "put_alias": models.AliasBody,
+    "put_application_group": models.ApplicationGroupBody,
+}
+
+# What each plane answers besides success: everybody's 401 and 405, bodies that are too large or cannot be read,
+# names that are not there or taken, and a node that is busy.
+_REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 431, 503)
+_SEND_REFUSALS = (400, 401, 403, 404, 405, 408, 413, 431, 503, 504)
+_OPEN_REFUSALS = (400, 401, 405, 431)
+_REASONS: Mapping[int, str] = {
+    200: "Done.",
+    201: "Created.",
+    204: "There was nothing to delete.",
+    400: "The request cannot be read, or asks for what is not allowed.",
+    401: "No credential, a bad one, or one without the right.",
+    403: "A quota is used up, or the entity refuses this now.",
+    404: "There is no such entity.",
+    405: "The path does not take this method.",
+    408: "The request did not arrive in time.",
+    409: "The name is taken, or the state does not allow this.",
+    413: "More bytes than are taken.",
+    431: "More header bytes than are read.",
+    503: "Busy or throttled; try again after the given seconds.",
+    504: "Not durable within the time that the client gave.",
+}
+
+_TEXT_PARAMETER: Json = {"type": "string", "maxLength": 1024}
+_COUNT: Json = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+
+
+class Surface:
+    """The description of a set of routing tables."""
+
+    def __init__(self, *, arm: Table, atom: Table, own: Table) -> None:
+        self._arm = arm
+        self._atom = atom
+        self._own = own
+
+    async def show(self, _call: Call) -> Response:
+        """This description."""
+        return Response(self._document, 200, media_type=JSON_TYPE)
+
+    @cached_property
+    def _document(self) -> bytes:
+        return json.dumps(self.document()).encode()
+
+    def document(self) -> Json:
+        """The whole OpenAPI document."""
+        paths: dict[str, Json] = dict(_publishing())
+        for pattern, handlers in {**self._own, **self._atom}.items():
+            paths[described_path(pattern)] = {method.lower(): _operation(pattern, h) for method, h in handlers.items()}
+        for pattern, handlers in self._arm.items():
+            paths[described_path(pattern)] = {
+                method.lower(): _arm_operation(pattern, h) for method, h in handlers.items()
+            }
+        paths["/openapi.json"] = {"get": _described(self.show, "openapi", _answers((200,), _JSON, _OPEN_REFUSALS))}
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Hubmere",
+                "version": __version__,
+                "description": "Publishing, the Atom and ARM management planes, and the node's own pages.",
+            },
+            "paths": paths,
+            "components": {
+                "securitySchemes": {
+                    "sas": {"type": "apiKey", "in": "header", "name": "Authorization"},
+                    "admin": {"type": "http", "scheme": "bearer"},
+                },
+                "schemas": _schemas(),
+            },
+            "security": [{"sas": []}, {"admin": []}],
+        }
+
+
+def _schemas() -> Json:
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in dict.fromkeys(_BODIES.values())],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas: Json = dict(definitions.get("$defs", {}))
+    schemas["Error"] = {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+            }
+        },
+    }
+    schemas["Resource"] = {"type": "object"}
+    return schemas
+
+
+def described_path(pattern: str) -> str:
+    """A path shape as OpenAPI and the manual write it."""
+    return "/" + _NAME.sub(r"{\1}", pattern)
+
+
+def _names(pattern: str) -> Iterator[Json]:
+    for name in _NAME.findall(pattern):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query(name: str, schema: Json) -> Json:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _described(handler: Handler, prefix: str, responses: Json) -> Json:
+    name = handler.__name__
+    summary = (handler.__doc__ or name).strip().splitlines()[0]
+    return {"operationId": f"{prefix}_{name}", "summary": summary, "responses": responses}
+
+
+def _answers(good: tuple[int, ...], media_type: str, bad: tuple[int, ...]) -> Json:
+    """Responses by status; refusals in the dialect of the plane."""
+    is_json = media_type in (_JSON, _TEXT)
+    error: Json = {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if is_json else {_XML: {}}
+    answers: Json = {}
+    for status in good:
+        answers[str(status)] = {"description": _REASONS[status], "content": {media_type: {}}}
+    for status in bad:
+        # What is wrong below the application is told before it is known which plane was meant.
+        below: Json = {_XML: {}} if status in (400, 408, 431) else {}
+        answers[str(status)] = {"description": _REASONS[status], "content": {**error, **below}}
+    return answers
+
+
+def _operation(pattern: str, handler: Handler) -> Json:
+    """An operation of the Atom plane or of our own."""
+    own = {
+        "health": (_JSON, _OPEN_REFUSALS),
+        "ready": (_JSON, _OPEN_REFUSALS),
+        "metrics": (_TEXT, _OPEN_REFUSALS),
+    }
+    is_look = pattern.endswith("/messages")
+    media_type, bad = own.get(pattern, (_JSON if is_look else _ATOM, _REFUSALS))
+    name = handler.__name__
+    good = (200, 201) if name in ("put_hub", "put_group") else (201,) if name == "revoke" else (200,)
+    responses = _answers(good, _XML if name in ("delete_hub", "delete_group", "restore") else media_type, bad)
+    operation = _described(handler, "own" if pattern in own or is_look else "atom", responses)
+    parameters = [*_names(pattern)]
+    if is_look:
+        parameters += [_query("from", _TEXT_PARAMETER), _query("limit", _COUNT), _query("wait", {"const": 0})]
+    elif pattern not in own:
+        parameters.append(_query("api-version", _TEXT_PARAMETER))
+    if name.startswith("list_"):
+        parameters += [_query("$skip", _COUNT), _query("$top", _COUNT)]
+    if parameters:
+        operation["parameters"] = parameters
+    if name in ("put_hub", "put_group"):
+        operation["requestBody"] = {"required": False, "content": {_ATOM: {"schema": {"type": "string"}}}}
+    return operation
+
+
+def _arm_operation(pattern: str, handler: Handler) -> Json:
+    name = handler.__name__
+    good = (200, 201) if name in ("put_namespace", "put_alias") else (200,)
+    responses = _answers(good, _JSON, _REFUSALS)
+    if name.startswith("delete_") or name in ("break_pairing", "fail_over"):
+        responses["200"] = {"description": _REASONS[200]}
+        responses["204"] = {"description": _REASONS[204]}
+    else:
+        shown: Json = {_JSON: {"schema": {"$ref": "#/components/schemas/Resource"}}}
+        responses |= {str(status): {"description": _REASONS[status], "content": shown} for status in good}
+    prefix = f"arm_{pattern.count('/')}_{'hub' if '{hub}' in pattern else 'alias' if '{alias}' in pattern else 'ns'}"
+    operation = _described(handler, f"{prefix}_{pattern.rpartition('/')[2].strip('{}')}", responses)
+    parameters = [*_names(pattern), _query("api-version", _TEXT_PARAMETER)]
+    if name.startswith("list_") and name != "list_keys":
+        parameters += [_query("$skip", _COUNT), _query("$top", _COUNT)]
+    operation["parameters"] = parameters
+    model = _BODIES.get(name)
+    if model is not None:
+        schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+    return operation
+
+
+def _publishing() -> Iterator[tuple[str, Json]]:
+    for below, what in (
+        ("", "a hub"),
+        ("/partitions/{partition}", "one partition of a hub"),
+        ("/publishers/{publisher}", "a publisher's path of a hub"),
+    ):
+        pattern = "{hub}" + below + "/messages"
+        responses = _answers((), _XML, _SEND_REFUSALS)
+        responses["201"] = {"description": "Stored and durable.", "content": {_XML: {}}}
+        yield (
+            described_path(pattern),
+            {
+                "post": {
+                    "operationId": f"publish_to_{what.replace(' ', '_').replace(chr(39), '')}",
+                    "summary": f"Publish an event or a batch to {what}.",
+                    "parameters": [*_names(pattern), _query("api-version", _TEXT_PARAMETER), _timeout(), _broker()],
+                    "requestBody": {"required": False, "content": _event_bodies()},
+                    "responses": responses,
+                }
+            },
+        )
+
+
+def _timeout() -> Json:
+    return _query("timeout", {"type": "integer", "minimum": 1, "maximum": 300})
+
+
+def _broker() -> Json:
+    sentence = "JSON object with PartitionKey, MessageId and the other broker properties of a single event."
+    return {
+        "name": "BrokerProperties",
+        "in": "header",
+        "required": False,
+        "description": sentence,
+        "schema": {"type": "string"},
+    }
+
+
+def _event_bodies() -> Json:
+    properties: Json = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+    element: Json = {
+        "type": "object",
+        "required": ["Body"],
+        "properties": {
+            "Body": {"type": "string"},
+            "UserProperties": properties,
+            "BrokerProperties": {"type": "object", "properties": {"PartitionKey": {"type": "string"}}},
+            "IsBodyBase64": {"const": False},
+        },
+    }
+    return {
+        "application/octet-stream": {"schema": {"type": "string"}},
+        _BATCH: {"schema": {"type": "array", "minItems": 1, "items": element}},
+    }

@@ -1,0 +1,108 @@
+"""Paths: raw bytes to checked segments, and a table of shapes that finds the handler of a path.
+
+Segments are split before they are decoded, so an encoded slash stays inside its segment; dot segments, control
+characters and broken encodings are refused, so that no later step has to think of them. Words of the API match in any
+case (`consumerGroups`, `resourcegroups` occur), names keep theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from hubmere.endpoints.http.errors import MalformedRequest, MethodNotAllowed
+
+# The longest paths in use are ARM's with four names of up to 256 characters, each perhaps percent-encoded.
+MAX_PATH_BYTES = 8192
+# Paths whose segments are remembered: devices post to the same few. Only short ones, since anybody may send any.
+_REMEMBERED_PATHS = 1024
+_REMEMBERED_PATH_BYTES = 256
+
+H = TypeVar("H")
+
+
+def segments_of(raw_path: bytes) -> tuple[str, ...]:
+    """The decoded segments of a path; empty ones (doubled or trailing slashes) are left out."""
+    return _remembered(raw_path) if len(raw_path) <= _REMEMBERED_PATH_BYTES else _split(raw_path)
+
+
+def _split(raw_path: bytes) -> tuple[str, ...]:
+    if len(raw_path) > MAX_PATH_BYTES:
+        raise MalformedRequest(f"a path has at most {MAX_PATH_BYTES} bytes")
+    return tuple(_decoded(part) for part in raw_path.split(b"/") if part)
+
+
+_remembered = lru_cache(maxsize=_REMEMBERED_PATHS)(_split)
+
+
+def _decoded(part: bytes) -> str:
+    try:
+        text = unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("a segment of the path is not UTF-8") from None
+    if text in (".", ".."):
+        raise MalformedRequest("the path has a dot segment")
+    if any(character < " " or character == "\x7f" for character in text):
+        raise MalformedRequest("the path has a control character")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[H]):
+    """A handler and the names that the path gave it."""
+
+    handler: H
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape(Generic[H]):
+    words: tuple[tuple[str, bool], ...]  # (text, is a name): names take any segment
+    handlers: Mapping[str, H]
+
+
+class Shapes(Generic[H]):
+    """Handlers by path shape and method: `{hub}/consumergroups/{group}` with `{name}` for any one segment.
+
+    A first segment `{hub*}` takes one or more segments, since hubs of the emulator's configuration may hold slashes.
+    """
+
+    def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
+        self._shapes = [_shape(pattern, handlers) for pattern, handlers in table.items()]
+
+    def find(self, method: str, segments: Sequence[str]) -> Match[H] | None:
+        """The handler of a path: the first shape that fits decides; None when no shape does."""
+        for shape in self._shapes:
+            names = _names(shape.words, segments)
+            if names is not None:
+                handler = shape.handlers.get("GET" if method == "HEAD" else method)
+                if handler is None:
+                    raise MethodNotAllowed(method, ", ".join(sorted(shape.handlers)))
+                return Match(handler, names)
+        return None
+
+
+def _shape(pattern: str, handlers: Mapping[str, H]) -> _Shape[H]:
+    words = tuple(
+        (part[1:-1], True) if part.startswith("{") else (part.lower(), False) for part in pattern.split("/") if part
+    )
+    return _Shape(words, handlers)
+
+
+def _names(words: tuple[tuple[str, bool], ...], segments: Sequence[str]) -> dict[str, str] | None:
+    names: dict[str, str] = {}
+    if words and words[0][0].endswith("*"):
+        extra = len(segments) - len(words) + 1
+        if extra < 1:
+            return None
+        names[words[0][0][:-1]] = "/".join(segments[:extra])
+        words, segments = words[1:], segments[extra:]
+    if len(words) != len(segments):
+        return None
+    for (text, is_name), segment in zip(words, segments, strict=True):
+        if is_name:
+            names[text] = segment
+        elif segment.lower() != text:
+            return None
+    return names

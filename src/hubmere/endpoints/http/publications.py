@@ -1,0 +1,201 @@
+"""Request bodies and headers become events: the dialect of publishing over HTTPS (reference: service 3).
+
+A single event is the raw body with custom headers as its properties; a batch is a JSON array whose elements carry their
+own. Decides what a header or a JSON value means; which AMQP field it fills is `translate`'s, who may send is not asked
+here. Anything that cannot be read refuses the whole publication.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from hubmere.endpoints.http.errors import MalformedRequest
+from hubmere.translate import HttpEvent, UserProperty
+
+BATCH_TYPE = b"application/vnd.microsoft.servicebus.json"
+
+# Headers that speak about the request and not about the event. The reference names the first group; the second are
+# standard headers that browsers, proxies and tracing put on every request.
+_EXCLUDED = frozenset(
+    {
+        b"host", b"connection", b"authorization", b"user-agent", b"expect", b"transfer-encoding", b"date",
+        b"brokerproperties", b"partitionkey", b"traceparent", b"tracestate", b"baggage", b"request-id",
+        b"correlation-context",
+        b"http2-settings", b"keep-alive", b"te", b"trailer", b"upgrade", b"via", b"cookie", b"cache-control", b"pragma",
+        b"origin", b"referer", b"forwarded", b"from", b"range", b"dnt", b"priority", b"max-forwards",
+        b"upgrade-insecure-requests",
+    }
+)  # fmt: skip
+_EXCLUDED_PREFIXES = (b"content-", b"accept", b"x-forwarded-", b"x-ms-", b"proxy-", b"sec-", b"if-")
+
+# A number is one that prints back as it came: a device id such as 007 or 1e5 stays text.
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,17}(?:[eE][+-]?[0-9]{1,3})?")
+_BOOLEANS = {"true": True, "false": False}
+_INT64 = range(-(2**63), 2**63)
+_TIME_SPAN = re.compile(r"(?:([0-9]{1,8})\.)?([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,7}))?")
+
+# Broker properties of the API by the field they fill; unknown ones are ignored.
+_TEXT_FIELDS: Mapping[str, str] = {
+    "PartitionKey": "partition_key",
+    "MessageId": "message_id",
+    "CorrelationId": "correlation_id",
+    "ContentType": "content_type",
+    "Label": "label",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "SessionId": "session_id",
+}
+_NAME_AND_VALUE = frozenset({"Name", "Value"})
+
+
+def is_property(name: bytes) -> bool:
+    """Whether a request header (in lower case) becomes a property of the event."""
+    return name not in _EXCLUDED and not name.startswith(_EXCLUDED_PREFIXES)
+
+
+def is_batch(content_type: bytes) -> bool:
+    """Whether the body is a JSON array of events."""
+    return content_type.partition(b";")[0].strip().lower() == BATCH_TYPE
+
+
+def header_text(value: bytes) -> str:
+    """A header's value: UTF-8, or Latin-1 as older clients write it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def typed(text: str) -> UserProperty:
+    """A header's value as the service types it: integer, double and bool where the text is one, else text."""
+    if _INTEGER.fullmatch(text):
+        number = int(text)
+        return number if number in _INT64 else text
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return _BOOLEANS.get(text.lower(), text)
+
+
+def header_properties(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, UserProperty]:
+    """Custom headers (names as they were sent) as properties; one that came several times is joined, as HTTP says."""
+    texts: dict[str, str] = {}
+    for raw_name, value in pairs:
+        name = raw_name.decode("latin-1")
+        text = header_text(value)
+        texts[name] = f"{texts[name]}, {text}" if name in texts else text
+    return {name: typed(text) for name, text in texts.items()}
+
+
+def single_event(
+    body: bytes, content_type: str, broker_properties: str | None, key: str | None, properties: dict[str, UserProperty]
+) -> HttpEvent:
+    """The event of a plain POST."""
+    fields: dict[str, Any] = {}
+    if content_type:
+        fields["content_type"] = content_type
+    if key is not None:
+        fields["partition_key"] = key
+    if broker_properties is not None:
+        fields.update(_broker_fields(_parsed(broker_properties, "BrokerProperties"), "BrokerProperties"))
+    return HttpEvent(body=body, properties=properties, **fields)
+
+
+def batch_events(body: bytes) -> list[HttpEvent]:
+    """The events of a batch, in order."""
+    array = _parsed(body, "the batch")
+    if not isinstance(array, list):
+        raise MalformedRequest("a batch is a JSON array")
+    return [_element(index, element) for index, element in enumerate(array)]
+
+
+def _element(index: int, element: object) -> HttpEvent:
+    if not isinstance(element, dict) or "Body" not in element:
+        raise MalformedRequest(f"element {index} of the batch is not an object with a Body")
+    body, properties = element["Body"], element.get("UserProperties")
+    broker = element.get("BrokerProperties")
+    return HttpEvent(
+        _body(body, element.get("IsBodyBase64") is True, index),
+        _user_properties(properties, index) if properties else {},
+        **(_broker_fields(broker, f"element {index} of the batch") if broker else {}),
+    )
+
+
+def _encoded(text: str, index: int) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise MalformedRequest(f"the Body of element {index} of the batch is not valid text") from None
+
+
+def _body(value: object, is_base64: bool, index: int) -> bytes:
+    # What is not a text is kept as its compact JSON: people post objects where the API wants their serialised form.
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if not is_base64:
+        return _encoded(text, index)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise MalformedRequest(f"the Body of element {index} of the batch is not base64") from None
+
+
+def _user_properties(value: object, index: int) -> dict[str, UserProperty]:
+    properties: dict[str, UserProperty] = {}
+    for name, content in _mapping(value, f"UserProperties of element {index} of the batch").items():
+        if isinstance(content, (str, int, float)):
+            properties[name] = content
+        elif content is not None:
+            raise MalformedRequest(f"the property '{name[:80]}' of element {index} of the batch has no simple value")
+    return properties
+
+
+def _broker_fields(value: object, place: str) -> dict[str, Any]:
+    given = _mapping(value, place)
+    fields: dict[str, Any] = {}
+    for name, field in _TEXT_FIELDS.items():
+        content = given.get(name)
+        if content is None:
+            continue
+        if not isinstance(content, (str, int)) or isinstance(content, bool):
+            raise MalformedRequest(f"{name} in {place} is not a text")
+        fields[field] = str(content)
+    if (lifetime := given.get("TimeToLive", given.get("TimeToLiveTimeSpan"))) is not None:
+        fields["time_to_live_ms"] = _milliseconds(lifetime, place)
+    return fields
+
+
+def _milliseconds(value: object, place: str) -> int:
+    """A time to live: seconds as a number, or a time span `d.hh:mm:ss`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return round(value * 1000)
+    span = _TIME_SPAN.fullmatch(value) if isinstance(value, str) else None
+    if span is None:
+        raise MalformedRequest(f"TimeToLive in {place} is neither seconds nor a time span")
+    days, hours, minutes, seconds = (int(part or 0) for part in span.groups()[:4])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+
+
+def _mapping(value: object, place: str) -> Mapping[str, object]:
+    """A map, also in the older shape of Name and Value pairs (reference: service 12)."""
+    if isinstance(value, list):
+        return {name: content for pair in value for name, content in _mapping(pair, place).items()}
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"{place} is not a JSON object")
+    if value.keys() == _NAME_AND_VALUE and isinstance(value["Name"], str):
+        return {value["Name"]: value["Value"]}
+    return value
+
+
+def _parsed(text: str | bytes, what: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise MalformedRequest(f"{what} is not valid JSON") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    # NaN and Infinity are Python's extension of JSON; no other reader would take them.
+    raise ValueError(name)

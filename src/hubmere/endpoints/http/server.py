@@ -1,0 +1,120 @@
+"""Serves one ASGI application on the HTTP and HTTPS ports, in the node's own event loop.
+
+uvicorn's connections without uvicorn's server: ports, signals and the loop are the node's. Limits of a connection are
+`protocol.BoundedProtocol`'s, limits of a request the application's.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from email.utils import formatdate
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from hubmere.endpoints.http.app import HttpApp
+from hubmere.endpoints.http.protocol import SERVER_NAME, BoundedProtocol
+
+# Requests that are under way when the node stops get this long to finish.
+_GRACE_SECONDS = 1.0
+_GRACE_POLL_SECONDS = 0.005
+_BACKLOG = 2048
+# A client that began TLS must finish it; the loop's own default is a minute.
+_TLS_HANDSHAKE_SECONDS = 30.0
+# The Date header has whole seconds.
+_DATE_SECONDS = 1.0
+# One WebSocket message: clients write an AMQP frame in each, and no frame is larger than a publication.
+_MAX_WEBSOCKET_BYTES = 2 * 1024 * 1024
+
+
+class HttpServers:
+    """The HTTP and HTTPS ports of a node.
+
+    Thread rule: the node's loop only.
+    """
+
+    def __init__(self, app: Any, *, keep_alive_s: float = 120.0) -> None:
+        self._app = app
+        self._keep_alive_s = keep_alive_s
+        self._state = ServerState()
+        self._servers: list[asyncio.Server] = []
+        self._date: asyncio.TimerHandle | None = None
+        # uvicorn's own lines show queries, where people put tokens; refusals are logged by the application.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+
+    async def serve(self, service: str, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Accept requests on a bound socket; returns once it does."""
+        config = self._config()
+        config.load()
+        if self._date is None:
+            self._tell_date()
+        # Inherited by accepted connections: an answer is written in two pieces, which Nagle would hold back.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: BoundedProtocol(config, self._state, {}),
+            sock=listening,
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_SECONDS,
+        )
+        self._servers.append(server)
+
+    @property
+    def requests_under_way(self) -> int:
+        """Requests, and WebSockets, that are being served."""
+        return len(self._state.tasks)
+
+    def _config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            self._app,
+            loop="none",
+            http=BoundedProtocol,
+            ws="wsproto",
+            ws_max_size=_MAX_WEBSOCKET_BYTES,
+            ws_per_message_deflate=False,
+            # AMQP has its own heartbeat; pings of ours would only add to it.
+            ws_ping_interval=None,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(self._keep_alive_s),
+        )
+
+    def _tell_date(self) -> None:
+        """Headers of every answer, made once a second."""
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode()), (b"server", SERVER_NAME)]
+        self._date = asyncio.get_running_loop().call_later(_DATE_SECONDS, self._tell_date)
+
+    async def stop(self) -> None:
+        """Let requests under way finish and sessions say good-bye, then close."""
+        for server in self._servers:
+            server.close()
+        if isinstance(self._app, HttpApp):
+            self._app.stop()
+            await asyncio.sleep(0)
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_SECONDS):
+                while self._state.connections or self._state.tasks:
+                    await asyncio.sleep(_GRACE_POLL_SECONDS)
+        await self._cut_off()
+        if self._date is not None:
+            self._date.cancel()
+            self._date = None
+        self._servers.clear()
+
+    async def _cut_off(self) -> None:
+        """End what did not end by itself: a request that is cancelled still gets an answer."""
+        late = list(self._state.tasks)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_GRACE_SECONDS)
+        for connection in list(self._state.connections):
+            connection.transport.close()

@@ -1,0 +1,163 @@
+"""What every handler has at hand: the broker, the time, who may, where the node is, and how a request is read.
+
+Nothing here knows a dialect. A body is read within a limit that is checked while it arrives, and a change of entities
+is awaited until it is durable.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hubmere.broker.access import Principal
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.manage import By, Done
+from hubmere.broker.service import Broker
+from hubmere.endpoints.http.errors import MalformedRequest, RequestTooLarge, Tracking
+from hubmere.endpoints.http.identity import Identity
+from hubmere.endpoints.places import Places
+from hubmere.model.clock import Clock
+from hubmere.model.errors import HubNotFound, Refusal
+
+log = logging.getLogger("hubmere.http")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+TooLarge = Callable[[int, int], Refusal]
+
+# On the scope: header names as they were sent, in the order of ASGI's lower-case ones.
+HEADER_NAMES = "hubmere.header_names"
+# On the scope: a call that answers 201 the short way, if the server offers it; False when it could not.
+ANSWER_CREATED = "hubmere.answer_created"
+# Digits of a declared length that are worth reading; more is no number of bytes that anyone sends.
+_LENGTH_DIGITS = 15
+
+T = TypeVar("T")
+
+
+class Disconnected(Exception):
+    """The client went away before its request was whole; there is nobody to answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One node as its HTTP handlers see it."""
+
+    broker: Broker
+    clock: Clock
+    places: Places
+    identity: Identity
+    body_limit_bytes: int
+
+    def namespace_at(self, host: str | None) -> LiveNamespace:
+        """The namespace that a Host header means."""
+        return self.broker.namespace_for_host(host)
+
+    def hub_at(self, host: str | None, path: str) -> LiveHub:
+        """The hub at a path below the host: `hub`, or `namespace/hub` where host names cannot be used."""
+        namespace = self.namespace_at(host)
+        first, slash, rest = path.partition("/")
+        if slash and path.lower() not in namespace.hubs:
+            other = self.broker.namespaces.get(first.lower())
+            if other is not None:
+                return other.hub(rest)
+        return namespace.hub(path)
+
+    def find_hub(self, host: str | None, path: str) -> LiveHub | None:
+        """The same, None when there is no such hub."""
+        try:
+            return self.hub_at(host, path)
+        except HubNotFound:
+            return None
+
+    def by(self, principal: Principal) -> By:
+        """Who asks for a change, and when."""
+        return By(actor=principal.rule, now_ms=self.clock.now_ms(), now=self.clock.monotonic())
+
+    def refused(self, refusal: Refusal, scope: Scope, system: str) -> Tracking:
+        """Begin to track a refusal: one line in the log, with what the client is told to quote."""
+        tracking = Tracking.begin(system, self.clock.now_ms())
+        log.info(
+            "refused %s %s: %s TrackingId:%s",
+            scope.get("method", "GET"),
+            shown_path(scope),
+            refusal.text(),
+            tracking.id,
+            extra={"tracking_id": tracking.id, "peer": peer_of(scope)},
+        )
+        return tracking
+
+
+async def carried_out(change: Callable[[Done], T]) -> T:
+    """Ask the broker for a change and wait until it is durable; raises what refused it."""
+    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(refusal: Refusal | None) -> None:
+        if waiting.done():
+            return
+        if refusal is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(refusal)
+
+    result = change(done)
+    await waiting
+    return result
+
+
+def peer_of(scope: Scope) -> str:
+    """The client's network address."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def shown_path(scope: Scope) -> str:
+    """The path for a log line: still encoded, without its query, where people put tokens."""
+    raw: bytes = scope.get("raw_path") or b""
+    return raw[:256].decode("ascii", "replace")
+
+
+def declared_length(headers: Mapping[bytes, bytes]) -> int | None:
+    """The Content-Length of a request, if it has one."""
+    text = headers.get(b"content-length")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > _LENGTH_DIGITS:
+        raise MalformedRequest("Content-Length is not a number")
+    return int(text)
+
+
+async def read_body(
+    receive: Receive, declared: int | None, limit_bytes: int, too_large: TooLarge | None = None
+) -> bytes:
+    """A request's whole body; refused as soon as it is known to pass the limit, before it is asked for if declared."""
+    if declared is not None and declared > limit_bytes:
+        raise _too_large(declared, limit_bytes, too_large)
+    message = await receive()
+    body: bytes = _body_of(message)
+    if not message.get("more_body"):
+        if len(body) > limit_bytes:
+            raise _too_large(len(body), limit_bytes, too_large)
+        return body
+    parts = [body]
+    size_bytes = len(body)
+    while message.get("more_body"):
+        message = await receive()
+        parts.append(_body_of(message))
+        size_bytes += len(parts[-1])
+        if size_bytes > limit_bytes:
+            raise _too_large(size_bytes, limit_bytes, too_large)
+    return b"".join(parts)
+
+
+def _body_of(message: MutableMapping[str, Any]) -> bytes:
+    if message["type"] != "http.request":
+        raise Disconnected
+    body: bytes = message.get("body", b"")
+    return body
+
+
+def _too_large(size_bytes: int, limit_bytes: int, too_large: TooLarge | None) -> Refusal:
+    return RequestTooLarge("body", limit_bytes) if too_large is None else too_large(size_bytes, limit_bytes)

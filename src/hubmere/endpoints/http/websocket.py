@@ -1,0 +1,230 @@
+"""AMQP over WebSocket: the same session as on TCP, on a stream of binary messages (reference: AMQP 7).
+
+The byte stream ignores message boundaries on its way in; on its way out each message holds one AMQP frame, because some
+clients size their buffers by it. Push-back works both ways: nothing is received while the session has paused reading,
+and the session is told to stop when too much waits to be sent.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from hubmere.endpoints.http.site import Receive, Scope, Send, log, peer_of
+from hubmere.endpoints.stream import WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
+
+PATH = ("$servicebus", "websocket")
+# The service's own name for it, and the one that the AMQP specification registered.
+SUBPROTOCOLS = ("AMQPWSB10", "amqp")
+
+_NORMAL_CLOSURE = 1000
+_UNSUPPORTED_DATA = 1003
+_INTERNAL_ERROR = 1011
+_POLICY_VIOLATION = 1008
+# How long a closing side may take to send what is queued.
+_GOODBYE_SECONDS = 1.0
+_PROTOCOL_HEADER = b"AMQP"
+_PROTOCOL_HEADER_BYTES = 8
+
+
+class FrameSplitter:
+    """Cuts the outgoing byte stream at AMQP frame boundaries; what is not whole yet waits for the next write."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def split(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """The frames that are whole now."""
+        stream = memoryview(self._rest + data if self._rest else data)
+        at = 0
+        while len(stream) - at >= _PROTOCOL_HEADER_BYTES:
+            head = bytes(stream[at : at + 4])
+            size = _PROTOCOL_HEADER_BYTES if head == _PROTOCOL_HEADER else int.from_bytes(head, "big")
+            if len(stream) - at < size:
+                break
+            yield bytes(stream[at : at + size])
+            at += size
+        self._rest = bytes(stream[at:])
+
+
+class WebSocketWire:
+    """A Wire over one accepted WebSocket.
+
+    Thread rule: the node's loop only.
+    """
+
+    def __init__(self, scope: Scope, session: Session) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._session = session
+        self._splitter = FrameSplitter()
+        self._frames: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._is_full = False
+        self._is_closing = False
+        self._is_lost = False
+        self._code = _NORMAL_CLOSURE
+        self._has_output = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self.peer = peer_of(scope)
+        self.is_secure = scope["scheme"] == "wss"
+
+    # --- the session calls these ---
+
+    @property
+    def is_writable(self) -> bool:
+        """False while as much waits as should."""
+        return not self._is_full
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes; dropped once the connection is closing."""
+        if self._is_closing or self._is_lost:
+            return
+        for frame in self._splitter.split(data):
+            self._frames.append(frame)
+            self._queued_bytes += len(frame)
+        self._is_full = self._is_full or self._queued_bytes > WRITE_HIGH_WATER_BYTES
+        self._has_output.set()
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        self._is_closing = True
+        self._has_output.set()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._is_closing = True
+        self._frames.clear()
+        self._has_output.set()
+
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the client."""
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        """Take bytes from the client again."""
+        self._may_read.set()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run a callback at a monotonic time, under this connection's guard."""
+        return self._loop.call_at(when, self.guarded, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
+        """Run a callback on the next turn of the loop, under this connection's guard."""
+        return self._loop.call_soon(self.guarded, callback)
+
+    # --- the door calls these ---
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the session has closed the wire."""
+        return self._is_closing
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Call into the session; what escapes it ends this connection and no other."""
+        if self._is_lost:
+            return
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
+            log.exception("a WebSocket connection from %s failed and is closed", self.peer)
+            self._code = _INTERNAL_ERROR
+            self.abort()
+
+    def lost(self) -> None:
+        """The connection is gone: the session frees everything, once."""
+        if not self._is_lost:
+            self.guarded(self._session.lost)
+            self._is_lost = True
+
+    async def receive_all(self, receive: Receive) -> None:
+        """Hand over what the client sends until it goes away."""
+        while True:
+            await self._may_read.wait()
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return
+            data: bytes | None = message.get("bytes")
+            if data is None:
+                # AMQP travels in binary messages only (AMQP WebSocket binding, 2.2).
+                self._code = _UNSUPPORTED_DATA
+                self.close()
+                return
+            self.guarded(lambda data=data: self._session.received(data))  # type: ignore[misc]
+
+    async def send_all(self, send: Send) -> None:
+        """Send what the session writes until it closes the wire."""
+        while not (self._is_closing and not self._frames):
+            await self._has_output.wait()
+            self._has_output.clear()
+            while self._frames:
+                frame = self._frames.popleft()
+                await send({"type": "websocket.send", "bytes": frame})
+                self._sent(len(frame))
+        await send({"type": "websocket.close", "code": self._code})
+
+    def _sent(self, size_bytes: int) -> None:
+        self._queued_bytes -= size_bytes
+        if self._is_full and self._queued_bytes <= WRITE_LOW_WATER_BYTES:
+            self._is_full = False
+            self.guarded(self._session.writable)
+
+
+class WebSocketDoor:
+    """Accepts AMQP over WebSocket and drives a session on each connection."""
+
+    def __init__(
+        self, make_session: Callable[[], Session], opened: Callable[[], None], closed: Callable[[], None]
+    ) -> None:
+        self._make_session = make_session
+        self._opened = opened
+        self._closed = closed
+        self._open: dict[WebSocketWire, Session] = {}
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One WebSocket, from its request to its end."""
+        await receive()
+        wanted = [name for name in scope["subprotocols"] if name.lower() in map(str.lower, SUBPROTOCOLS)]
+        if not wanted:
+            await refuse(send)
+            return
+        await send({"type": "websocket.accept", "subprotocol": wanted[0]})
+        session = self._make_session()
+        wire = WebSocketWire(scope, session)
+        self._open[wire] = session
+        self._opened()
+        try:
+            wire.guarded(lambda: session.connected(wire))
+            await _both_ways(wire, receive, send)
+        finally:
+            wire.lost()
+            del self._open[wire]
+            self._closed()
+
+    def stop(self) -> None:
+        """The node is stopping: every session says good-bye."""
+        for wire, session in list(self._open.items()):
+            wire.guarded(session.stop)
+
+
+async def refuse(send: Send) -> None:
+    """Answer a WebSocket request that nobody serves."""
+    await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+
+
+async def _both_ways(wire: WebSocketWire, receive: Receive, send: Send) -> None:
+    """Run both directions; the first that ends, ends the other. A client that is gone is a normal end."""
+    receiving = asyncio.create_task(wire.receive_all(receive))
+    sending = asyncio.create_task(wire.send_all(send))
+    try:
+        await asyncio.wait((receiving, sending), return_when=asyncio.FIRST_COMPLETED)
+        if receiving.done() and not sending.done() and wire.is_ending:
+            await asyncio.wait((sending,), timeout=_GOODBYE_SECONDS)
+    finally:
+        for task in (receiving, sending):
+            task.cancel()
+        for task in (receiving, sending):
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await task

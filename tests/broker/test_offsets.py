@@ -1,0 +1,114 @@
+"""Committed offsets: kept, found, counted against the end, and let go."""
+
+import pytest
+
+from broker.builders import NOW_MS, Bench, a_batch
+from hubmere.broker.offsets import MAX_METADATA_BYTES, RETENTION_MS, Commit, Offsets
+from hubmere.broker.refusals import OffsetMetadataTooLarge
+from hubmere.model.errors import PartitionNotFound, Refusal
+
+
+@pytest.fixture
+def offsets(bench: Bench) -> Offsets:
+    return Offsets(bench.broker.namespace("hubmere"), bench.catalog)
+
+
+def a_commit(bench: Bench, *, partition: int = 0, sequence: int = 5, metadata: str = "") -> Commit:
+    return Commit(bench.hub, partition, sequence, -1, metadata)
+
+
+def commit(bench: Bench, offsets: Offsets, *commits: Commit, group: str = "g") -> None:
+    bench.do(lambda done: offsets.commit(group, commits, NOW_MS, done))
+
+
+def test_commit_is_found_once_it_is_durable(bench: Bench, offsets: Offsets) -> None:
+    """What a client was told is there after a crash; what it was not told is not seen either."""
+    outcome: list[Refusal | None] = []
+    offsets.commit("g", [a_commit(bench, metadata="note")], NOW_MS, outcome.append)
+    assert (outcome, offsets.find("g", bench.hub, 0)) == ([], None)
+
+    bench.catalog.apply()
+    bench.turn.run()
+
+    found = offsets.find("g", bench.hub, 0)
+    assert outcome == [None]
+    assert found is not None
+    assert (found.sequence, found.metadata, found.committed_ms) == (5, "note", NOW_MS)
+
+
+def test_groups_and_partitions_are_kept_apart(bench: Bench, offsets: Offsets) -> None:
+    """Group ids keep their case."""
+    commit(bench, offsets, a_commit(bench, sequence=1), a_commit(bench, partition=1, sequence=2))
+    commit(bench, offsets, a_commit(bench, sequence=3), group="G")
+
+    assert [(one.partition, one.sequence) for _, one in offsets.all("g")] == [(0, 1), (1, 2)]
+    assert [(one.partition, one.sequence) for _, one in offsets.all("G")] == [(0, 3)]
+
+
+def test_logical_offset_is_taken_without_effect(bench: Bench, offsets: Offsets) -> None:
+    """Reference 2.11: librdkafka may commit "from the beginning" as -2."""
+    commit(bench, offsets, a_commit(bench, sequence=-2))
+
+    assert offsets.find("g", bench.hub, 0) is None
+
+
+@pytest.mark.parametrize(("length", "is_taken"), [(MAX_METADATA_BYTES, True), (MAX_METADATA_BYTES + 1, False)])
+def test_note_beside_an_offset_has_a_limit(bench: Bench, offsets: Offsets, length: int, is_taken: bool) -> None:
+    """Reference check 39."""
+    if is_taken:
+        offsets.check("g", a_commit(bench, metadata="x" * length))
+    else:
+        with pytest.raises(OffsetMetadataTooLarge):
+            offsets.check("g", a_commit(bench, metadata="x" * length))
+
+
+@pytest.mark.parametrize("partition", [-1, 4])
+def test_partition_must_be_there(bench: Bench, offsets: Offsets, partition: int) -> None:
+    """Whatever client libraries believe."""
+    with pytest.raises(PartitionNotFound):
+        offsets.check("g", a_commit(bench, partition=partition))
+
+
+def test_lag_is_what_a_group_has_not_read(bench: Bench, offsets: Offsets) -> None:
+    """Operators look at this number first."""
+    bench.hub.log(0).append(a_batch(7), NOW_MS)
+    bench.turn.run()
+    commit(bench, offsets, a_commit(bench, sequence=3), a_commit(bench, partition=1, sequence=0))
+
+    assert [(lag.hub, lag.partition, lag.events) for lag in offsets.lags("g")] == [("orders", 0, 4), ("orders", 1, 0)]
+
+
+def test_commits_are_forgotten_on_demand(bench: Bench, offsets: Offsets) -> None:
+    """Those that are not there are gone already."""
+    commit(bench, offsets, a_commit(bench), a_commit(bench, partition=1))
+
+    bench.do(lambda done: offsets.delete("g", [(bench.hub, 0), (bench.hub, 3)], done))
+
+    assert [one.partition for _, one in offsets.all("g")] == [1]
+
+
+def test_offsets_go_with_their_hub(bench: Bench, offsets: Offsets) -> None:
+    """A hub made anew under the old name starts without a past."""
+    commit(bench, offsets, a_commit(bench))
+
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.by(), done))
+    bench.a_hub("orders")
+
+    assert offsets.all("g") == []
+    assert offsets.find("g", bench.hub, 0) is None
+
+
+def test_offsets_go_a_week_after_the_last_member(bench: Bench, offsets: Offsets) -> None:
+    """Not before, and not while somebody is there."""
+    commit(bench, offsets, a_commit(bench))
+
+    def look(is_empty: bool, at_ms: int) -> bool:
+        offsets.let_go(lambda _: is_empty, at_ms)
+        bench.catalog.apply()
+        return offsets.find("g", bench.hub, 0) is not None
+
+    assert look(True, NOW_MS)
+    assert look(False, NOW_MS + RETENTION_MS)
+    assert look(True, NOW_MS + RETENTION_MS)
+    assert look(True, NOW_MS + 2 * RETENTION_MS - 1)
+    assert not look(True, NOW_MS + 2 * RETENTION_MS)

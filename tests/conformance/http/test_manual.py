@@ -1,0 +1,55 @@
+"""What the manual says about HTTP is true."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from hubmere.broker.access import make_token
+from hubmere.endpoints.http.openapi import SURFACE_BASE, described_path
+from hubmere.endpoints.http.tables import ALL
+from hubmere.model.connection_string import ConnectionString
+from hubmere.testing import Node
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_every_path_is_in_the_reference() -> None:
+    """A path without a line there would be a secret."""
+    text = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
+
+    missing = [
+        (method, pattern)
+        for pattern, handlers in ALL.items()
+        for method in handlers
+        if f"| `{method}` | `{described_path(pattern).replace(SURFACE_BASE, '…')}` |" not in text
+    ]
+    assert missing == []
+
+
+def test_the_reference_names_no_path_that_is_not_there() -> None:
+    """Lines go when their paths go."""
+    text = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
+    routed = {(method, described_path(pattern)) for pattern, handlers in ALL.items() for method in handlers}
+
+    described = re.findall(r"^\| `([A-Z]+)` \| `([^`]+)` \|", text, re.MULTILINE)
+
+    extra = {(method, path.replace("…", SURFACE_BASE)) for method, path in described} - routed
+    assert all(path.endswith("/messages") and method == "POST" for method, path in extra)
+
+
+def test_the_example_of_the_how_to_runs(node: Node) -> None:
+    """Copied from the page, run as it stands."""
+    page = (DOCS / "how-to" / "publish-over-https.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    parts = ConnectionString.parse(node.connection_string)
+    token = make_token("https://localhost/orders", parts.key_name or "", parts.key or "", expires_at_s=4_000_000_000)
+    environment = {**os.environ, "HUBMERE_URL": node.https, "TOKEN": token, "CA_FILE": node.ca_file}
+
+    run = subprocess.run(
+        [sys.executable, "-c", code.group(1)], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (run.stdout.strip(), run.stderr) == ("201", "")

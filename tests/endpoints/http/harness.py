@@ -1,0 +1,253 @@
+"""A node's HTTP surface on a loopback port: real broker, real catalog, real server, no disk and no other protocol."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from hubmere.broker.access import Access, host_names, make_token
+from hubmere.broker.live import LiveHub
+from hubmere.broker.manage import By
+from hubmere.broker.service import Broker
+from hubmere.endpoints.http.app import build_app
+from hubmere.endpoints.http.server import HttpServers
+from hubmere.endpoints.listener import bind
+from hubmere.endpoints.places import Places
+from hubmere.endpoints.stream import Session
+from hubmere.model.clock import SystemClock
+from hubmere.model.entity import Namespace, Rights
+from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
+from hubmere.model.spec import HubSpec, NamespaceSpec, new_namespace, root_rule
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.store.catalog import MEMORY, SqliteCatalog
+from hubmere.store.local import LocalEngine
+from hubmere.store.memory import MemoryEngine
+from hubmere.store.view import Create
+from hubmere.translate import EventView, events
+
+ADMIN_TOKEN = "an-admin-token-for-tests"
+NAMESPACE = "orders-ns"
+FAR_FUTURE_S = 4_000_000_000
+MIB = 1024 * 1024
+
+T = TypeVar("T")
+
+
+class HttpNode:
+    """One node in a thread of its own, for the length of a `with` block; tests talk to it from outside."""
+
+    def __init__(
+        self,
+        *,
+        profile: Profile = Profile.DEVELOPER,
+        overrides: dict[str, int | bool | str | None] | None = None,
+        data: Path | None = None,
+        amqp_session: Callable[[Broker], Callable[[], Session]] | None = None,
+        body_limit_bytes: int = 16 * MIB,
+    ) -> None:
+        self._profile = profile
+        self._overrides = overrides or {}
+        self._data = data
+        self._amqp_session = amqp_session
+        self._body_limit_bytes = body_limit_bytes
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="http-node")
+        self.clock = SystemClock()
+        self.broker: Broker
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.run(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the node's loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Call something on the node's thread."""
+
+        async def called() -> T:
+            return work()
+
+        return self.run(called())
+
+    async def _start(self) -> None:
+        def post(call: Callable[[], None]) -> None:
+            self._loop.call_soon_threadsafe(call)
+
+        engine = MemoryEngine(post=post) if self._data is None else LocalEngine(self._data, post=post)
+        self._catalog = catalog = SqliteCatalog.open(MEMORY, post)
+        self._engine = engine
+        book = LimitsBook(profile=self._profile, overrides=self._overrides)
+        entity = _a_namespace(book, NAMESPACE, self.clock.now_ms())
+        catalog.apply(Create(entity), Create(root_rule(entity, now_ms=0)))
+        self.broker = Broker(
+            engine=engine,
+            catalog=catalog,
+            book=book,
+            access=Access(lambda: catalog.view, host_names(("localhost", "127.0.0.1"), lambda: catalog.view)),
+            default_namespace=NAMESPACE,
+            segment_bytes=256 * MIB,
+            default_partition_count=4,
+        )
+        self.broker.open(self.clock.monotonic())
+        listening, port = bind("http", "127.0.0.1", 0)
+        self.port = port.port
+        app = build_app(
+            self.broker,
+            self.clock,
+            Places(namespace=NAMESPACE, http=self.port),
+            admin_token=ADMIN_TOKEN,
+            body_limit_bytes=self._body_limit_bytes,
+            amqp_session=None if self._amqp_session is None else self._amqp_session(self.broker),
+        )
+        self._servers = HttpServers(app)
+        await self._servers.serve("http", listening)
+
+    async def stop_serving(self) -> None:
+        """Close the port, as a stopping node does first."""
+        await self._servers.stop()
+
+    async def _stop(self) -> None:
+        await self._servers.stop()
+        self._engine.close()
+        self._catalog.close()
+
+    def await_requests_under_way(self, count: int) -> None:
+        """Return once so many requests are being answered."""
+        deadline = time.monotonic() + 10
+        while self.call(lambda: self._servers.requests_under_way) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def await_requests_done(self) -> None:
+        """Return once nothing is being answered any more."""
+        deadline = time.monotonic() + 10
+        while self.call(lambda: self._servers.requests_under_way):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    # --- what a test arranges ---
+
+    @property
+    def url(self) -> str:
+        """Where the node is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **headers: str) -> httpx.Client:
+        """An HTTP client of the node with some headers on every request."""
+        return httpx.Client(base_url=self.url, headers=headers, timeout=20)
+
+    def manager(self) -> httpx.Client:
+        """A client with the administrator's token."""
+        return self.client(Authorization=f"Bearer {ADMIN_TOKEN}")
+
+    def by(self) -> By:
+        """Who a test is."""
+        return By(actor="test", now_ms=self.clock.now_ms(), now=self.clock.monotonic())
+
+    def changed(self, change: Callable[[Callable[[Any], None]], T]) -> T:
+        """Carry a change of entities out and wait until it is durable."""
+
+        async def carried_out() -> T:
+            waiting: asyncio.Future[Any] = self._loop.create_future()
+            result = change(waiting.set_result)
+            refusal = await waiting
+            if refusal is not None:
+                raise refusal
+            return result
+
+        return self.run(carried_out())
+
+    def add_hub(self, name: str, spec: HubSpec | None = None, namespace: str = NAMESPACE) -> None:
+        """An event hub."""
+        self.changed(
+            lambda done: self.broker.manager.create_hub(namespace, hub_name(name), spec or HubSpec(), self.by(), done)
+        )
+
+    def add_namespace(self, name: str, spec: NamespaceSpec | None = None) -> None:
+        """One more namespace."""
+        self.changed(
+            lambda done: self.broker.manager.create_namespace(
+                namespace_name(name), spec or NamespaceSpec(), self.by(), done
+            )
+        )
+
+    def add_rule(self, name: str, *rights: str, hub: str | None = None) -> None:
+        """An authorization rule on the namespace or a hub."""
+        self.changed(
+            lambda done: self.broker.manager.write_rule(
+                NAMESPACE, hub, rule_name(name), Rights.parse(rights), self.by(), done
+            )
+        )
+
+    def key(self, rule: str = ROOT_RULE, hub: str | None = None, namespace: str = NAMESPACE) -> str:
+        """The primary key of a rule."""
+        view = self.broker.catalog.view
+        scope = view.namespace(namespace) if hub is None else view.hub(namespace, hub)
+        return view.rule(scope, rule).primary_key
+
+    def sas(
+        self,
+        path: str = "",
+        *,
+        rule: str = ROOT_RULE,
+        hub: str | None = None,
+        scheme: str = "https://",
+        host: str = "127.0.0.1",
+        expires_at_s: int = FAR_FUTURE_S,
+        key: str | None = None,
+    ) -> str:
+        """A token of a rule for a path."""
+        return make_token(f"{scheme}{host}/{path}", rule, key or self.key(rule, hub), expires_at_s=expires_at_s)
+
+    def hub(self, name: str, namespace: str = NAMESPACE) -> LiveHub:
+        """A hub in service."""
+        return self.broker.namespace(namespace).hub(name)
+
+    def stored(self, hub: str, partition: int | None = None, namespace: str = NAMESPACE) -> list[EventView]:
+        """What a hub, or one partition of it, holds."""
+        return self.call(lambda: _stored(self.hub(hub, namespace), partition))
+
+
+def _stored(hub: LiveHub, partition: int | None) -> list[EventView]:
+    found: list[EventView] = []
+    numbers = range(hub.entity.partition_count) if partition is None else [partition]
+    for number in numbers:
+        log, sequence = hub.log(number), 0
+        while (chunk := log.read(sequence, MIB) if sequence < log.state.end_sequence else None) is not None:
+            found += events(chunk.data, chunk.offset, sequence, 100_000)
+            sequence = chunk.next_sequence
+    return found
+
+
+def _a_namespace(book: LimitsBook, name: str, now_ms: int) -> Namespace:
+    tier = book.default_tier
+    return new_namespace(namespace_name(name), NamespaceSpec(), book.of(tier), tier=tier, now_ms=now_ms)
+
+
+class LogLines(logging.Handler):
+    """Everything that was logged, as text."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))

@@ -1,0 +1,174 @@
+"""A look at events as JSON."""
+
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from endpoints.http.harness import HttpNode
+
+PATH = "/orders/consumergroups/$Default/partitions/0/messages"
+
+
+@pytest.fixture
+def client(node: HttpNode) -> Iterator[httpx.Client]:
+    """A client with every right."""
+    with node.client(Authorization=node.sas()) as made:
+        yield made
+
+
+def _publish(client: httpx.Client, *bodies: bytes) -> None:
+    for body in bodies:
+        client.post("/orders/partitions/0/messages", content=body, headers={"N": "5"}).raise_for_status()
+
+
+def test_an_event_is_shown_with_its_properties(client: httpx.Client) -> None:
+    """Body as text, properties with their AMQP types."""
+    _publish(client, b"hello")
+
+    shown = client.get(PATH).json()
+
+    event = shown["events"][0]
+    assert (event["sequenceNumber"], event["offset"], event["body"], event["bodyEncoding"]) == (
+        0,
+        "0",
+        "hello",
+        "utf-8",
+    )
+    assert event["properties"] == {"N": {"type": "int", "value": 5}}
+    assert (shown["nextSequenceNumber"], shown["lastSequenceNumber"]) == (1, 0)
+
+
+def test_a_body_that_is_no_text_is_shown_as_base64(client: httpx.Client) -> None:
+    """JSON holds no bytes."""
+    _publish(client, b"\xff\x00")
+
+    event = client.get(PATH).json()["events"][0]
+
+    assert (event["body"], event["bodyEncoding"]) == ("/wA=", "base64")
+
+
+@pytest.mark.parametrize(
+    ("start", "bodies"),
+    [
+        ("first", ["a", "b", "c"]),
+        ("sequence:1", ["b", "c"]),
+        ("sequence:3", []),
+        ("latest", []),
+        ("offset:0", ["a", "b", "c"]),
+        ("time:2000-01-01T00:00:00Z", ["a", "b", "c"]),
+        ("time:2000-01-01", ["a", "b", "c"]),
+        ("time:2999-01-01T00:00:00+02:00", []),
+    ],
+)
+def test_a_look_begins_where_it_is_told(client: httpx.Client, start: str, bodies: list[str]) -> None:
+    """Positions in words."""
+    _publish(client, b"a", b"b", b"c")
+
+    shown = client.get(PATH, params={"from": start}).json()
+
+    assert [event["body"] for event in shown["events"]] == bodies
+
+
+def test_a_look_goes_on_where_the_last_one_ended(client: httpx.Client) -> None:
+    """`limit` and `nextSequenceNumber` make pages, also inside a batch."""
+    batch = '[{"Body":"a"},{"Body":"b"},{"Body":"c"}]'
+    client.post(
+        "/orders/partitions/0/messages",
+        content=batch,
+        headers={"Content-Type": "application/vnd.microsoft.servicebus.json"},
+    )
+
+    first = client.get(PATH, params={"limit": 2}).json()
+    second = client.get(PATH, params={"from": f"sequence:{first['nextSequenceNumber']}"}).json()
+
+    assert [event["body"] for event in first["events"] + second["events"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=now",
+        "from=sequence:x",
+        "from=time:yesterday",
+        "from=sequence:99",
+        "limit=1001",
+        "limit=-1",
+        "wait=61",
+        "from=first:1",
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_in_json(client: httpx.Client, query: str) -> None:
+    """400 that says what is allowed, in the dialect of tools."""
+    response = client.get(f"{PATH}?{query}")
+
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "BadRequest"
+
+
+def test_a_look_can_wait_for_the_next_event(node: HttpNode, client: httpx.Client) -> None:
+    """So that a tail need not poll: the answer comes with the event."""
+    _publish(client, b"old")
+    answers: list[httpx.Response] = []
+
+    with node.client(Authorization=node.sas()) as waiter:
+        waiting = threading.Thread(
+            target=lambda: answers.append(waiter.get(PATH, params={"from": "sequence:1", "wait": 15}))
+        )
+        waiting.start()
+        node.await_requests_under_way(1)
+        _publish(client, b"new")
+        waiting.join(15)
+
+    assert [event["body"] for event in answers[0].json()["events"]] == ["new"]
+
+
+def test_a_look_that_waits_in_vain_is_empty(client: httpx.Client) -> None:
+    """The wait ends by itself."""
+    shown = client.get(PATH, params={"from": "latest", "wait": 1}).json()
+
+    assert (shown["events"], shown["nextSequenceNumber"]) == ([], 0)
+
+
+def test_a_waiting_look_is_told_when_the_node_stops(node: HttpNode) -> None:
+    """503, and the client may try the node's successor."""
+    answers: list[httpx.Response] = []
+
+    with node.client(Authorization=node.sas()) as waiter:
+        waiting = threading.Thread(target=lambda: answers.append(waiter.get(PATH, params={"wait": 60})))
+        waiting.start()
+        node.await_requests_under_way(1)
+        node.run(node.stop_serving())
+        waiting.join(15)
+
+    assert answers[0].status_code == 503
+
+
+def test_a_look_takes_no_readers_place(node: HttpNode, client: httpx.Client) -> None:
+    """Any number of looks beside any number of readers."""
+    _publish(client, b"x")
+
+    for _ in range(10):
+        assert client.get(PATH).status_code == 200
+
+    assert node.hub("orders").readers.all() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/orders/consumergroups/none/partitions/0/messages", 404),
+        ("/orders/consumergroups/$Default/partitions/9/messages", 400),
+        ("/none/consumergroups/$Default/partitions/0/messages", 404),
+        ("/orders/messages", 405),
+    ],
+)
+def test_a_look_at_what_is_not_there(client: httpx.Client, path: str, status: int) -> None:
+    """Groups, partitions and hubs must exist; a hub as a whole is not read over HTTP."""
+    assert client.get(path).status_code == status
+
+
+def test_posting_to_a_look_is_refused(client: httpx.Client) -> None:
+    """The path of a reader takes no events."""
+    assert client.post(PATH, content=b"x").status_code == 405

@@ -1,0 +1,84 @@
+"""Health, readiness, metrics and the description of the surface."""
+
+import re
+
+import httpx
+
+from endpoints.http.harness import NAMESPACE, HttpNode
+from hubmere.endpoints.http.openapi import described_path
+from hubmere.endpoints.http.tables import ALL
+
+
+def test_health_has_the_emulators_shape(node: HttpNode) -> None:
+    """Compose files of the official emulator look for this."""
+    with node.client() as client:
+        response = client.get("/health")
+
+    assert response.status_code == 200
+    assert response.json() == {"status": "healthy", "message": "Service is healthy."}
+
+
+def test_ready_tells_what_there_is(node: HttpNode) -> None:
+    """One namespace, one hub."""
+    with node.client() as client:
+        assert client.get("/ready").json() == {"status": "ready", "namespaces": 1, "eventHubs": 1}
+
+
+def _samples(client: httpx.Client) -> dict[str, float]:
+    text = client.get("/metrics").text
+    return {name: float(value) for name, value in re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)}
+
+
+def test_metrics_count_what_was_published(node: HttpNode) -> None:
+    """Names of the service in snake case, labels namespace and eventhub."""
+    with node.client(Authorization=node.sas()) as client:
+        client.post("/orders/messages", content=b"12345")
+        samples = _samples(client)
+
+    labels = f'{{namespace="{NAMESPACE}",eventhub="orders"}}'
+    assert samples[f"incoming_messages{labels}"] == 1
+    assert samples[f"incoming_bytes{labels}"] == 5
+    assert samples[f"size{labels}"] > 0
+    assert "active_connections" in samples
+
+
+def test_every_metric_is_described(node: HttpNode) -> None:
+    """The exposition format: HELP and TYPE before the samples of a name."""
+    with node.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+
+    typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    sampled = {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
+    assert sampled == typed
+
+
+def test_the_description_names_every_path_that_is_routed(node: HttpNode) -> None:
+    """Document and routing are made from one table; this holds it."""
+    with node.client() as client:
+        document = client.get("/openapi.json").json()
+
+    routed = {(described_path(pattern), method.lower()) for pattern, handlers in ALL.items() for method in handlers}
+    described = {(path, method) for path, operations in document["paths"].items() for method in operations}
+    assert routed <= described
+    assert {path for path, _ in described - routed} == {
+        "/{hub}/messages",
+        "/{hub}/partitions/{partition}/messages",
+        "/{hub}/publishers/{publisher}/messages",
+    }
+
+
+def test_operation_ids_are_unique(node: HttpNode) -> None:
+    """Generators of clients name their methods by them."""
+    with node.client() as client:
+        document = client.get("/openapi.json").json()
+
+    ids = [operation["operationId"] for operations in document["paths"].values() for operation in operations.values()]
+    assert sorted(set(ids)) == sorted(ids)
+
+
+def test_a_wrong_method_is_405_and_an_unknown_path_is_not_found(node: HttpNode) -> None:
+    """Nothing of the node's own pages can be changed, and no path leads nowhere quietly."""
+    with node.manager() as client:
+        assert client.post("/health").status_code == 405
+        assert client.put("/metrics").status_code == 405
+        assert client.get("/a/b/c/d").status_code == 404

@@ -1,0 +1,74 @@
+"""Paths become checked segments, and segments find a handler."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubmere.endpoints.http.errors import MalformedRequest, MethodNotAllowed
+from hubmere.endpoints.http.paths import Shapes, segments_of
+
+_SEGMENT = st.text(
+    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\x7f"), min_size=1, max_size=20
+).filter(lambda text: text not in (".", ".."))
+
+
+@given(st.lists(_SEGMENT, max_size=6))
+def test_segments_come_back_as_they_were_quoted(segments: list[str]) -> None:
+    """Encoding is undone once, after the split, so a slash inside a segment stays there."""
+    raw = "/" + "/".join(quote(segment, safe="") for segment in segments)
+
+    assert segments_of(raw.encode()) == tuple(segments)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"/a/../b", b"/a/%2e%2e/b", b"/./a", b"/a/%2E", b"/a%00b", b"/a%0d%0aX: y", b"/%ff%fe", b"/" + b"a" * 9000]
+)
+def test_a_path_that_means_two_things_is_refused(raw: bytes) -> None:
+    """Dot segments, control characters, broken encodings and endless paths reach no handler."""
+    with pytest.raises(MalformedRequest):
+        segments_of(raw)
+
+
+def test_an_encoded_percent_is_not_decoded_twice() -> None:
+    """`%252e` is the text `%2e`, not a dot."""
+    assert segments_of(b"/%252e%252e/a") == ("%2e%2e", "a")
+
+
+_SHAPES: Shapes[str] = Shapes(
+    {
+        "health": {"GET": "health"},
+        "{hub*}/consumerGroups/{group}": {"GET": "group", "PUT": "put group"},
+        "{hub*}": {"GET": "hub"},
+    }
+)
+
+
+def test_words_match_in_any_case_and_names_keep_theirs() -> None:
+    """SDKs write `ConsumerGroups` and `consumergroups`."""
+    match = _SHAPES.find("PUT", ("Orders", "CONSUMERGROUPS", "Mine"))
+
+    assert match is not None
+    assert (match.handler, match.names) == ("put group", {"hub": "Orders", "group": "Mine"})
+
+
+def test_a_hub_name_may_span_segments() -> None:
+    """The official emulator lets hub names hold slashes."""
+    match = _SHAPES.find("GET", ("a", "b", "consumergroups", "c"))
+
+    assert match is not None
+    assert match.names == {"hub": "a/b", "group": "c"}
+
+
+def test_the_first_shape_that_fits_decides_about_the_method() -> None:
+    """Otherwise PUT /health would quietly mean a hub of that name."""
+    with pytest.raises(MethodNotAllowed) as refusal:
+        _SHAPES.find("PUT", ("health",))
+
+    assert refusal.value.allowed == "GET"
+
+
+def test_a_path_of_no_shape_finds_nothing() -> None:
+    """The empty path has no row in this table."""
+    assert _SHAPES.find("GET", ()) is None

@@ -1,0 +1,298 @@
+"""What an unfriendly peer can do on a connection, and what it gets."""
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from endpoints.http.harness import ADMIN_TOKEN, HttpNode, LogLines
+from hubmere.endpoints.http import protocol
+
+
+class Raw:
+    """A TCP connection on which a test writes what it wants."""
+
+    def __init__(self, node: HttpNode) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", node.port), timeout=10)
+        self._early = b""
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> bytes:
+        """One response: head and as many bytes as it declares."""
+        data, self._early = self._early, b""
+        while b"\r\n\r\n" not in data:
+            data += self._received()
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+        while len(body) < length:
+            body += self._received()
+        self._early = body[length:]
+        return head + b"\r\n\r\n" + body[:length]
+
+    def rest(self) -> bytes:
+        """Everything until the peer closes."""
+        data = b""
+        while piece := self._socket.recv(65536):
+            data += piece
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _received(self) -> bytes:
+        piece = self._socket.recv(65536)
+        if not piece:
+            raise ConnectionError("closed")
+        return piece
+
+
+@pytest.fixture
+def raw(node: HttpNode) -> Iterator[Raw]:
+    """A connection to the node."""
+    connection = Raw(node)
+    yield connection
+    connection.close()
+
+
+def _status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def _post(node: HttpNode, *headers: str, path: str = "/orders/messages") -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: {node.sas()}", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Content-Length: 4", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked", "Content-Length: 4"),
+        ("Content-Length: 4", "Content-Length: 5"),
+        ("Content-Length: +4",),
+        ("Content-Length: 0x4",),
+        ("Transfer-Encoding: chunked, identity",),
+        ("Transfer-Encoding : chunked",),
+        ("Transfer-Encoding: xchunked",),
+        ("X: a\nTransfer-Encoding: chunked",),
+        ("X: a\rY: b",),
+        ("X: a\x00b",),
+        (" folded: line",),
+    ],
+    ids=repr,
+)
+def test_a_request_that_two_parsers_may_read_differently_is_refused(
+    node: HttpNode, raw: Raw, headers: tuple[str, ...]
+) -> None:
+    """Smuggling: one 400, the connection closes, and what follows is never taken for a request."""
+    raw.send(_post(node, *headers) + b"4\r\nabcd\r\n0\r\n\r\n" + _post(node, "Content-Length: 1") + b"x")
+
+    answers = raw.rest()
+    assert _status(answers) == 400
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert b"<Error><Code>400</Code>" in answers
+    assert node.stored("orders") == []
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x16\x03\x01\x02\x00\x01\x00", b"AMQP\x00\x01\x00\x00", b"GET\r\n\r\n", b"\x00" * 100, b"GET / HTTP/9\r\n\r\n"],
+)
+def test_what_is_no_http_is_refused(raw: Raw, garbage: bytes) -> None:
+    """TLS on the plain port, AMQP on the HTTP port, noise."""
+    raw.send(garbage + b"\r\n\r\n")
+
+    assert _status(raw.rest()) == 400
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X: " + b"a" * 70_000,
+        b"\r\n".join(b"X-%d: 1" % index for index in range(300)),
+        b"a" * 70_000 + b": 1",
+    ],
+    ids=["long value", "many", "long name"],
+)
+def test_a_head_that_never_ends_is_cut(raw: Raw, head: bytes) -> None:
+    """431, whether it is one header or many; memory is bounded by the limit."""
+    raw.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n")
+
+    assert _status(raw.rest()) == 431
+
+
+def test_a_long_request_line_is_cut(raw: Raw) -> None:
+    """The target counts as part of the head."""
+    raw.send(b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+    assert _status(raw.rest()) in (400, 431)
+
+
+def test_a_head_within_the_limit_is_read(node: HttpNode, raw: Raw) -> None:
+    """Large properties are allowed; the limit is on all of them together."""
+    raw.send(_post(node, "Large: " + "a" * 30_000, "Content-Length: 1") + b"x")
+
+    assert _status(raw.answer()) == 201
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"POST /orders/messages HTTP/1.1\r\nHost: loc",
+        b"POST /orders/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab",
+    ],
+    ids=["head", "body"],
+)
+def test_a_request_that_does_not_arrive_is_given_up(
+    node: HttpNode, raw: Raw, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow heads and slow bodies: an end is put to them, and nothing is stored."""
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.2)
+
+    raw.send(start if b"\r\n\r\n" not in start else _post(node, "Content-Length: 9") + b"ab")
+
+    assert _status(raw.rest()) == 408
+    assert node.stored("orders") == []
+
+
+def test_a_quick_client_is_not_given_up(node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time counts from the first byte of each request, not from the beginning of the connection."""
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.3)
+
+    for _ in range(4):
+        request = _post(node, "Content-Length: 2")
+        raw.send(request[:50])
+        time.sleep(0.15)
+        raw.send(request[50:] + b"ab")
+        assert _status(raw.answer()) == 201
+
+
+def test_a_refused_body_is_dropped_only_up_to_a_limit(
+    node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that goes on sending after its 413 is cut off."""
+    monkeypatch.setattr(protocol, "MAX_DROPPED_BYTES", 1_000_000)
+    raw.send(_post(node, "Content-Length: 900000000"))
+    first = raw.answer()
+
+    with pytest.raises(ConnectionError):
+        raw.send(b"x" * 64_000_000)
+
+    assert _status(first) == 413
+
+
+def test_pipelined_requests_are_answered_in_order(node: HttpNode, raw: Raw) -> None:
+    """Two publications in one packet, then a refusal."""
+    good = _post(node, "Content-Length: 1")
+
+    raw.send(good + b"1" + good + b"2" + _post(node, "Content-Length: 1", path="/none/messages") + b"3")
+
+    assert [_status(raw.answer()) for _ in range(3)] == [201, 201, 404]
+    assert sorted(event.body or b"" for event in node.stored("orders")) == [b"1", b"2"]
+
+
+def test_a_client_that_waits_for_100_gets_it_only_when_its_body_is_wanted(node: HttpNode, raw: Raw) -> None:
+    """`Expect: 100-continue` saves a refused client its upload."""
+    raw.send(_post(node, "Content-Length: 2", "Expect: 100-continue"))
+    interim = raw.answer()
+    raw.send(b"ab")
+    final = raw.answer()
+    raw.send(_post(node, "Content-Length: 99999999", "Expect: 100-continue"))
+    refused = raw.answer()
+
+    assert [_status(answer) for answer in (interim, final, refused)] == [100, 201, 413]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_an_offer_of_another_protocol_is_passed_over(node: HttpNode, raw: Raw, pieces: int) -> None:
+    """Java's client offers HTTP/2 on its first request: body and all are read as if it had not."""
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ", "Content-Length: 5")
+    request = _post(node, *offer) + b"hello"
+    size = -(-len(request) // pieces)
+
+    for begin in range(0, len(request), size):
+        raw.send(request[begin : begin + size])
+        time.sleep(0.01)
+    first = raw.answer()
+    raw.send(_post(node, "Content-Length: 4") + b"next")
+    second = raw.answer()
+
+    assert (_status(first), _status(second)) == (201, 201)
+    assert sorted(event.body or b"" for event in node.stored("orders")) == [b"hello", b"next"]
+    assert all(not event.properties for event in node.stored("orders"))
+
+
+def test_an_offer_in_a_chunked_request_is_passed_over(node: HttpNode, raw: Raw) -> None:
+    """And its Connection: close still counts."""
+    head = _post(node, "Connection: close, Upgrade", "Upgrade: other/1", "Transfer-Encoding: chunked")
+
+    raw.send(head + b"5\r\nhello\r\n0\r\n\r\n")
+
+    answer = raw.rest()
+    assert _status(answer) == 201
+    assert b"connection: close" in answer
+    assert [event.body for event in node.stored("orders")] == [b"hello"]
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_stores_nothing(node: HttpNode, raw: Raw) -> None:
+    """Half an event is no event."""
+    raw.send(_post(node, "Content-Length: 10") + b"abc")
+    raw.close()
+
+    with node.client(Authorization=node.sas()) as client:
+        assert client.post("/orders/messages", content=b"whole").status_code == 201
+    assert [event.body for event in node.stored("orders")] == [b"whole"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/orders/../orders/messages", "/%2e%2e/messages", "/orders%2f..%2f/messages", "/..%5c/messages", "//messages",
+     "/orders%00/messages", "/orders;x=y/messages", "/messages", "http://evil.example/orders2/messages"],
+)  # fmt: skip
+def test_a_path_trick_reaches_no_hub(node: HttpNode, raw: Raw, path: str) -> None:
+    """Names are looked up, never joined to a file name; what is no name is not found or refused."""
+    raw.send(_post(node, "Content-Length: 1", path=path) + b"x")
+
+    assert _status(raw.answer()) in (400, 401, 404)
+    assert node.stored("orders") == []
+
+
+def test_no_secret_is_logged_or_told(node: HttpNode) -> None:
+    """Keys, tokens and bodies stay out of every line and of every refusal."""
+    lines = LogLines()
+    ours = [logging.getLogger(name) for name in ("hubmere", "uvicorn", "asyncio")]
+    for logger in ours:
+        logger.addHandler(lines)
+        logger.setLevel(logging.DEBUG)
+    key, token = node.key(), node.sas("other")
+    answers = []
+
+    with node.client() as client:
+        for credential in (token, f"Bearer {ADMIN_TOKEN}x", "SharedAccessSignature sr=x&sig=hush&se=1&skn=y"):
+            headers = {"Authorization": credential}
+            answers.append(client.post(f"/orders/messages?token={key}", content=b"secret-body", headers=headers))
+            answers.append(client.get("/orders", headers=headers))
+    with node.manager() as manager:
+        answers.append(manager.post("/none/messages", content=b"secret-body"))
+
+    for logger in ours:
+        logger.removeHandler(lines)
+    seen = "\n".join([*lines.lines, *(answer.text for answer in answers)])
+    secrets = (key, token.partition("sig=")[2].partition("&")[0], ADMIN_TOKEN, "hush", "secret-body")
+    assert [secret for secret in secrets if secret in seen] == []
+
+
+def test_a_stopping_node_finishes_requests_and_closes_the_rest(node: HttpNode) -> None:
+    """Idle connections are closed at once."""
+    connection = Raw(node)
+    connection.send(_post(node, "Content-Length: 1") + b"x")
+    assert _status(connection.answer()) == 201
+
+    node.run(node.stop_serving())
+
+    assert connection.rest() == b""
+    connection.close()

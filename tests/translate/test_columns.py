@@ -1,0 +1,89 @@
+"""Values and rows as a table shows them, and rows that become events."""
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubmere import kernels
+from hubmere.translate.columns import record_of, row_of, text_of
+from hubmere.wire.amqp import types as amqp
+from hubmere.wire.amqp.message import split_message
+from hubmere.wire.amqp.reading import decode_value
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        ("plain", "plain"),
+        ('with "quotes"', 'with "quotes"'),
+        (amqp.Symbol("sym"), "sym"),
+        (amqp.Char("c"), "c"),
+        (amqp.UByte(200), "200"),
+        (amqp.ULong(2**64 - 1), "18446744073709551615"),
+        (amqp.Int(-5), "-5"),
+        (amqp.Long(2**40), "1099511627776"),
+        (1.5, "1.5"),
+        (b"\x00\xff", "[0,-1]"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (amqp.Timestamp(1_700_000_000_123), '"2023-11-14T22:13:20.123Z"'),
+        (amqp.Timestamp(2**62), f'"{2**62}"'),
+        (amqp.Described(amqp.Symbol("com.microsoft:uri"), "http://x/"), "http://x/"),
+        (amqp.Decimal32(b"\x00\x00\x00\x05"), "5"),
+        ([amqp.Int(1), "a"], '[1,"a"]'),
+        ({"k": amqp.Int(1)}, '{"k":1}'),
+        (amqp.Array((amqp.Int(1), amqp.Int(2)), 0x71), "[1,2]"),
+    ],
+    ids=repr,
+)
+def test_value_has_the_text_of_the_connector(value: Any, text: str) -> None:
+    """Strings raw, everything else as JSON; code that parses these cells goes on working."""
+    assert text_of(value) == text
+
+
+@given(
+    body=st.none() | st.binary(max_size=50),
+    key=st.none() | NAMES,
+    properties=st.dictionaries(NAMES, TEXTS, max_size=4),
+)
+def test_row_becomes_an_event_that_every_reader_sees_alike(
+    body: bytes | None, key: str | None, properties: dict[str, str]
+) -> None:
+    """What a query writes is read back by Spark and by AMQP receivers as it was written."""
+    record = record_of(0, body, key, properties.items())
+    headers = [(name.encode(), content) for name, content in record.headers]
+
+    row = row_of(record.key, record.value, headers)
+    sections = split_message(kernels.message_of(record.key, record.value, headers))
+
+    assert (row.partition_key, row.properties) == (key, properties)
+    annotations = decode_value(sections.message_annotations.value_bytes)[0] if sections.message_annotations else {}
+    assert annotations.get("x-opt-partition-key") == key
+    application = sections.application_properties
+    assert (decode_value(application.value_bytes)[0] if application else {}) == properties
+
+
+def test_property_without_a_value_is_null() -> None:
+    """Spark's maps may hold null."""
+    record = record_of(0, b"x", None, [("a", None)])
+
+    row = row_of(record.key, record.value, [(name.encode(), content) for name, content in record.headers])
+
+    assert row.properties == {"a": "null"}
+
+
+def test_envelope_that_does_not_hold_is_a_header_like_any_other() -> None:
+    """A Kafka client may write what looks like an envelope."""
+    headers: list[tuple[bytes, bytes | None]] = [(b"color", b"red"), (kernels.ENVELOPE_NAME, b"\x01\x00\x07\x00")]
+
+    row = row_of(b"key", b"x", headers)
+
+    assert row.properties == {"color": "red", "x-opt-amqp": "\x01\x00\x07\x00"}
+    assert row.system_properties == {"x-opt-kafka-key": "key"}
