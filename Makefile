@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS := $(wildcard constraints.txt)
 # What the compiled kernels are made from: a change means a new build.
-KERNELS := $(wildcard setup.py src/hubmere/kernels.py)
+KERNELS := $(wildcard setup.py src/hubmere/kernels.py src/hubmere/pipeline/_decode.pyx)
 
 # Compiled modules halve the time to start a node; an environment that forbids them would slow every test.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,7 +61,7 @@ bench: $(STAMP) ## measure, beside physical limits and peers
 		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 torture: $(STAMP) ## crash runs that take minutes
-	$(BIN)/python -m pytest tests/torture $(ARGS)
+	$(BIN)/python -m pytest tests/torture --torture $(ARGS)
 
 docs: $(STAMP) ## build the manual into site/
 	$(BIN)/python docs/generate.py

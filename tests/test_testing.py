@@ -154,7 +154,7 @@ def test_fixture_gives_a_node_with_the_hubs_that_were_asked_for(tmp_path: Path) 
     )
 
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "hubmere.pytest_plugin", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

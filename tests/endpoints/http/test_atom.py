@@ -216,7 +216,7 @@ def test_revoked_publishers_are_listed(manager: httpx.Client) -> None:
             "<KeyName>a</KeyName></AuthorizationRule></AuthorizationRules>"
         ),
         '<!DOCTYPE a [<!ENTITY b "b">]>' + _entry("<UserMetadata>&b;</UserMetadata>"),
-        '<!DOCTYPE a SYSTEM "file:///etc/passwd">' + _entry(),
+        '<!DOCTYPE a SYSTEM "http://localhost/secrets">' + _entry(),
         "<a>" * 100 + "</a>" * 100,
     ],
 )

@@ -72,3 +72,11 @@ def test_the_first_shape_that_fits_decides_about_the_method() -> None:
 def test_a_path_of_no_shape_finds_nothing() -> None:
     """The empty path has no row in this table."""
     assert _SHAPES.find("GET", ()) is None
+
+
+@pytest.mark.parametrize(
+    "raw", [b"https://host:5301/orders/messages", b"WSS://host/orders/messages", b"/orders/messages"]
+)
+def test_a_target_in_absolute_form_means_its_path(raw: bytes) -> None:
+    """Java's WebSocket client writes the whole address into the request line (RFC 9112, 3.2.2)."""
+    assert segments_of(raw) == ("orders", "messages")

@@ -15,7 +15,7 @@ from hubmere.broker.publish import Publisher
 from hubmere.endpoints.amqp.errors import RecentlyBusy, rejected, row_of
 from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links import Host, HubPart
-from hubmere.model.batch import Receipt, seal
+from hubmere.model.batch import Receipt
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal, UndecodableMessage
 from hubmere.translate import BATCH_FORMAT, Publication, messages_to_batch, publication_from_amqp
@@ -139,14 +139,22 @@ class Inbound(HubPart):
 
     def _publish_together(self, run: DeliveriesReceived) -> None:
         """Share batches among the events without a key; those with one go where their key says."""
-        ids, payloads = run.ids, [bytes(view) for view in run.payloads]
+        ids, payloads = run.ids, [view if type(view) is bytes else bytes(view) for view in run.payloads]
+        together = b"".join(payloads)
         # An event in which the name of the annotation does not occur has no key; the others are looked at one by one.
-        named = [index for index, payload in enumerate(payloads) if _KEY_NAME in payload]
-        for index in named:
-            self._publish_each(ids[index : index + 1], payloads[index : index + 1], run.message_format, run.settled)
-        if named:
+        if _KEY_NAME in together:
+            if self._publisher is not None and self._publisher.partition is not None:
+                # All of them go to one partition, in the order in which they came.
+                self._publish_each(ids, payloads, run.message_format, run.settled)
+                return
+            named = [index for index, payload in enumerate(payloads) if _KEY_NAME in payload]
+            for index in named:
+                self._publish_each(ids[index : index + 1], payloads[index : index + 1], run.message_format, run.settled)
             ids = _without(ids, named)
             payloads = _without(payloads, named)
+        if len(together) <= self._shared_limit_bytes and payloads:
+            self._publish_share(ids, payloads, run)
+            return
         for start, stop in _shares(payloads, self._shared_limit_bytes):
             self._publish_share(ids[start:stop], payloads[start:stop], run)
 
@@ -170,7 +178,6 @@ class Inbound(HubPart):
 
     def _publish(self, publisher: Publisher, publication: Publication, deliveries: tuple[Range | None, ...]) -> None:
         clock, size_bytes = self._host.clock, publication.size_bytes
-        seal(publication.batch)
         # Counted first: a repeat of an idempotent producer is settled before `publish` returns.
         self._in_flight += 1
         self._host.hold(size_bytes)

@@ -19,6 +19,8 @@ MAX_PATH_BYTES = 8192
 _REMEMBERED_PATHS = 1024
 _REMEMBERED_PATH_BYTES = 256
 
+_ABSOLUTE = (b"https://", b"http://", b"wss://", b"ws://")
+
 H = TypeVar("H")
 
 
@@ -30,7 +32,15 @@ def segments_of(raw_path: bytes) -> tuple[str, ...]:
 def _split(raw_path: bytes) -> tuple[str, ...]:
     if len(raw_path) > MAX_PATH_BYTES:
         raise MalformedRequest(f"a path has at most {MAX_PATH_BYTES} bytes")
-    return tuple(_decoded(part) for part in raw_path.split(b"/") if part)
+    return tuple(_decoded(part) for part in _without_authority(raw_path).split(b"/") if part)
+
+
+def _without_authority(target: bytes) -> bytes:
+    """The path of a target in absolute form, which Java's WebSocket client sends (RFC 9112, 3.2.2)."""
+    for scheme in _ABSOLUTE:
+        if target[: len(scheme)].lower() == scheme:
+            return target[len(scheme) :].partition(b"/")[2]
+    return target
 
 
 _remembered = lru_cache(maxsize=_REMEMBERED_PATHS)(_split)

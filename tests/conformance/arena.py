@@ -1,0 +1,122 @@
+"""A whole node for foreign clients, as a child process with every port open, and what a test may change on it.
+
+Everything goes through what an operator has: the settings file, the ready file and the management API. A test gets hubs
+of its own, so that one node serves them all and no test sees another's events.
+"""
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+from hubmere.testing import Node
+
+_API = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces"
+_VERSION = "api-version=2024-01-01"
+_ANSWER_SECONDS = 20.0
+# Not the product's default: every test makes hubs.
+_SETTINGS: Mapping[str, str | int | float | bool] = {
+    "memory": True,
+    "limits.hubs_per_namespace": "unlimited",
+    "limits.rules_per_entity": "unlimited",
+}
+
+
+class Transport(StrEnum):
+    """How AMQP clients reach a node; the value is the column of the compatibility page."""
+
+    PLAIN = "plain"
+    TLS = "TLS"
+    WEB_SOCKET = "WebSocket"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a client finds a hub."""
+
+    transport: Transport
+    port: int
+    connection: str
+    hub: str
+
+    def as_arguments(self) -> dict[str, Any]:
+        """For a driver in another language."""
+        return {
+            "connection": self.connection,
+            "hub": self.hub,
+            "webSocket": self.transport is Transport.WEB_SOCKET,
+        }
+
+
+class Arena:
+    """A node for the length of a `with` block; `settings` stand over those that all tests need."""
+
+    def __init__(self, **settings: str | int | float | bool) -> None:
+        self.node = Node(settings={**_SETTINGS, **settings})
+        self._numbers = count(1)
+
+    def __enter__(self) -> Self:
+        self.node.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.node.__exit__(kind, error, trace)
+
+    def new_hub(self, partitions: int = 2, **properties: object) -> str:
+        """A hub that nobody else uses."""
+        name = f"hub-{next(self._numbers)}"
+        self.write_hub(name, partitions, **properties)
+        return name
+
+    def write_hub(self, name: str, partitions: int, **properties: object) -> None:
+        """Make a hub, or change it; further properties by their names in the management API."""
+        self._put(f"/eventhubs/{name}", {"partitionCount": partitions, **properties})
+
+    def new_key(self, *rights: str) -> tuple[str, str]:
+        """Name and key of a new rule of the namespace."""
+        name = f"rule-{next(self._numbers)}"
+        self._put(f"/authorizationRules/{name}", {"rights": list(rights)})
+        keys = self._ask("POST", f"/authorizationRules/{name}/listKeys", None)
+        return name, str(keys["primaryKey"])
+
+    def place(self, transport: Transport, hub: str, rule: tuple[str, str] | None = None) -> Place:
+        """Where clients find a hub, with the rights of the root rule unless another is given."""
+        port = self.port(transport)
+        name, key = rule or self.root
+        emulator = ";UseDevelopmentEmulator=true" if transport is Transport.PLAIN else ""
+        connection = f"Endpoint=sb://localhost:{port}/;SharedAccessKeyName={name};SharedAccessKey={key}{emulator}"
+        return Place(transport=transport, port=port, connection=connection, hub=hub)
+
+    def port(self, transport: Transport) -> int:
+        """The port of a transport."""
+        served = {
+            Transport.PLAIN: self.node.amqp,
+            Transport.TLS: self.node.amqps,
+            Transport.WEB_SOCKET: self.node.https,
+        }
+        return int(served[transport].rstrip("/").rpartition(":")[2])
+
+    @property
+    def root(self) -> tuple[str, str]:
+        """Name and key of the rule that may do everything."""
+        parts = dict(part.split("=", 1) for part in self.node.connection_string.split(";") if part)
+        return parts["SharedAccessKeyName"], parts["SharedAccessKey"]
+
+    def _put(self, path: str, properties: Mapping[str, object]) -> None:
+        self._ask("PUT", path, {"properties": properties})
+
+    def _ask(self, method: str, path: str, body: object) -> Any:
+        request = urllib.request.Request(
+            f"{self.node.http.rstrip('/')}{_API}/{self.node.namespace}{path}?{_VERSION}",
+            method=method,
+            data=b"" if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.node.admin_token}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+            return json.loads(answer.read() or b"null")

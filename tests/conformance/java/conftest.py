@@ -1,0 +1,72 @@
+"""The Java virtual machine with the clients under test: compiled once, one process for all tests."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.arena import Arena, Place, Transport
+from conformance.clients import NotInstalled, java_clients, java_tool
+from conformance.driver import Driver
+
+_HERE = Path(__file__).parent
+_PASSWORD = "changeit"
+_COMPILE_SECONDS = 100
+# WebSocket is among the gaps of the matrix.
+TRANSPORTS = [
+    pytest.param(transport, marks=pytest.mark.judges(transport=transport))
+    for transport in (Transport.PLAIN, Transport.TLS)
+]
+
+
+@pytest.fixture(scope="session")
+def java(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Carries out operations of the program beside this file."""
+    folder = tmp_path_factory.mktemp("java")
+    try:
+        jars = f"{java_clients()}/*"
+        _run(java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, *map(str, _HERE.glob("*.java")))
+        trusted = _trust_store(java_tool("keytool"), folder, arena.node.ca_file)
+        command = [java_tool("java"), *_flags(trusted), "-cp", f"{folder}:{jars}", "Driver"]
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    with Driver(command, {}) as driver:
+        yield driver
+
+
+def _flags(trusted: Path) -> list[str]:
+    """The CA to trust, and what makes a short-lived virtual machine start and end soon."""
+    return [
+        f"-Djavax.net.ssl.trustStore={trusted}",
+        f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-Xmx256m",
+    ]
+
+
+def _trust_store(keytool: str, folder: Path, ca_file: str) -> Path:
+    """How users of Java trust a private CA."""
+    path = folder / "trusted.p12"
+    store = ["-keystore", str(path), "-storetype", "PKCS12", "-storepass", _PASSWORD]
+    _run(keytool, "-importcert", "-noprompt", "-alias", "hubmere", "-file", ca_file, *store)
+    return path
+
+
+def _run(*command: str) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    chosen: Transport = request.param
+    return chosen
+
+
+@pytest.fixture
+def place(arena: Arena, transport: Transport) -> Place:
+    """A fresh hub with two partitions, over each transport in turn."""
+    return arena.place(transport, arena.new_hub())

@@ -1,0 +1,180 @@
+"""The unmodified Azure SDK for Java: producers, consumers, properties and a processor, plain and over TLS."""
+
+import time
+from typing import Any
+
+import pytest
+
+from conformance.arena import Arena, Place, Transport
+from conformance.driver import ClientError, Driver
+from conformance.matrix import Feature, Name
+
+pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.JAVA)]
+
+judges = pytest.mark.judges
+
+
+def call(java: Driver, name: str, place: Place, **arguments: Any) -> Any:
+    return java.call("Driver", name, place=place.as_arguments(), **arguments)
+
+
+def bodies(events: list[dict[str, Any]]) -> list[str]:
+    return [event["body"] for event in events]
+
+
+@judges(feature=Feature.BATCHES)
+def test_a_batch_arrives_as_it_was_sent(java: Driver, place: Place) -> None:
+    """Body, properties and what the service adds."""
+    sent = call(java, "sendBatch", place, bodies=["a", "b"], partition="1")
+    first, second = call(java, "receive", place, partition="1", count=2)
+
+    assert (sent["fitted"], sent["limitBytes"]) == (2, 1 << 20)
+    assert (first["body"], first["messageId"], first["contentType"]) == ("a", "id", "text/plain")
+    assert first["properties"] == {"text": "größe", "number": 7, "yes": True}
+    assert (first["partition"], first["sequence"], second["sequence"]) == ("1", 0, 1)
+    assert int(second["offset"]) > int(first["offset"])
+    assert abs(first["enqueuedMs"] / 1000 - time.time()) < 60
+
+
+@judges(feature=Feature.SINGLES)
+def test_single_events_arrive_in_order(java: Driver, place: Place) -> None:
+    """Each is acknowledged before the next is sent."""
+    numbers = [str(number) for number in range(20)]
+
+    call(java, "sendSingles", place, bodies=numbers, partition="0")
+
+    assert bodies(call(java, "receive", place, partition="0", count=20)) == numbers
+
+
+@judges(feature=Feature.KEY)
+def test_a_key_keeps_events_together(java: Driver, place: Place) -> None:
+    """And is told to who reads them."""
+    for number in range(3):
+        call(java, "sendBatch", place, bodies=[str(number)], key="device-7")
+
+    filled = [p["id"] for p in call(java, "describe", place)["partitions"] if not p["isEmpty"]]
+    told = call(java, "receive", place, partition=filled[0], count=3)
+
+    assert len(filled) == 1
+    assert bodies(told) == ["0", "1", "2"]
+    assert {event["key"] for event in told} == {"device-7"}
+
+
+@judges(feature=Feature.LARGE)
+def test_an_event_larger_than_a_frame_arrives(java: Driver, place: Place) -> None:
+    """Several frames in, several frames out."""
+    body = "0123456789" * 50_000
+
+    call(java, "sendBatch", place, bodies=[body, "small"], partition="0")
+
+    assert bodies(call(java, "receive", place, partition="0", count=2)) == [body, "small"]
+
+
+@judges(feature=Feature.BUFFERED)
+def test_the_buffered_producer_delivers_everything(java: Driver, place: Place) -> None:
+    """To whatever partition."""
+    sent = call(java, "sendBuffered", place, count=50)
+
+    partitions = call(java, "describe", place)["partitions"]
+
+    assert (sent["sent"], sent["errors"]) == (50, [])
+    assert sum(partition["last"] + 1 for partition in partitions) == 50
+
+
+@judges(feature=Feature.POSITIONS)
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [({}, 0), ({"sequence": 2}, 3), ({"sequence": 2, "inclusive": True}, 2), ({"offset": ""}, 3), ({"timeMs": 0}, 0)],
+    ids=["first", "after sequence", "at sequence", "after offset", "at time"],
+)
+def test_a_consumer_starts_where_it_asks(java: Driver, place: Place, start: dict[str, Any], first: int) -> None:
+    """Beginning, sequence number, offset and time; at or after."""
+    call(java, "sendBatch", place, bodies=list("01234"), partition="0")
+    third = call(java, "receive", place, partition="0", count=5)[2]
+    start = {"offset": third["offset"]} if "offset" in start else start
+
+    told = call(java, "receive", place, partition="0", count=5 - first, start=start)
+
+    assert bodies(told) == list("01234"[first:])
+
+
+@judges(feature=Feature.PREFETCH)
+@pytest.mark.parametrize("prefetch", [1, 8000])
+def test_everything_comes_whatever_is_prefetched(java: Driver, place: Place, prefetch: int) -> None:
+    """Little credit costs time, never events."""
+    numbers = [str(number) for number in range(20)]
+    call(java, "sendBatch", place, bodies=numbers, partition="0")
+
+    told = call(java, "receive", place, partition="0", count=20, prefetch=prefetch)
+
+    assert bodies(told) == numbers
+
+
+@judges(feature=Feature.LAST_ENQUEUED)
+def test_last_enqueued_information_comes_with_events(java: Driver, place: Place) -> None:
+    """For lag, without asking."""
+    call(java, "sendBatch", place, bodies=list("abc"), partition="0")
+
+    told = call(java, "receive", place, partition="0", count=3)
+
+    assert told[0]["lastSequence"] == 2
+
+
+@judges(feature=Feature.OWNER)
+def test_the_higher_owner_level_reads(java: Driver, place: Place) -> None:
+    """The other is told that its link was stolen."""
+    call(java, "sendBatch", place, bodies=["a"], partition="0")
+
+    told = call(java, "contend", place)
+
+    assert told == {"owner": "LINK_STOLEN", "newcomerReads": True}
+
+
+@judges(feature=Feature.PROPERTIES)
+def test_properties_of_hub_and_partitions(java: Driver, place: Place) -> None:
+    """As the SDK's own types have them."""
+    call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
+
+    told = call(java, "describe", place)
+    filled, empty = told["partitions"]
+
+    assert told["name"] == place.hub
+    assert abs(told["createdMs"] / 1000 - time.time()) < 300
+    assert (filled["id"], filled["isEmpty"], filled["beginning"], filled["last"]) == ("0", False, 0, 1)
+    assert (empty["id"], empty["isEmpty"], empty["lastOffset"]) == ("1", True, "-1")
+
+
+@judges(feature=Feature.PROCESSOR)
+def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: Place) -> None:
+    """The second of two that share a store reads what the first has not."""
+    call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
+
+    told = call(java, "process", place, count=2, bodies=["c", "d"], partition="0")
+
+    assert told == {"first": ["a", "b"], "second": ["c", "d"]}
+
+
+@judges(feature=Feature.REFUSALS)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("sendBatch", {"bodies": ["a"]}), ("receive", {"partition": "0", "count": 1}), ("describe", {})],
+)
+def test_a_hub_that_is_not_there(
+    java: Driver, arena: Arena, transport: Transport, name: str, arguments: dict[str, Any]
+) -> None:
+    """To senders, readers and who asks."""
+    with pytest.raises(ClientError) as told:
+        call(java, name, arena.place(transport, "nowhere"), **arguments)
+
+    assert told.value.code == "NOT_FOUND"
+
+
+@judges(feature=Feature.REFUSALS)
+def test_a_right_that_is_missing(java: Driver, arena: Arena, place: Place) -> None:
+    """A reader may not send."""
+    limited = arena.place(place.transport, place.hub, arena.new_key("Listen"))
+
+    with pytest.raises(ClientError) as told:
+        call(java, "sendBatch", limited, bodies=["a"])
+
+    assert told.value.code == "UNAUTHORIZED_ACCESS"

@@ -1,0 +1,37 @@
+"""Node.js with the clients under test: one process for all tests, and the places where they find hubs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.arena import Arena, Place, Transport
+from conformance.clients import NotInstalled, js_clients, node
+from conformance.driver import Driver
+
+_PROGRAM = Path(__file__).parent / "driver.mjs"
+TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
+
+
+@pytest.fixture(scope="session")
+def js(arena: Arena) -> Iterator[Driver]:
+    """Carries out operations of the programs beside this file."""
+    try:
+        command, environment = [node(), str(_PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())}
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    # How users of Node.js trust a private CA.
+    with Driver(command, {**environment, "NODE_EXTRA_CA_CERTS": arena.node.ca_file}) as driver:
+        yield driver
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    chosen: Transport = request.param
+    return chosen
+
+
+@pytest.fixture
+def place(arena: Arena, transport: Transport) -> Place:
+    """A fresh hub with two partitions, over each transport in turn."""
+    return arena.place(transport, arena.new_hub())

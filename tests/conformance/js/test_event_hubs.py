@@ -1,0 +1,267 @@
+"""The unmodified Azure SDK for JavaScript: producers, consumers and properties, plain, over TLS and over WebSocket."""
+
+import time
+from typing import Any
+
+import pytest
+
+from conformance.arena import Place
+from conformance.driver import Driver
+from conformance.matrix import Feature, Name
+
+pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.JS)]
+
+judges = pytest.mark.judges
+
+
+def call(js: Driver, name: str, place: Place, **arguments: Any) -> Any:
+    return js.call("event_hubs", name, place=place.as_arguments(), **arguments)
+
+
+def send(js: Driver, place: Place, *bodies: object, **target: str) -> None:
+    call(js, "sendBatch", place, events=[{"body": body} for body in bodies], target=target)
+
+
+def bodies(events: list[dict[str, Any]]) -> list[Any]:
+    return [event["body"] for event in events]
+
+
+@judges(feature=Feature.BATCHES)
+def test_a_batch_arrives_as_it_was_sent(js: Driver, place: Place) -> None:
+    """Body, properties and what the service adds."""
+    event = {
+        "body": {"temperature": 21.5},
+        "properties": {"text": "größe", "number": 7, "yes": True},
+        "messageId": "id",
+        "correlationId": "other",
+        "contentType": "application/json",
+    }
+
+    sent = call(js, "sendBatch", place, events=[event, {"body": "second"}], target={"partitionId": "0"})
+    first, second = call(js, "receive", place, partition="0", count=2)
+
+    assert (sent["fitted"], sent["limitBytes"]) == (2, 1 << 20)
+    assert {key: first[key] for key in event} == event
+    assert (first["sequence"], second["sequence"], second["body"]) == (0, 1, "second")
+    assert int(second["offset"]) > int(first["offset"])
+    assert abs(first["enqueuedMs"] / 1000 - time.time()) < 60
+
+
+@judges(feature=Feature.BATCHES)
+def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: Place) -> None:
+    """The size that the link announces is the size that is taken."""
+    events = [{"body": "x" * 10_000}] * 120
+
+    sent = call(js, "sendBatch", place, events=events, target={"partitionId": "1"})
+    told = call(js, "receive", place, partition="1", count=sent["fitted"])
+
+    assert 95 < sent["fitted"] < 105
+    assert len(told) == sent["fitted"]
+
+
+@judges(feature=Feature.SINGLES)
+def test_single_events_arrive_in_order(js: Driver, place: Place) -> None:
+    """More of them in flight than the link has credit for at once."""
+    numbers = list(range(350))
+
+    call(js, "sendSingles", place, events=[{"body": number} for number in numbers], target={"partitionId": "0"})
+    told = call(js, "receive", place, partition="0", count=350)
+
+    assert bodies(told) == numbers
+
+
+@judges(feature=Feature.KEY)
+def test_a_key_keeps_events_together(js: Driver, place: Place) -> None:
+    """And is told to who reads them."""
+    for number in range(3):
+        send(js, place, number, partitionKey="device-7")
+
+    told = call(js, "receive", place, count=3)
+
+    assert bodies(told) == [0, 1, 2]
+    assert len({event["partition"] for event in told}) == 1
+    assert {event["key"] for event in told} == {"device-7"}
+
+
+@judges(feature=Feature.PARTITION)
+def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: Place) -> None:
+    """And no other."""
+    send(js, place, "zero", partitionId="0")
+    send(js, place, "one", partitionId="1")
+
+    told = [call(js, "receive", place, partition=partition, count=1) for partition in ("0", "1")]
+
+    assert [[event["body"] for event in events] for events in told] == [["zero"], ["one"]]
+
+
+@judges(feature=Feature.LARGE)
+def test_an_event_larger_than_a_frame_arrives(js: Driver, place: Place) -> None:
+    """Several frames in, several frames out, and the link goes on."""
+    body = "0123456789" * 70_000
+
+    send(js, place, body, "small", partitionId="0")
+    told = call(js, "receive", place, partition="0", count=2)
+
+    assert bodies(told) == [body, "small"]
+
+
+@pytest.mark.parametrize(
+    "idempotent",
+    [
+        pytest.param(False, marks=judges(feature=Feature.BUFFERED)),
+        pytest.param(True, marks=judges(feature=Feature.IDEMPOTENT)),
+    ],
+)
+def test_the_buffered_producer_delivers_everything(js: Driver, place: Place, idempotent: bool) -> None:
+    """Once each, whether or not the node is asked to number its events."""
+    sent = call(js, "sendBuffered", place, count=100, idempotent=idempotent)
+
+    told = call(js, "receive", place, count=100)
+
+    assert (sent["sent"], sent["errors"]) == (100, [])
+    assert sorted(bodies(told)) == list(range(100))
+
+
+@judges(feature=Feature.IDEMPOTENT)
+def test_an_idempotent_producer_goes_on_from_its_state(js: Driver, place: Place) -> None:
+    """A new owner of the state counts from where the old one was."""
+    first = call(js, "sendIdempotent", place, state={}, bodies=["a", "b"])
+    state = {
+        "producerGroupId": first["producerGroupId"],
+        "ownerLevel": first["ownerLevel"] + 1,
+        "startingSequenceNumber": first["lastPublishedSequenceNumber"],
+    }
+
+    second = call(js, "sendIdempotent", place, state=state, bodies=["c"])
+
+    assert (first["lastPublishedSequenceNumber"], second["lastPublishedSequenceNumber"]) == (2, 3)
+    assert second["producerGroupId"] == first["producerGroupId"]
+    assert bodies(call(js, "receive", place, partition="0", count=3)) == ["a", "b", "c"]
+
+
+@judges(feature=Feature.IDEMPOTENT)
+def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driver, place: Place) -> None:
+    """What the client resends after it reconnects carries the numbers that the node has seen."""
+    last = call(js, "sendIdempotentThroughDisconnect", place)
+
+    told = call(js, "receive", place, partition="0", count=3)
+
+    assert last == 3
+    assert bodies(told) == ["before", "cut off", "after"]
+
+
+@judges(feature=Feature.POSITIONS)
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ({"offset": "-1"}, 0),
+        ({"sequenceNumber": 2}, 3),
+        ({"sequenceNumber": 2, "isInclusive": True}, 2),
+        ({"offset": "of the third"}, 3),
+        ({"offset": "of the third", "isInclusive": True}, 2),
+        ({"enqueuedOn": "of the first"}, 0),
+    ],
+    ids=["first", "after sequence", "at sequence", "after offset", "at offset", "at time"],
+)
+def test_a_consumer_starts_where_it_asks(js: Driver, place: Place, start: dict[str, Any], first: int) -> None:
+    """Beginning, sequence number, offset and time; at or after."""
+    send(js, place, *"01234", partitionId="0")
+    events = call(js, "receive", place, partition="0", count=5)
+    known = {"of the third": events[2]["offset"], "of the first": events[0]["enqueuedMs"] - 1}
+    start = {key: known.get(value, value) if isinstance(value, str) else value for key, value in start.items()}
+
+    told = call(js, "receive", place, partition="0", count=5 - first, start=start)
+
+    assert bodies(told) == list("01234"[first:])
+
+
+@judges(feature=Feature.LATEST)
+def test_latest_is_what_comes_from_now_on(js: Driver, place: Place) -> None:
+    """What was there before is not read."""
+    send(js, place, "old", partitionId="0")
+
+    told = call(js, "receiveLatest", place)
+
+    assert told
+    assert "old" not in bodies(told)
+
+
+@judges(feature=Feature.PREFETCH)
+@pytest.mark.parametrize(("prefetch", "batch"), [(1, 1), (10, 3), (1000, 100)])
+def test_everything_comes_whatever_is_prefetched(js: Driver, place: Place, prefetch: int, batch: int) -> None:
+    """Little credit costs time, never events."""
+    send(js, place, *range(30), partitionId="0")
+
+    more = {"prefetchCount": prefetch, "maxBatchSize": batch}
+    told = call(js, "receive", place, partition="0", count=30, more=more)
+
+    assert bodies(told) == list(range(30))
+
+
+@judges(feature=Feature.GROUPS)
+def test_groups_are_named_in_any_case(js: Driver, place: Place) -> None:
+    """As in the service."""
+    send(js, place, "a", partitionId="0")
+
+    told = [call(js, "receive", place, group=group, partition="0", count=1) for group in ("$Default", "$default")]
+
+    assert [bodies(events) for events in told] == [["a"], ["a"]]
+
+
+@judges(feature=Feature.OWNER)
+@pytest.mark.parametrize(
+    ("owner", "newcomer", "outcome"),
+    [
+        (1, 2, {"owner": "ReceiverDisconnectedError", "newcomer": None}),
+        (2, 1, {"owner": None, "newcomer": "ReceiverDisconnectedError"}),
+        (1, None, {"owner": None, "newcomer": "ReceiverDisconnectedError"}),
+        (None, 1, {"owner": "ReceiverDisconnectedError", "newcomer": None}),
+    ],
+)
+def test_the_higher_owner_level_reads(
+    js: Driver, place: Place, owner: int | None, newcomer: int | None, outcome: dict[str, str | None]
+) -> None:
+    """Who has none gives way to who has one."""
+    send(js, place, "a", partitionId="0")
+
+    told = call(js, "contend", place, owner=owner, newcomer=newcomer)
+
+    assert told == outcome
+
+
+@judges(feature=Feature.LAST_ENQUEUED)
+def test_last_enqueued_information_comes_with_events(js: Driver, place: Place) -> None:
+    """For lag, without asking."""
+    send(js, place, *"abc", partitionId="0")
+
+    more = {"trackLastEnqueuedEventProperties": True}
+    told = call(js, "receive", place, partition="0", count=3, more=more)
+
+    assert told[-1]["last"]["sequenceNumber"] == 2
+    assert told[-1]["last"]["offset"] == told[-1]["offset"]
+
+
+@judges(feature=Feature.PROPERTIES)
+def test_properties_of_hub_and_partitions(js: Driver, place: Place) -> None:
+    """As the SDK's own types have them."""
+    send(js, place, "a", "b", partitionId="0")
+
+    told = call(js, "describe", place)
+    filled, empty = told["partitions"]
+
+    assert (told["hub"]["name"], told["hub"]["partitionIds"]) == (place.hub, ["0", "1"])
+    assert abs(told["hub"]["createdMs"] / 1000 - time.time()) < 300
+    assert (filled["beginningSequenceNumber"], filled["lastEnqueuedSequenceNumber"], filled["isEmpty"]) == (0, 1, False)
+    assert (empty["isEmpty"], empty["lastEnqueuedOffset"]) == (True, "-1")
+
+
+@judges(feature=Feature.PROCESSOR)
+def test_a_subscription_to_all_partitions_reads_them_all(js: Driver, place: Place) -> None:
+    """The SDK claims the partitions one by one and reads each."""
+    for partition in ("0", "1"):
+        send(js, place, *range(5), partitionId=partition)
+
+    told = call(js, "receive", place, count=10)
+
+    by_partition = {partition: [e["body"] for e in told if e["partition"] == partition] for partition in ("0", "1")}
+    assert by_partition == {"0": [0, 1, 2, 3, 4], "1": [0, 1, 2, 3, 4]}

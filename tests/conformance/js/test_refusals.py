@@ -1,0 +1,138 @@
+"""Refusals as the Azure SDK for JavaScript tells them: each condition of the service as the SDK's own code."""
+
+from typing import Any
+
+import pytest
+
+from conformance.arena import Arena, Place, Transport
+from conformance.driver import ClientError, Driver
+from conformance.matrix import Feature, Name
+
+pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.JS, feature=Feature.REFUSALS)]
+
+_EVENT = [{"body": "a"}]
+
+
+def refused(js: Driver, name: str, place: Place, **arguments: Any) -> ClientError:
+    """How the SDK tells that something was refused."""
+    with pytest.raises(ClientError) as told:
+        js.call("event_hubs", name, place=place.as_arguments(), **arguments)
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("sendBatch", {"events": _EVENT}),
+        ("receive", {"partition": "0", "count": 1}),
+        ("describe", {}),
+    ],
+)
+def test_a_hub_that_is_not_there(
+    js: Driver, arena: Arena, transport: Transport, name: str, arguments: dict[str, Any]
+) -> None:
+    """To senders, readers and who asks."""
+    place = arena.place(transport, "nowhere")
+
+    assert refused(js, name, place, **arguments).code == "MessagingEntityNotFoundError"
+
+
+def test_a_group_that_is_not_there(js: Driver, place: Place) -> None:
+    """The hub is, the group is not."""
+    told = refused(js, "receive", place, group="nobody", partition="0", count=1)
+
+    assert told.code == "MessagingEntityNotFoundError"
+
+
+def test_a_wrong_key(js: Driver, arena: Arena, place: Place) -> None:
+    """The name of the rule is right."""
+    name, _ = arena.root
+    wrong = arena.place(place.transport, place.hub, (name, "d3Jvbmc="))
+
+    told = refused(js, "sendBatch", wrong, events=_EVENT)
+
+    assert told.code == "UnauthorizedError"
+
+
+@pytest.mark.parametrize(
+    ("right", "name", "arguments"),
+    [("Listen", "sendBatch", {"events": _EVENT}), ("Send", "receive", {"partition": "0", "count": 1})],
+)
+def test_a_right_that_is_missing(
+    js: Driver, arena: Arena, place: Place, right: str, name: str, arguments: dict[str, Any]
+) -> None:
+    """A reader may not send, a sender may not read; the text says which right is needed."""
+    limited = arena.place(place.transport, place.hub, arena.new_key(right))
+
+    told = refused(js, name, limited, **arguments)
+
+    assert told.code == "UnauthorizedError"
+    assert "claim(s) are required" in told.message
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "arguments"),
+    [
+        ("Disabled", "sendBatch", {"events": _EVENT}),
+        ("Disabled", "receive", {"partition": "0", "count": 1}),
+        ("SendDisabled", "sendBatch", {"events": _EVENT}),
+    ],
+)
+def test_a_hub_that_is_shut(
+    js: Driver, arena: Arena, transport: Transport, status: str, name: str, arguments: dict[str, Any]
+) -> None:
+    """By an operator."""
+    place = arena.place(transport, arena.new_hub(status=status))
+
+    assert refused(js, name, place, **arguments).code == "MessagingEntityDisabledError"
+
+
+def test_a_partition_that_is_not_there(js: Driver, place: Place) -> None:
+    """The hub has two."""
+    told = refused(js, "sendBatch", place, events=_EVENT, target={"partitionId": "99"})
+
+    assert told.code == "ArgumentOutOfRangeError"
+
+
+@pytest.mark.parametrize("start", [{"offset": "999999"}, {"sequenceNumber": 999999}, {"offset": "not a number"}])
+def test_a_position_that_cannot_be(js: Driver, place: Place, start: dict[str, Any]) -> None:
+    """Past the end, or none at all."""
+    told = refused(js, "receive", place, partition="0", count=1, start=start)
+
+    assert told.code == "ArgumentError"
+
+
+def test_an_event_that_is_too_large(js: Driver, place: Place) -> None:
+    """The link lives on, but this event will never fit."""
+    told = refused(js, "sendLarge", place, sizeBytes=1_100_000)
+
+    assert told.code == "MessageTooLargeError"
+    assert "1048576" in told.message
+
+
+def test_the_sixth_reader_of_a_partition(js: Driver, place: Place) -> None:
+    """A group has five readers of a partition at most."""
+    js.call("event_hubs", "sendBatch", place=place.as_arguments(), events=_EVENT, target={"partitionId": "0"})
+
+    told = js.call("event_hubs", "crowd", place=place.as_arguments(), readers=6)
+
+    assert told["served"] == 5
+    assert told["codes"] == [None] * 5 + ["QuotaExceededError"]
+
+
+def test_a_producer_that_was_superseded(js: Driver, place: Place) -> None:
+    """The next thing that it sends is refused, and not repeated."""
+    told = refused(js, "takeOverProducer", place)
+
+    assert told.code == "ProducerDisconnectedError"
+
+
+def test_an_old_number_on_new_events(js: Driver, place: Place) -> None:
+    """A producer with a stale state must not lose events silently."""
+    events = {"bodies": list("abcde"), "together": True}
+    state = js.call("event_hubs", "sendIdempotent", place=place.as_arguments(), state={}, **events)
+    stale = {"producerGroupId": state["producerGroupId"], "startingSequenceNumber": 1}
+
+    told = refused(js, "sendIdempotent", place, state=stale, bodies=["other"])
+
+    assert told.code == "SequenceOutOfOrderError"

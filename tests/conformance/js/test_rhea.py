@@ -1,0 +1,149 @@
+"""Plain rhea, an AMQP 1.0 client that knows nothing of Event Hubs: what any AMQP library can do with a node."""
+
+from typing import Any
+
+import pytest
+
+from conformance.arena import Arena, Place, Transport
+from conformance.driver import ClientError, Driver
+from conformance.matrix import Feature, Name
+
+pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.RHEA)]
+
+judges = pytest.mark.judges
+
+
+class Rhea:
+    """rhea at a hub, signed in with a rule's name and key as user and password."""
+
+    def __init__(self, js: Driver, arena: Arena, place: Place, password: str | None = None) -> None:
+        name, key = arena.root
+        self._js = js
+        self._place = {
+            "host": "localhost",
+            "port": place.port,
+            "user": name,
+            "password": password or key,
+            "ca": arena.node.ca_file if place.transport is Transport.TLS else None,
+            "webSocket": place.transport is Transport.WEB_SOCKET,
+        }
+        self._hub = place.hub
+
+    def send(self, *messages: dict[str, Any], target: str = "/Partitions/0") -> list[str]:
+        outcomes: list[str] = self._call("send", address=f"{self._hub}{target}", messages=messages)
+        return outcomes
+
+    def read(self, name: str, group: str = "$Default", **arguments: Any) -> Any:
+        return self._call(name, address=f"{self._hub}/ConsumerGroups/{group}/Partitions/0", **arguments)
+
+    def _call(self, name: str, **arguments: Any) -> Any:
+        return self._js.call("rhea", name, place=self._place, **arguments)
+
+
+@pytest.fixture
+def rhea(js: Driver, arena: Arena, place: Place) -> Rhea:
+    return Rhea(js, arena, place)
+
+
+@judges(feature=Feature.SINGLES)
+def test_messages_are_accepted_and_read_back(rhea: Rhea) -> None:
+    """Bodies of any type, application properties, and the key as an annotation."""
+    messages: list[dict[str, Any]] = [
+        {"body": "text"},
+        {"body": {"a": [1, True, None]}},
+        {"body": 7, "application_properties": {"x": "y"}},
+        {"body": "keyed", "message_annotations": {"x-opt-partition-key": "device-7"}},
+    ]
+
+    outcomes = rhea.send(*messages)
+    told = rhea.read("receive", count=4, selector="amqp.annotation.x-opt-offset > '-1'")
+
+    assert outcomes == ["accepted"] * 4
+    assert [event["body"] for event in told] == [message["body"] for message in messages]
+    assert [event["sequence"] for event in told] == [0, 1, 2, 3]
+    assert (told[2]["properties"], told[3]["key"]) == ({"x": "y"}, "device-7")
+
+
+@judges(feature=Feature.SINGLES)
+def test_many_messages_share_a_link(rhea: Rhea) -> None:
+    """More than its credit."""
+    outcomes = rhea.send(*({"body": number} for number in range(1000)), target="")
+
+    assert outcomes == ["accepted"] * 1000
+
+
+@judges(feature=Feature.LARGE)
+def test_a_message_of_several_frames_is_read_whole(rhea: Rhea) -> None:
+    """In both directions."""
+    body = "x" * 600_000
+
+    rhea.send({"body": body})
+    told = rhea.read("receive", count=1, selector="amqp.annotation.x-opt-offset > '-1'")
+
+    assert [event["body"] for event in told] == [body]
+
+
+@judges(feature=Feature.POSITIONS)
+@pytest.mark.parametrize(
+    ("selector", "first"),
+    [
+        ("amqp.annotation.x-opt-offset > '-1'", 0),
+        ("amqp.annotation.x-opt-sequence-number > '1'", 2),
+        ("amqp.annotation.x-opt-sequence-number >= '1'", 1),
+        ("amqp.annotation.x-opt-sequence-number > 1", 2),
+        ("amqp.annotation.x-opt-enqueued-time > '0'", 0),
+    ],
+)
+def test_a_selector_says_where_to_start(rhea: Rhea, selector: str, first: int) -> None:
+    """In the service's words, under the key that rhea gives to selectors."""
+    rhea.send(*({"body": number} for number in range(4)))
+
+    told = rhea.read("receive", count=4 - first, selector=selector)
+
+    assert [event["body"] for event in told] == list(range(first, 4))
+
+
+@judges(feature=Feature.PREFETCH)
+def test_credit_is_never_exceeded(rhea: Rhea) -> None:
+    """One, then three, then two."""
+    rhea.send(*({"body": number} for number in range(10)))
+
+    counts = rhea.read("step", credits=[1, 3, 2])
+
+    assert counts == [1, 3, 2]
+
+
+@judges(feature=Feature.DRAIN)
+def test_drain_gives_what_is_there_and_the_credit_back(rhea: Rhea) -> None:
+    """Nothing is left hanging."""
+    rhea.send(*({"body": number} for number in range(3)))
+
+    told = rhea.read("drain", credit=100)
+
+    assert told == {"received": 3, "creditLeft": 0}
+
+
+@judges(feature=Feature.REFUSALS)
+def test_a_message_that_is_too_large_is_rejected_alone(rhea: Rhea) -> None:
+    """The link goes on."""
+    outcomes = rhea.send({"body": "before"}, {"sizeBytes": 1_200_000}, {"body": "after"})
+
+    assert outcomes == ["accepted", "rejected amqp:link:message-size-exceeded", "accepted"]
+
+
+@judges(feature=Feature.REFUSALS)
+def test_a_wrong_password_is_refused(js: Driver, arena: Arena, place: Place) -> None:
+    """At sign-in, before any link."""
+    with pytest.raises(ClientError) as told:
+        Rhea(js, arena, place, password="wrong").send({"body": "a"})
+
+    assert told.value.code == "amqp:unauthorized-access"
+
+
+@judges(feature=Feature.REFUSALS)
+def test_a_group_that_is_not_there_is_refused(rhea: Rhea) -> None:
+    """With the condition on the detach."""
+    with pytest.raises(ClientError) as told:
+        rhea.read("receive", group="nobody", count=1)
+
+    assert told.value.code == "amqp:not-found"

@@ -1,0 +1,122 @@
+"""Holds the record of the conformance tests against the claims, and renders docs/compatibility.md.
+
+`python tests/conformance/report.py` writes the page, unless a claim's test failed in the last run: then it says which
+and leaves the page alone. With `--check` it also ends with an error when a claim was not proved in the last runs, a
+skipped test among them. The page shows claims and gaps; versions are those that are pinned.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+if __name__ == "__main__":
+    # As a program it stands beside the package of which it is part.
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from conformance.arena import Transport
+from conformance.matrix import CLIENTS, GAPS, RESULTS, Cell, Client, Feature, Name, claims
+
+PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+_NOTE = "<!-- Made by tests/conformance/report.py from the tests beside it; run `make docs`. -->"
+_INTRODUCTION = (
+    "Unmodified foreign clients judge a node over loopback in the test suite. Each `yes` stands for at least one test "
+    "that passes with the version named here; an empty field was not tried or is nothing that the client has. What "
+    "does not pass is listed at the end with its reason."
+)
+
+
+# --- the record ------------------------------------------------------------------------------------------------------
+
+
+def recorded() -> dict[Cell, set[str]]:
+    """The results of each claim's tests in the last runs: passed, failed or skipped."""
+    told: Mapping[str, Mapping[str, str]] = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
+    results: dict[Cell, set[str]] = {}
+    for entry in told.values():
+        cell = Cell(Name(entry["client"]), Transport(entry["transport"]), Feature(entry["feature"]))
+        results.setdefault(cell, set()).add(entry["result"])
+    return results
+
+
+def unproved(results: Mapping[Cell, set[str]]) -> Iterator[tuple[Cell, str]]:
+    """Claims without a test that passed, or with one that did not, and what became of it."""
+    for cell in sorted(claims(), key=str):
+        outcomes = results.get(cell, set())
+        if outcomes != {"passed"}:
+            yield cell, ", ".join(sorted(outcomes - {"passed"})) or "not run"
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """The text of docs/compatibility.md."""
+    parts = [_NOTE, "# Compatibility", _INTRODUCTION, _overview()]
+    for client in CLIENTS:
+        parts += [f"## {client.name}", f"{client.language}, version {client.version()}.", _features(client)]
+    parts += ["## What does not pass yet", _gaps()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _overview() -> str:
+    rows = [
+        [client.name, client.version(), *(_count(client, transport) for transport in Transport)] for client in CLIENTS
+    ]
+    return "Features that pass, by client and transport:\n\n" + _table(["client", "version", *Transport], rows)
+
+
+def _count(client: Client, transport: Transport) -> str:
+    return str(len(client.claims.get(transport, ()))) if transport in client.claims else _gap_mark(client, transport)
+
+
+def _features(client: Client) -> str:
+    used = set().union(*client.claims.values()) | {gap.feature for gap in GAPS if gap.client is client.name}
+    rows = [
+        [feature, *(_field(client, transport, feature) for transport in Transport)]
+        for feature in Feature
+        if feature in used
+    ]
+    return _table(["feature", *Transport], rows)
+
+
+def _field(client: Client, transport: Transport, feature: Feature) -> str:
+    return "yes" if feature in client.claims.get(transport, ()) else _gap_mark(client, transport, feature)
+
+
+def _gap_mark(client: Client, transport: Transport, feature: Feature | None = None) -> str:
+    wanted = {None, feature}
+    return "no" if any(
+        gap.client is client.name and gap.transport is transport and gap.feature in wanted for gap in GAPS
+    ) else ""  # fmt: skip
+
+
+def _gaps() -> str:
+    """Gaps that differ in their transport only are told once."""
+    told: dict[tuple[Name, Feature | None, str], list[Transport]] = {}
+    for gap in GAPS:
+        told.setdefault((gap.client, gap.feature, gap.reason), []).append(gap.transport)
+    return "\n".join(
+        f"- **{client}** ({', '.join(transports)}), {feature or 'every feature'}: {reason}."
+        for (client, feature, reason), transports in told.items()
+    )
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Say what is not proved, and write the page if nothing failed."""
+    missing = list(unproved(recorded()))
+    for cell, why in missing:
+        print(f"{cell.client}, {cell.transport}, {cell.feature}: {why}")
+    if any("failed" in why for _, why in missing):
+        return 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 1 if missing and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""A node with the hub `orders` (two partitions), and a client that may do everything on it."""
+
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from endpoints.kafka.kafka_node import KafkaNode
+from endpoints.kafka.raw_client import RawClient
+from hubmere.endpoints import certificates
+from hubmere.store.vault import Vault
+
+
+@pytest.fixture
+def node() -> Iterator[KafkaNode]:
+    with KafkaNode() as node:
+        yield node
+
+
+@pytest.fixture
+def client(node: KafkaNode) -> Iterator[RawClient]:
+    with RawClient(node) as client:
+        yield client.sign_in()
+
+
+@pytest.fixture(scope="session")
+def tls_contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context with a certificate for localhost, and a client's that trusts it."""
+    files = Vault(tmp_path_factory.mktemp("tls")).ensure_tls(("localhost",), datetime.now(UTC), certificates)
+    return (
+        certificates.server_context(files.certificate, files.key, None),
+        ssl.create_default_context(cafile=str(files.ca)),
+    )

@@ -1,0 +1,219 @@
+"""A node's Kafka endpoint on loopback: broker, store and listener in a thread of their own.
+
+What a test talks to is the product's own stack from the socket down; the thread lets blocking clients and the test look
+at it from outside, and `call` runs something on the loop that owns it.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from hubmere.broker.access import Access, host_names
+from hubmere.broker.live import LiveHub
+from hubmere.broker.service import Broker
+from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
+from hubmere.endpoints.listener import Connections, Listener, bind
+from hubmere.endpoints.places import Places
+from hubmere.model.clock import Clock, SystemClock
+from hubmere.model.entity import AccessRule, Rights
+from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
+from hubmere.model.spec import HubSpec, NamespaceSpec, new_hub, new_namespace, root_rule
+from hubmere.model.tier import LimitsBook
+from hubmere.store.catalog import MEMORY, SqliteCatalog
+from hubmere.store.engine import LogEngine
+from hubmere.store.files import Files
+from hubmere.store.local import LocalEngine
+from hubmere.store.memory import MemoryEngine
+from hubmere.store.view import Create
+
+T = TypeVar("T")
+
+NAMESPACE = "hubmere"
+_START_SECONDS = 10.0
+
+
+class KafkaNode:
+    """The Kafka endpoint of a node for the length of a `with` block.
+
+    `hubs` maps names to partition counts, or to what is wished of them. Blocking calls come from the test's thread;
+    everything of the node happens on its own.
+    """
+
+    def __init__(
+        self,
+        hubs: dict[str, int | HubSpec] | None = None,
+        *,
+        book: LimitsBook | None = None,
+        capacity: int = 1,
+        clock: Clock | None = None,
+        data: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout_s: float = 30.0,
+        idle_timeout_s: float = 600.0,
+        auto_create_hubs: bool = True,
+        initial_delay_s: float = 0.0,
+        hostnames: tuple[str, ...] = (),
+    ) -> None:
+        self._hubs = hubs if hubs is not None else {"orders": 2}
+        self._book = book or LimitsBook()
+        self._capacity = capacity
+        self._clock = clock or SystemClock()
+        self._data = data
+        self._tls = tls
+        self._timeouts = (handshake_timeout_s, idle_timeout_s)
+        self._auto_create_hubs = auto_create_hubs
+        self._initial_delay_s = initial_delay_s
+        self._hostnames = hostnames
+        self._thread = threading.Thread(target=self._run, name="kafka-node", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._started: Future[None] = Future()
+        self.connections = Connections(20_000)
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._started.result(_START_SECONDS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop as a node stops: let every client go, then close the store."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(_START_SECONDS)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run something on the node's thread."""
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return result.result(_START_SECONDS)
+
+    # --- what a client needs
+
+    @property
+    def key(self) -> str:
+        return self.rule(ROOT_RULE).primary_key
+
+    def rule(self, name: str) -> AccessRule:
+        namespace = self.broker.namespace(NAMESPACE).entity
+        return self.broker.catalog.view.rule(namespace, name)
+
+    def add_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
+        """Make a rule on the namespace or on a hub; its connection string."""
+        parent = self.broker.namespace(NAMESPACE).entity
+        scope = None if hub is None else self.hub(hub).entity
+        rule = AccessRule(
+            namespace=parent.name,
+            hub=None if scope is None else scope.name,
+            hub_uid=None if scope is None else scope.uid,
+            name=rule_name(name),
+            rights=Rights.parse(rights),
+            primary_key=f"key-of-{name}",
+            secondary_key=f"other-key-of-{name}",
+        )
+        self.call(lambda: self.broker.catalog.apply(Create(rule)))
+        return self.connection_string(name, rule.primary_key, hub)
+
+    def connection_string(self, rule: str = ROOT_RULE, key: str | None = None, hub: str | None = None) -> str:
+        path = "" if hub is None else f";EntityPath={hub}"
+        return f"Endpoint=sb://localhost/;SharedAccessKeyName={rule};SharedAccessKey={key or self.key}{path}"
+
+    def hub(self, name: str = "orders") -> LiveHub:
+        return self.broker.namespace(NAMESPACE).hub(name)
+
+    def end_of(self, hub: str = "orders", partition: int = 0) -> int:
+        """The end of a partition."""
+        return self.call(lambda: self.hub(hub).log(partition).state.end_sequence)
+
+    # --- the node's thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        try:
+            engine, catalog, listener = await self._start()
+        except BaseException as error:
+            self._started.set_exception(error)
+            raise
+        self._started.set_result(None)
+        await self._stopping.wait()
+        await listener.stop()
+        self.endpoint.close()
+        engine.close()
+        catalog.close()
+
+    async def _start(self) -> tuple[LogEngine, SqliteCatalog, Listener]:
+        def post(call: Callable[[], None]) -> None:
+            self._loop.call_soon_threadsafe(call)
+
+        engine = self._engine(post)
+        catalog = SqliteCatalog.open(MEMORY if self._data is None else self._data / "catalog.sqlite3", post)
+        self._fill(catalog)
+        names = ("localhost", "127.0.0.1", *self._hostnames)
+        self.broker = Broker(
+            engine=engine,
+            catalog=catalog,
+            book=self._book,
+            access=Access(lambda: catalog.view, host_names(names, lambda: catalog.view)),
+            default_namespace=NAMESPACE,
+            segment_bytes=16 << 20,
+            default_partition_count=2,
+        )
+        self.broker.coordinators.initial_delay_s = self._initial_delay_s
+        self.broker.open(self._clock.monotonic())
+        listening, port = bind("kafka", "127.0.0.1", 0)
+        self.port = port.port
+        handshake_timeout_s, idle_timeout_s = self._timeouts
+        self.endpoint = KafkaEndpoint(
+            self.broker,
+            self._clock,
+            Places(namespace=NAMESPACE, hostnames=self._hostnames, kafka=port.port, kafkas=port.port),
+            idle_timeout_s=idle_timeout_s,
+            handshake_timeout_s=handshake_timeout_s,
+            auto_create_hubs=self._auto_create_hubs,
+        )
+        listener = Listener(self.connections)
+        await listener.serve(listening, lambda: self.endpoint.session(is_secure=self._tls is not None), self._tls)
+        return engine, catalog, listener
+
+    def _engine(self, post: Callable[[Callable[[], None]], None]) -> LogEngine:
+        if self._data is None:
+            return MemoryEngine(post=post)
+        return LocalEngine(self._data, files=Files(), post=post, durability="os")
+
+    def _fill(self, catalog: SqliteCatalog) -> None:
+        now_ms = self._clock.now_ms()
+        if catalog.view.find_namespace(NAMESPACE) is not None:
+            return
+        tier = self._book.default_tier
+        limits = self._book.of(tier)
+        wish = NamespaceSpec(capacity=self._capacity)
+        parent = new_namespace(namespace_name(NAMESPACE), wish, limits, tier=tier, now_ms=now_ms)
+        catalog.apply(Create(parent), Create(root_rule(parent, now_ms=now_ms)))
+        for name, wished in self._hubs.items():
+            existing = catalog.view.hubs(NAMESPACE)
+            spec = wished if isinstance(wished, HubSpec) else HubSpec(partition_count=wished)
+            hub, group = new_hub(parent, hub_name(name), spec, limits, existing=existing, now_ms=now_ms)
+            catalog.apply(Create(hub), Create(group))

@@ -1,0 +1,351 @@
+"""Topics and their configuration by Kafka's admin requests, mapped to hubs and the limits of the tier."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from endpoints.kafka.kafka_node import KafkaNode
+from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
+from hubmere.endpoints.kafka.configs import IGNORED, TOPIC_ENTRIES
+from hubmere.model.entity import CleanupPolicy, TimestampType
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.admin import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeletableTopic,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    GrowingTopic,
+    ReplicaAssignment,
+    TopicConfig,
+)
+from hubmere.wire.kafka.messages.configs import (
+    AlterConfigsRequest,
+    ChangedConfig,
+    ChangedResource,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ReplacedConfig,
+    ReplacedResource,
+    ResourceType,
+)
+from hubmere.wire.kafka.messages.metadata import MetadataRequest
+
+_DAY_MS = 24 * 3_600_000
+
+
+def a_topic(name: str = "fresh", *, partitions: int = 3, **configs: str) -> CreatableTopic:
+    entries = tuple(TopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=entries)
+
+
+def create(client: RawClient, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> Any:
+    return client.call(CreateTopicsRequest(topics=topics, validate_only=validate_only), version).topics
+
+
+def configs_of(client: RawClient, name: str, *keys: str, kind: int = ResourceType.TOPIC) -> dict[str, Any]:
+    resource = ConfigResource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    result = client.call(DescribeConfigsRequest(resources=(resource,)), 4).results[0]
+    assert result.error_code == ErrorCode.NONE
+    return {entry.name: entry for entry in result.configs}
+
+
+# --- CreateTopics ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_every_version_makes_a_topic(node: KafkaNode, client: RawClient, version: int) -> None:
+    """It can be written to as soon as it is answered."""
+    made = create(client, a_topic(), version=version)[0]
+
+    assert (made.error_code, made.name) == (ErrorCode.NONE, "fresh")
+    assert made.num_partitions == (3 if version >= 5 else -1)
+    assert node.hub("fresh").entity.partition_count == 3
+    assert only(client.call(a_produce(a_batch(b"x"), topic="fresh", partition=2), 9)).error_code == ErrorCode.NONE
+    if version >= 7:
+        assert made.topic_id == UUID(node.hub("fresh").entity.topic_id)
+
+
+def test_configuration_becomes_settings_of_the_hub(node: KafkaNode, client: RawClient) -> None:
+    """Reference 1.7: what Kafka Streams asks for its windowed stores."""
+    create(
+        client,
+        a_topic(
+            cleanup_policy="compact,delete",
+            retention_ms=str(2 * _DAY_MS + 1),
+            delete_retention_ms="7200000",
+            min_compaction_lag_ms="60001",
+            message_timestamp_type="CreateTime",
+            segment_bytes="1000000",
+        ),
+    )
+
+    entity = node.hub("fresh").entity
+    assert entity.retention.policy is CleanupPolicy.DELETE_OR_COMPACT
+    assert (entity.retention.hours, entity.retention.tombstone_hours) == (49, 2)
+    assert entity.retention.min_compaction_lag_minutes == 2
+    assert entity.timestamp_type is TimestampType.CREATE
+
+
+@pytest.mark.parametrize(("retention_ms", "hours"), [("-1", 7 * 24), ("1", 1), ("0", 1), (str(3 * _DAY_MS), 72)])
+def test_retention_is_given_in_whole_hours(node: KafkaNode, client: RawClient, retention_ms: str, hours: int) -> None:
+    """Nothing goes before its time; "for ever" is as long as the tier keeps anything."""
+    made = create(client, a_topic(retention_ms=retention_ms))[0]
+
+    assert made.error_code == ErrorCode.NONE
+    assert node.hub("fresh").entity.retention.hours == hours
+
+
+def test_connect_finds_its_topics_compacted_and_nothing_else(client: RawClient) -> None:
+    """Reference 2.4: a distributed worker aborts its start unless the policy is exactly this."""
+    create(client, a_topic("connect-offsets", partitions=25, cleanup_policy="compact", retention_ms="604800000"))
+
+    shown = configs_of(client, "connect-offsets")
+
+    assert shown["cleanup.policy"].value == "compact"
+    assert shown["retention.ms"].value == "-1"
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (a_topic("orders"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (a_topic("ORDERS"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (a_topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (a_topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (a_topic(partitions=33), ErrorCode.POLICY_VIOLATION),
+        (a_topic(made_up="1"), ErrorCode.INVALID_CONFIG),
+        (a_topic(retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+        (a_topic(retention_ms=str(100 * _DAY_MS)), ErrorCode.INVALID_CONFIG),
+        (a_topic(cleanup_policy="shred"), ErrorCode.INVALID_CONFIG),
+        (a_topic(message_timestamp_type="Never"), ErrorCode.INVALID_CONFIG),
+        (a_topic(delete_retention_ms="-5"), ErrorCode.INVALID_CONFIG),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_impossible_topic_is_refused_with_its_code(
+    client: RawClient, topic: CreatableTopic, code: ErrorCode, validate_only: bool
+) -> None:
+    """Reference 1.7: the same whether it is meant or only asked; a text says what is allowed."""
+    made = create(client, topic, validate_only=validate_only)[0]
+
+    assert made.error_code == code
+    assert made.error_message
+
+
+def test_rehearsal_makes_nothing(client: RawClient) -> None:
+    """`validate_only` tells what would be made."""
+    made = create(client, a_topic(), validate_only=True)[0]
+
+    assert (made.error_code, made.num_partitions) == (ErrorCode.NONE, 3)
+    assert [topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics] == ["orders"]
+
+
+def test_assignment_of_brokers_only_counts_partitions(node: KafkaNode, client: RawClient) -> None:
+    """Some tools place every replica by hand."""
+    assignments = tuple(ReplicaAssignment(partition_index=index, broker_ids=(0,)) for index in range(5))
+    topic = CreatableTopic(name="placed", num_partitions=-1, replication_factor=-1, assignments=assignments)
+
+    create(client, topic)
+
+    assert node.hub("placed").entity.partition_count == 5
+
+
+def test_number_of_partitions_may_be_left_to_the_node(node: KafkaNode, client: RawClient) -> None:
+    """KIP-464."""
+    assert create(client, a_topic(partitions=-1))[0].num_partitions == 2
+
+
+# --- DeleteTopics, CreatePartitions, DeleteRecords -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_every_version_deletes_a_topic(client: RawClient, version: int) -> None:
+    """With its events: one made anew under the name is empty."""
+    client.call(a_produce(a_batch(b"old")), 9)
+    request = DeleteTopicsRequest(
+        topics=(DeletableTopic(name="orders"), DeletableTopic(name="missing")),
+        topic_names=("orders", "missing"),
+        timeout_ms=1000,
+    )
+
+    results = client.call(request, version).responses
+    create(client, a_topic("orders", partitions=1))
+
+    assert [(one.name, one.error_code) for one in results] == [
+        ("orders", ErrorCode.NONE),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert only(client.call(a_fetch(), 11)).high_watermark == 0
+
+
+def test_topic_is_deleted_by_its_id(node: KafkaNode, client: RawClient) -> None:
+    """KIP-516: no race with one that was made anew."""
+    ids = (UUID(node.hub().entity.topic_id), UUID(int=5))
+    topics = tuple(DeletableTopic(name=None, topic_id=topic_id) for topic_id in ids)
+
+    results = client.call(DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6).responses
+
+    assert [one.error_code for one in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def grow(client: RawClient, count: int, *, name: str = "orders", validate_only: bool = False) -> Any:
+    topics = (GrowingTopic(name=name, count=count),)
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
+    return client.call(request, 3).results[0]
+
+
+def test_topic_grows_where_the_tier_lets_it() -> None:
+    """Reference 1.3: Premium and beyond."""
+    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM)) as node, RawClient(node) as client:
+        client.sign_in()
+
+        codes = [grow(client, count).error_code for count in (1, 2, 5, 101)]
+        rehearsed = grow(client, 9, validate_only=True)
+
+        assert codes == [
+            ErrorCode.INVALID_PARTITIONS,
+            ErrorCode.INVALID_PARTITIONS,
+            ErrorCode.NONE,
+            ErrorCode.POLICY_VIOLATION,
+        ]
+        assert rehearsed.error_code == ErrorCode.NONE
+        assert node.hub().entity.partition_count == 5
+        assert only(client.call(a_produce(a_batch(b"x"), partition=4), 9)).error_code == ErrorCode.NONE
+
+
+def test_topic_does_not_grow_in_the_standard_tier(client: RawClient) -> None:
+    """The service's own rule, told by Kafka's code."""
+    assert grow(client, 5).error_code == ErrorCode.INVALID_PARTITIONS
+    assert grow(client, 5, name="missing").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("offset", "start", "code"),
+    [(2, 2, ErrorCode.NONE), (-1, 3, ErrorCode.NONE), (9, -1, ErrorCode.OFFSET_OUT_OF_RANGE)],
+)
+def test_start_of_a_partition_is_moved(client: RawClient, offset: int, start: int, code: ErrorCode) -> None:
+    """Kafka Streams lets go of what it has repartitioned."""
+    client.call(a_produce(a_batch(b"a", b"b", b"c")), 9)
+    topic = DeleteRecordsTopic(name="orders", partitions=(DeleteRecordsPartition(index=0, offset=offset),))
+
+    result = only(client.call(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000), 2))
+
+    assert (result.low_watermark, result.error_code) == (start, code)
+    assert only(client.call(a_fetch(3), 11)).log_start_offset == max(start, 0)
+
+
+# --- configurations --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_version_shows_every_entry(client: RawClient, version: int) -> None:
+    """Reference pitfall 20: null and an empty list both ask for all."""
+    for keys in (None, ()):
+        resource = ConfigResource(resource_type=2, resource_name="orders", configuration_keys=keys)
+        request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True)
+        shown = client.call(request, version).results[0].configs
+
+        assert {entry.name for entry in shown} == set(TOPIC_ENTRIES)
+        assert all(entry.synonyms for entry in shown)
+
+
+def test_what_differs_from_the_default_is_marked_as_the_topics_own(client: RawClient) -> None:
+    """MirrorMaker copies only those."""
+    create(client, a_topic(retention_ms=str(_DAY_MS)))
+
+    shown = configs_of(client, "fresh", "retention.ms", "cleanup.policy")
+
+    assert {name: (entry.value, entry.config_source) for name, entry in shown.items()} == {
+        "retention.ms": (str(_DAY_MS), ConfigSource.TOPIC),
+        "cleanup.policy": ("delete", ConfigSource.DEFAULT),
+    }
+
+
+def test_node_shows_what_tools_look_for(client: RawClient) -> None:
+    """Reference 2.14."""
+    shown = configs_of(client, "0", kind=ResourceType.BROKER)
+
+    assert shown["num.partitions"].value == "2"
+    assert shown["auto.create.topics.enable"].value == "true"
+    assert all(entry.read_only for entry in shown.values())
+
+
+@pytest.mark.parametrize(("kind", "name"), [(2, "missing"), (4, "7"), (8, "0")])
+def test_configuration_of_what_is_not_there_is_refused(client: RawClient, kind: int, name: str) -> None:
+    """With an error for that resource alone."""
+    resource = ConfigResource(resource_type=kind, resource_name=name)
+
+    result = client.call(DescribeConfigsRequest(resources=(resource,)), 4).results[0]
+
+    assert result.error_code != ErrorCode.NONE
+    assert result.configs == ()
+
+
+def alter(client: RawClient, *entries: tuple[str, int, str | None], kind: int = 2, name: str = "orders") -> Any:
+    changes = tuple(ChangedConfig(name=key, config_operation=how, value=value) for key, how, value in entries)
+    resource = ChangedResource(resource_type=kind, resource_name=name, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    return client.call(request, 1).responses[0]
+
+
+_SET, _RESET = ConfigOperation.SET, ConfigOperation.DELETE
+
+
+def test_single_entries_are_changed_and_set_back(node: KafkaNode, client: RawClient) -> None:
+    """KIP-339: what is not named stays."""
+    alter(client, ("retention.ms", _SET, str(_DAY_MS)), ("delete.retention.ms", _SET, "3600000"))
+    first = node.hub().entity.retention
+    alter(client, ("retention.ms", _RESET, None), ("flush.ms", _SET, "1"))
+    second = node.hub().entity.retention
+
+    assert (first.hours, first.tombstone_hours) == (24, 1)
+    assert (second.hours, second.tombstone_hours) == (7 * 24, 1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        (("made.up", _SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", ConfigOperation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", ConfigOperation.APPEND, "compact"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", ConfigOperation.APPEND, "delete"), ErrorCode.NONE),
+        (("cleanup.policy", ConfigOperation.SUBTRACT, "compact"), ErrorCode.NONE),
+        (("cleanup.policy", 9, "compact"), ErrorCode.INVALID_CONFIG),
+        (("segment.bytes", _SET, "12345678"), ErrorCode.NONE),
+    ],
+)
+def test_only_what_can_be_changed_is(client: RawClient, entry: tuple[str, int, str | None], code: ErrorCode) -> None:
+    """The policy of a hub is fixed at its creation; entries without a meaning here are no mistake."""
+    assert alter(client, entry).error_code == code
+
+
+def test_configuration_of_the_node_cannot_be_changed_by_kafka(client: RawClient) -> None:
+    """It has settings of its own."""
+    assert alter(client, ("num.partitions", _SET, "9"), kind=4, name="0").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_whole_configuration_is_replaced(node: KafkaNode, client: RawClient) -> None:
+    """The older way: what is not named goes back to its default."""
+    alter(client, ("delete.retention.ms", _SET, "3600000"))
+    entries = (ReplacedConfig(name="retention.ms", value=str(_DAY_MS)),)
+    resource = ReplacedResource(resource_type=2, resource_name="orders", configs=entries)
+
+    result = client.call(AlterConfigsRequest(resources=(resource,), validate_only=False), 2).responses[0]
+
+    retention = node.hub().entity.retention
+    assert result.error_code == ErrorCode.NONE
+    assert (retention.hours, retention.tombstone_hours) == (24, 24)
+
+
+def test_no_entry_is_both_shown_and_ignored() -> None:
+    """An entry has one meaning."""
+    assert not IGNORED & set(TOPIC_ENTRIES)

@@ -1,0 +1,130 @@
+"""What a client is told of the node and of topics, and topics that come into being by being asked for."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from endpoints.kafka.kafka_node import KafkaNode
+from endpoints.kafka.raw_client import RawClient, a_batch, a_produce, only
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.metadata import (
+    DescribeClusterRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+
+
+def ask(client: RawClient, *names: str, version: int = 12, may_create: bool = False) -> Any:
+    topics = tuple(MetadataRequestTopic(name=name) for name in names)
+    return client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=may_create), version)
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_every_version_tells_the_same_topic(client: RawClient, version: int) -> None:
+    """Reference check 8: one node leads everything, and admin tools see a replica."""
+    answer = ask(client, "orders", version=version)
+
+    topic = answer.topics[0]
+    assert (topic.error_code, topic.name) == (ErrorCode.NONE, "orders")
+    assert [(part.index, part.leader_id, part.replica_nodes, part.isr_nodes) for part in topic.partitions] == [
+        (0, 0, (0,), (0,)),
+        (1, 0, (0,), (0,)),
+    ]
+    assert [part.leader_epoch for part in topic.partitions] == [0 if version >= 7 else -1] * 2
+    assert answer.controller_id == (0 if version >= 1 else -1)
+
+
+def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(client: RawClient) -> None:
+    """Reference 2.6."""
+    found = [
+        [topic.name for topic in client.call(MetadataRequest(topics=topics), version).topics]
+        for topics, version in ((None, 1), (None, 12), ((), 0), ((), 1), ((), 12))
+    ]
+
+    assert found == [["orders"], ["orders"], ["orders"], [], []]
+
+
+def test_topic_is_found_by_its_id(client: RawClient) -> None:
+    """Reference check 8: version 12 and the newer group protocol go by ids."""
+    known = ask(client, "orders").topics[0].topic_id
+    topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in (known, UUID(int=1)))
+
+    found = client.call(MetadataRequest(topics=topics), 12).topics
+
+    assert [(topic.name, topic.error_code) for topic in found] == [
+        ("orders", ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_missing_topic_is_made_for_whoever_may(node: KafkaNode, client: RawClient) -> None:
+    """Reference check 9: at once, with the node's own number of partitions."""
+    topic = ask(client, "fresh", may_create=True).topics[0]
+
+    assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 2)
+    assert only(client.call(a_produce(a_batch(b"x"), topic="fresh"), 9)).error_code == ErrorCode.NONE
+
+
+def test_missing_topic_stays_missing_for_whoever_only_asks(client: RawClient) -> None:
+    """Reference check 9: consumers must not make topics by a slip of the pen."""
+    assert ask(client, "fresh").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topic_is_not_made_without_the_right_to_manage(node: KafkaNode) -> None:
+    """Reference 1.1: creation needs Manage."""
+    with RawClient(node, node.add_rule("sender", "Send")) as client:
+        answer = ask(client.sign_in(), "fresh", may_create=True)
+
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topic_is_not_made_where_that_is_switched_off() -> None:
+    """`auto_create_hubs` is a setting."""
+    with KafkaNode(auto_create_hubs=False) as node, RawClient(node) as client:
+        answer = ask(client.sign_in(), "fresh", may_create=True)
+
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["a b", "", "x" * 300, "-"])
+def test_topic_with_an_impossible_name_is_not_made(client: RawClient, name: str) -> None:
+    """The naming rules are those of hubs."""
+    assert ask(client, name, may_create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_spelling_in_another_case_is_another_topic_that_cannot_be_made(client: RawClient) -> None:
+    """Hub names are unique in any case, topic names are found in their own only."""
+    topic = ask(client, "Orders", may_create=True).topics[0]
+
+    assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_many_topics_are_answered_in_their_order(client: RawClient) -> None:
+    """Some are there, some are made, some cannot be."""
+    answer = ask(client, "new-one", "orders", "no way", may_create=True)
+
+    assert [topic.name for topic in answer.topics] == ["new-one", "orders", "no way"]
+    assert [bool(topic.error_code) for topic in answer.topics] == [False, False, True]
+
+
+def test_cluster_is_the_same_everywhere(client: RawClient) -> None:
+    """Reference 2.14: tools compare the two."""
+    described = client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+
+    seen = ask(client)
+    assert described.cluster_id == seen.cluster_id
+    assert len(described.cluster_id) == 22
+    assert [(node.broker_id, node.host, node.port) for node in described.brokers] == [
+        (node.node_id, node.host, node.port) for node in seen.brokers
+    ]
+
+
+def test_namespace_of_a_tier_without_kafka_shows_nothing() -> None:
+    """Reference 1.1: in the basic tier every topic is forbidden."""
+    with KafkaNode(book=LimitsBook(profile=Profile.BASIC)) as node, RawClient(node) as client:
+        client.sign_in()
+
+        assert client.call(MetadataRequest(topics=None), 12).topics == ()
+        assert ask(client, "orders").topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
