@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.builders import NOW_MS, Bench
 from hubmere.broker.deadlines import Deadlines
-from hubmere.broker.group import MAX_MEMBERS, Group, GroupState, Joined, Joining, Protocol, Synced, Syncing
+from hubmere.broker.group import MAX_MEMBERS, Group
 from hubmere.broker.groups import Groups
+from hubmere.broker.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
 from hubmere.broker.refusals import (
     CoordinatorUnavailable,
     GroupFull,
@@ -658,27 +659,27 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data(), metadata=st.sampled_from([b"r", b"q"]))
     def again(self, data: st.DataObject, metadata: bytes) -> None:
-        member = data.draw(st.sampled_from(sorted(self.known)))
+        member = data.draw(st.sampled_from(list(self.known)))
         instance = self._instance(member)
         self._try(lambda: self.table.join(member, instance_id=instance, protocols=(Protocol("range", metadata),)))
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def sync(self, data: st.DataObject) -> None:
-        member = self.known[data.draw(st.sampled_from(sorted(self.known)))]
+        member = self.known[data.draw(st.sampled_from(list(self.known)))]
         given = {name: name.encode() for name in self.table.group.members}
         self._try(lambda: self.table.sync(member, given, instance_id=self._instance(member.member_id)))
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def beat(self, data: st.DataObject) -> None:
-        member = self.known[data.draw(st.sampled_from(sorted(self.known)))]
+        member = self.known[data.draw(st.sampled_from(list(self.known)))]
         self._try(lambda: self.table.beat(member, instance_id=self._instance(member.member_id)))
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        member = data.draw(st.sampled_from(sorted(self.known)))
+        member = data.draw(st.sampled_from(list(self.known)))
         self._try(lambda: self.table.group.leave(member, self._instance(member), self.table.now))
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 5.0, 11.0, 61.0]))
@@ -729,9 +730,10 @@ TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=40, de
 
 
 def settle(bench: Bench) -> None:
-    """Let the catalog's thread and what it calls come to an end."""
-    bench.catalog.apply()
-    bench.turn.run()
+    """Let the catalog's thread and what it calls come to an end; one change may begin another."""
+    for _ in range(4):
+        bench.catalog.apply()
+        bench.turn.run()
 
 
 def joined_and_synced(bench: Bench, groups: Groups, group_id: str = "g", now: float = 0.0) -> Joined:

@@ -178,8 +178,25 @@ def test_producer_that_comes_back_must_be_the_current_one(desk: Desk) -> None:
     first = desk.start()
 
     second = desk.start(expected=first)
+    desk.start()
 
     assert second[1] == first[1] + 1
+    with pytest.raises(TransactionalProducerFenced):
+        desk.start(expected=second)
+    with pytest.raises(TransactionalProducerFenced):
+        desk.start(expected=first)
+
+
+def test_producer_that_missed_the_answer_gets_it_again(desk: Desk) -> None:
+    """KIP-360: a retry must not fence the one that it comes from; a restart in between changes nothing."""
+    first = desk.start()
+    second = desk.start(expected=first)
+    desk.restart()
+
+    again = desk.start(expected=first)
+
+    assert again == second
+    desk.add(second)
     with pytest.raises(TransactionalProducerFenced):
         desk.start(expected=first)
 

@@ -1,0 +1,89 @@
+"""The coordinators of a node: groups, committed offsets and transactions of each namespace, and one deadline for all.
+
+Made when first asked for, from what the catalog has kept; a namespace that is made anew begins without a past.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hubmere.broker.groups import INITIAL_DELAY_S, Groups
+from hubmere.broker.live import LiveNamespace
+from hubmere.broker.offsets import Offsets
+from hubmere.broker.producer_ids import ProducerIds
+from hubmere.broker.transactions import Transactions
+from hubmere.store.catalog import Catalog
+
+# Offsets and ids live for days: looking for those that are over need not be done often.
+_TIDY_SECONDS = 600.0
+
+
+class Coordinator(NamedTuple):
+    """What is coordinated in one namespace."""
+
+    namespace: LiveNamespace
+    groups: Groups
+    offsets: Offsets
+    transactions: Transactions
+
+
+class Coordinators:
+    """The coordinators of all namespaces. Thread rule: the owner's thread only."""
+
+    def __init__(self, catalog: Catalog, namespaces: Mapping[str, LiveNamespace]) -> None:
+        self._catalog = catalog
+        self._namespaces = namespaces
+        self._made: dict[str, Coordinator] = {}
+        self._tidied_at = 0.0
+        self.producer_ids = ProducerIds(catalog)
+        # How long the first members of a group wait for others; set before the first of them comes.
+        self.initial_delay_s = INITIAL_DELAY_S
+
+    def of(self, namespace: LiveNamespace, now: float, now_ms: int) -> Coordinator:
+        """The coordinator of a namespace."""
+        key = namespace.entity.key[0]
+        made = self._made.get(key)
+        if made is None or made.namespace is not namespace:
+            made = self._made[key] = Coordinator(
+                namespace,
+                Groups(key, self._catalog, now=now, initial_delay_s=self.initial_delay_s),
+                Offsets(namespace, self._catalog),
+                Transactions(namespace, self._catalog, self.producer_ids, now=now, now_ms=now_ms),
+            )
+        return made
+
+    def open(self, now: float, now_ms: int) -> None:
+        """Take up what a stop or a crash has left: decided transactions are carried out, open ones get their time."""
+        for namespace in self._namespaces.values():
+            self.of(namespace, now, now_ms)
+
+    def next_deadline(self) -> float | None:
+        """When something is due if nobody says anything until then."""
+        due = [
+            moment
+            for made in self._live()
+            for moment in (made.groups.next_deadline(), made.transactions.next_deadline())
+        ]
+        return min((moment for moment in due if moment is not None), default=None)
+
+    def advance(self, now: float, now_ms: int) -> None:
+        """Do what is due."""
+        for made in self._live():
+            made.groups.advance(now, now_ms)
+            made.transactions.advance(now, now_ms)
+
+    def look_after(self, now: float, now_ms: int) -> None:
+        """Called every second: now and then, what nobody has used for days is let go."""
+        if now < self._tidied_at + _TIDY_SECONDS:
+            return
+        self._tidied_at = now
+        for made in self._live():
+            made.offsets.let_go(made.groups.is_empty, now_ms)
+            made.groups.forget_unused()
+            made.transactions.forget_unused(now_ms)
+
+    def _live(self) -> list[Coordinator]:
+        """Those whose namespace is still there; the others are forgotten here."""
+        for key, made in list(self._made.items()):
+            if self._namespaces.get(key) is not made.namespace:
+                del self._made[key]
+        return list(self._made.values())

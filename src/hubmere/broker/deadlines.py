@@ -1,0 +1,47 @@
+"""Deadlines: which of many things is due next, with one timer for all of them.
+
+A heap of moments; a key that was moved or dropped leaves a stale entry behind, which is passed over when it comes up.
+"""
+
+import heapq
+
+
+class Deadlines:
+    """The next moment of each key. Thread rule: the owner's thread only."""
+
+    __slots__ = ("_at", "_heap")
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def set(self, key: str, at: float) -> None:
+        """Wake this key then, and at no other time."""
+        if self._at.get(key) != at:
+            self._at[key] = at
+            heapq.heappush(self._heap, (at, key))
+
+    def set_earlier(self, key: str, at: float) -> None:
+        """Wake this key then, unless it will be woken before that."""
+        if at < self._at.get(key, float("inf")):
+            self.set(key, at)
+
+    def drop(self, key: str) -> None:
+        """Do not wake this key."""
+        self._at.pop(key, None)
+
+    def next(self) -> float | None:
+        """When the next key is due."""
+        heap = self._heap
+        while heap and self._at.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take(self, now: float) -> list[str]:
+        """The keys that are due, which are forgotten here."""
+        due = []
+        while (at := self.next()) is not None and at <= now:
+            key = heapq.heappop(self._heap)[1]
+            del self._at[key]
+            due.append(key)
+        return due

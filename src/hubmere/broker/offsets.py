@@ -1,0 +1,129 @@
+"""Committed offsets of Kafka groups: what the next event to read is, kept in the catalog, and how far behind that is.
+
+A commit is acknowledged once it is durable. Whether a member may commit at all is the group's decision (`groups`).
+Offsets go when their hub goes, when their group is deleted, and a week after the group's last member has left.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.refusals import OffsetMetadataTooLarge
+from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.store.catalog import Catalog
+from hubmere.store.progress import GroupOffset
+from hubmere.store.view import Drop, Put
+
+# Reference, kafka 1.4: the longest note beside an offset.
+MAX_METADATA_BYTES = 1024
+# Kafka's offsets.retention.minutes: a group that nobody has joined for this long begins anew.
+RETENTION_MS = 7 * 24 * 3_600_000
+
+Done = Callable[[Refusal | None], None]
+
+
+class Commit(NamedTuple):
+    """One offset to commit: the next event of a partition to read."""
+
+    hub: LiveHub
+    partition: int
+    sequence: int
+    leader_epoch: int
+    metadata: str
+
+
+class Lag(NamedTuple):
+    """How far a group is behind the end of a partition."""
+
+    hub: str
+    partition: int
+    committed: int
+    end: int
+
+    @property
+    def events(self) -> int:
+        """Events that the group has not read; retention may have let some of them go."""
+        return max(self.end - self.committed, 0)
+
+
+class Offsets:
+    """The committed offsets of one namespace.
+
+    Thread rule: the owner's thread only.
+    """
+
+    def __init__(self, namespace: LiveNamespace, catalog: Catalog) -> None:
+        self._namespace = namespace
+        self._catalog = catalog
+
+    @property
+    def _key(self) -> str:
+        return self._namespace.entity.key[0]
+
+    def check(self, group_id: str, commit: Commit) -> None:
+        """Refuse an offset that cannot be committed."""
+        count = commit.hub.entity.partition_count
+        if not 0 <= commit.partition < count:
+            raise PartitionNotFound(commit.hub.name, str(commit.partition), count)
+        if len(commit.metadata.encode()) > MAX_METADATA_BYTES:
+            raise OffsetMetadataTooLarge(group_id, MAX_METADATA_BYTES)
+
+    def record(self, group_id: str, commit: Commit, now_ms: int) -> GroupOffset:
+        """A checked commit as it is kept."""
+        return GroupOffset(
+            namespace=self._key,
+            group_id=group_id,
+            hub_uid=commit.hub.entity.uid,
+            partition=commit.partition,
+            sequence=commit.sequence,
+            leader_epoch=commit.leader_epoch,
+            metadata=commit.metadata,
+            committed_ms=now_ms,
+        )
+
+    def commit(self, group_id: str, commits: Iterable[Commit], now_ms: int, done: Done) -> None:
+        """Keep checked commits, all or none; a negative one (librdkafka's logical offsets) is taken without effect."""
+        records = [self.record(group_id, commit, now_ms) for commit in commits if commit.sequence >= 0]
+        if not records:
+            done(None)
+            return
+        self._catalog.submit(*map(Put, records), callback=done)
+
+    def find(self, group_id: str, hub: LiveHub, partition: int) -> GroupOffset | None:
+        """What a group committed for a partition."""
+        return self._catalog.view.group_offset(self._key, group_id, hub.entity.uid, partition)
+
+    def all(self, group_id: str) -> Sequence[tuple[LiveHub, GroupOffset]]:
+        """All that a group committed, with the hubs."""
+        hubs = {hub.entity.uid: hub for hub in self._namespace.hubs.values()}
+        offsets = self._catalog.view.group_offsets(self._key, group_id)
+        return [(hubs[offset.hub_uid], offset) for offset in offsets if offset.hub_uid in hubs]
+
+    def lags(self, group_id: str) -> list[Lag]:
+        """How far a group is behind on each partition that it has committed for."""
+        return [
+            Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.end_sequence)
+            for hub, offset in self.all(group_id)
+        ]
+
+    def delete(self, group_id: str, places: Iterable[tuple[LiveHub, int]], done: Done) -> None:
+        """Forget commits of a group; those that are not there are gone already."""
+        found = [offset for hub, partition in places if (offset := self.find(group_id, hub, partition)) is not None]
+        self._catalog.submit(*map(Drop, found), callback=done)
+
+    def let_go(self, is_empty: Callable[[str], bool], now_ms: int) -> None:
+        """Called now and then: note since when groups are empty, and drop what has been without members too long."""
+        for group_id in self._catalog.view.groups_with_offsets(self._key):
+            offsets = self._catalog.view.group_offsets(self._key, group_id)
+            steps = _steps(offsets, is_empty=is_empty(group_id), now_ms=now_ms)
+            if steps:
+                self._catalog.submit(*steps)
+
+
+def _steps(offsets: Sequence[GroupOffset], *, is_empty: bool, now_ms: int) -> list[Put | Drop]:
+    """What becomes of a group's offsets: their time runs while it is empty, and is forgotten when it is not."""
+    expires_ms = now_ms + RETENTION_MS if is_empty else None
+    changed = [offset for offset in offsets if (offset.expires_ms is None) is is_empty]
+    over = [offset for offset in offsets if is_empty and offset.expires_ms is not None and offset.expires_ms <= now_ms]
+    return [*(Put(replace(offset, expires_ms=expires_ms)) for offset in changed), *map(Drop, over)]

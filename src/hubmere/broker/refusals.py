@@ -1,0 +1,224 @@
+"""Refusals of groups of readers and of transactions: what only coordinators say no to.
+
+They belong to the tree of `model.errors`; endpoints that know none of them tell them as the nearest kind they know.
+Each class carries the data of its case and builds its text here and nowhere else.
+"""
+
+from hubmere.model.errors import Refusal
+
+
+class CoordinationRefused(Refusal):
+    """A coordinator of groups or transactions cannot do this now."""
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+class GroupRefused(CoordinationRefused):
+    """A request that does not fit the state of a group."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def text(self) -> str:
+        return f"The group '{self.group}' does not allow this now."
+
+
+class InvalidGroupId(GroupRefused):
+    """A group id that no group can have."""
+
+    def text(self) -> str:
+        return "A group id has 1 to 256 characters and no control characters."
+
+
+class GroupForbidden(GroupRefused):
+    """The caller has no right to read, and so none on groups."""
+
+    def text(self) -> str:
+        return f"'Listen' claim(s) are required to take part in the group '{self.group}'."
+
+
+class CoordinatorUnavailable(GroupRefused):
+    """The group is being removed; another try finds a new one."""
+
+    def text(self) -> str:
+        return f"The coordinator of group '{self.group}' is not available; try again."
+
+
+class UnknownMember(GroupRefused):
+    """The group does not know this member (any more)."""
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(group)
+        self.member = member
+
+    def text(self) -> str:
+        return f"The group '{self.group}' has no member '{self.member}'."
+
+
+class IllegalGeneration(GroupRefused):
+    """The member speaks of another generation than the group is in."""
+
+    def __init__(self, group: str, generation: int, current: int) -> None:
+        super().__init__(group)
+        self.generation = generation
+        self.current = current
+
+    def text(self) -> str:
+        return f"The group '{self.group}' is in generation {self.current}, not {self.generation}."
+
+
+class RebalanceInProgress(GroupRefused):
+    """The members must join again."""
+
+    def text(self) -> str:
+        return f"The group '{self.group}' is rebalancing; join again."
+
+
+class InconsistentProtocol(GroupRefused):
+    """The member shares no way of assigning partitions with the others."""
+
+    def text(self) -> str:
+        return f"The member shares no protocol with the other members of group '{self.group}'."
+
+
+class SessionTimeoutOutOfRange(GroupRefused):
+    """A session timeout that the service does not take."""
+
+    def __init__(self, group: str, shortest_ms: int, longest_ms: int) -> None:
+        super().__init__(group)
+        self.shortest_ms = shortest_ms
+        self.longest_ms = longest_ms
+
+    def text(self) -> str:
+        return f"A session timeout lies between {self.shortest_ms} and {self.longest_ms} ms."
+
+
+class MemberIdRequired(GroupRefused):
+    """Not a refusal of the member: it is to join again under this id (KIP-394)."""
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(group)
+        self.member = member
+
+    def text(self) -> str:
+        return f"Join the group '{self.group}' again as '{self.member}'."
+
+
+class MemberFenced(GroupRefused):
+    """Another member has taken the instance id."""
+
+    def __init__(self, group: str, instance: str) -> None:
+        super().__init__(group)
+        self.instance = instance
+
+    def text(self) -> str:
+        return f"The instance '{self.instance}' of group '{self.group}' was taken over by another member."
+
+
+class GroupFull(GroupRefused):
+    """The group has as many members as a group may have."""
+
+    def __init__(self, group: str, limit: int) -> None:
+        super().__init__(group)
+        self.limit = limit
+
+    def text(self) -> str:
+        return f"The group '{self.group}' has {self.limit} members already."
+
+
+class GroupNotEmpty(GroupRefused):
+    """The group still has members."""
+
+    def text(self) -> str:
+        return f"The group '{self.group}' still has members."
+
+
+class GroupUnknown(GroupRefused):
+    """No such group has members or offsets."""
+
+    def text(self) -> str:
+        return f"There is no group '{self.group}'."
+
+
+class HubStillRead(GroupRefused):
+    """Members of the group read the hub whose offsets are to go."""
+
+    def text(self) -> str:
+        return f"Members of the group '{self.group}' still read this event hub."
+
+
+class OffsetMetadataTooLarge(GroupRefused):
+    """The note beside a committed offset is too long."""
+
+    def __init__(self, group: str, limit_bytes: int) -> None:
+        super().__init__(group)
+        self.limit_bytes = limit_bytes
+
+    def text(self) -> str:
+        return f"The metadata of a committed offset has at most {self.limit_bytes} bytes."
+
+
+class OffsetsUnstable(GroupRefused):
+    """An open transaction holds newer offsets."""
+
+    def text(self) -> str:
+        return f"An open transaction holds newer offsets of group '{self.group}'."
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+class TransactionalRefusal(CoordinationRefused):
+    """A request that does not fit the state of a transactional producer."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(transactional_id)
+        self.transactional_id = transactional_id
+
+    def text(self) -> str:
+        return f"The state of transactional id '{self.transactional_id}' does not allow this."
+
+
+class TransactionalIdUnknown(TransactionalRefusal):
+    """No producer has this transactional id."""
+
+    def text(self) -> str:
+        return f"There is no transactional id '{self.transactional_id}'."
+
+
+class ConcurrentTransaction(TransactionalRefusal):
+    """The last transaction of the producer is still being completed."""
+
+    def text(self) -> str:
+        return f"The previous transaction of '{self.transactional_id}' is still being completed; try again."
+
+
+class InvalidTransactionState(TransactionalRefusal):
+    """There is no transaction, or none that can be ended this way."""
+
+
+class ProducerMismatch(TransactionalRefusal):
+    """The producer id is not the one of the transactional id."""
+
+    def text(self) -> str:
+        return f"The producer id does not belong to transactional id '{self.transactional_id}'."
+
+
+class TransactionalProducerFenced(TransactionalRefusal):
+    """A newer producer of the transactional id has taken over."""
+
+    def text(self) -> str:
+        return f"A newer producer of transactional id '{self.transactional_id}' has taken over."
+
+
+class TransactionTimeoutTooLong(TransactionalRefusal):
+    """More time than a transaction may take."""
+
+    def __init__(self, transactional_id: str, longest_ms: int) -> None:
+        super().__init__(transactional_id)
+        self.longest_ms = longest_ms
+
+    def text(self) -> str:
+        return f"A transaction may take between 1 and {self.longest_ms} ms."

@@ -1,0 +1,504 @@
+"""Transactions: which producer of a transactional id is the current one, and how its transactions end.
+
+A transaction is a set of partitions and of offsets that become visible together. Every step is durable in the catalog
+before it is acknowledged: a decided transaction (PrepareCommit, PrepareAbort) is carried out again after a crash until
+its markers are in every partition. A newer producer fences an older one by its epoch, and so does the time-out of a
+transaction. Follows Kafka's coordinator (KIP-98, KIP-360, KIP-447; reference: kafka 2.13) without its internal topic.
+Nothing here waits or reads a clock. Thread rule: the owner's thread only.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from hubmere.broker.deadlines import Deadlines
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.producer_ids import ProducerIds
+from hubmere.broker.refusals import (
+    ConcurrentTransaction,
+    InvalidTransactionState,
+    ProducerMismatch,
+    TransactionalProducerFenced,
+    TransactionTimeoutTooLong,
+)
+from hubmere.model.batch import Receipt
+from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
+from hubmere.store.catalog import Catalog
+from hubmere.store.progress import GroupOffset, TransactionState
+from hubmere.store.view import Drop, Put
+
+# Kafka's transaction.max.timeout.ms, and the service's (reference: kafka 1.3).
+LONGEST_TRANSACTION_MS = 900_000
+# Kafka's transactional.id.expiration.ms: a transactional id that nobody used for this long is forgotten.
+ID_EXPIRY_MS = 7 * 24 * 3_600_000
+# Transactional ids of one namespace: each is some hundred bytes in memory and in the catalog.
+MAX_TRANSACTIONAL_IDS = 100_000
+# Partitions and offsets of one transaction: bounds what is written at its end.
+MAX_PLACES = 10_000
+# The last epoch is kept for fencing; then a producer gets another id (Kafka: Short.MaxValue - 1).
+_LAST_EPOCH = 32_766
+# A partition that cannot take a marker now is tried again after this long.
+_RETRY_S = 1.0
+
+# A partition by its hub's uid and its number.
+Place = tuple[str, int]
+
+
+class Phase(StrEnum):
+    """Where a transactional producer stands; the names are those that Kafka's tools show."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+_DECIDED: Final = frozenset({Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT})
+_PREPARE: Final = {True: Phase.PREPARE_COMMIT, False: Phase.PREPARE_ABORT}
+_COMPLETE: Final = {Phase.PREPARE_COMMIT: Phase.COMPLETE_COMMIT, Phase.PREPARE_ABORT: Phase.COMPLETE_ABORT}
+# A repeated end of what has ended that way already is no error: the client missed our answer.
+_REPEATS: Final = frozenset({(Phase.COMPLETE_COMMIT, True), (Phase.COMPLETE_ABORT, False)})
+
+
+class PendingOffset(NamedTuple):
+    """An offset that a group will have committed if the transaction commits."""
+
+    group_id: str
+    hub_uid: str
+    partition: int
+    sequence: int
+    leader_epoch: int
+    metadata: str
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """The group and the partition."""
+        return (self.group_id, self.hub_uid, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A transactional id, its current producer, and its open or last transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    last_epoch: int = -1  # the one before, when the same producer asked for the current one
+    phase: Phase = Phase.EMPTY
+    places: frozenset[Place] = frozenset()
+    groups: frozenset[str] = frozenset()
+    offsets: Mapping[tuple[str, str, int], PendingOffset] = field(default_factory=lambda: MappingProxyType({}))
+    started_ms: int = -1
+    updated_ms: int = 0
+
+
+Done = Callable[[Refusal | None], None]
+# Producer id and epoch, or the refusal.
+Initialised = Callable[[tuple[int, int] | Refusal], None]
+
+
+class Transactions:
+    """The transactional producers of one namespace."""
+
+    def __init__(
+        self, namespace: LiveNamespace, catalog: Catalog, producer_ids: ProducerIds, *, now: float, now_ms: int
+    ) -> None:
+        self._namespace = namespace
+        self._catalog = catalog
+        self._producer_ids = producer_ids
+        self._known: dict[str, Transaction] = {}
+        # Ids with a change on its way to the disk, or with markers on their way into partitions.
+        self._busy: set[str] = set()
+        self._deadlines = Deadlines()
+        for kept in catalog.view.transactions(self._key):
+            self._load(_decode(kept), now, now_ms)
+
+    @property
+    def _key(self) -> str:
+        return self._namespace.entity.key[0]
+
+    # --- producers ---
+
+    def initialise(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        now: float,
+        now_ms: int,
+        done: Initialised,
+    ) -> None:
+        """Make the caller the current producer of a transactional id; an open transaction of the last one is aborted.
+
+        `expected` is the producer id and epoch of a producer that comes back after an error (KIP-360).
+        """
+        if not 0 < timeout_ms <= LONGEST_TRANSACTION_MS:
+            raise TransactionTimeoutTooLong(transactional_id, LONGEST_TRANSACTION_MS)
+        self._require_idle(transactional_id)
+        known = self._known.get(transactional_id)
+        if known is None:
+            self._introduce(transactional_id, timeout_ms, now_ms, done)
+            return
+        self._require_expected(known, expected)
+        if expected is not None and expected[1] != known.epoch:
+            # It missed our answer and asks again (KIP-360).
+            done((known.producer_id, known.epoch))
+            return
+        known = replace(known, timeout_ms=timeout_ms, last_epoch=-1 if expected is None else known.epoch)
+        if known.phase is Phase.ONGOING:
+            fencing = replace(known, epoch=known.epoch + 1)
+            self._end(fencing, now, now_ms, _then(done, fencing), commit=False)
+        elif known.epoch >= _LAST_EPOCH:
+            self._renumber(known, now_ms, done)
+        else:
+            fresh = replace(known, epoch=known.epoch + 1, phase=Phase.EMPTY, started_ms=-1, updated_ms=now_ms)
+            self._change(fresh, _then(done, fresh))
+
+    def _require_expected(self, known: Transaction, expected: tuple[int, int] | None) -> None:
+        if expected is None or expected == (known.producer_id, known.epoch):
+            return
+        is_repeat = known.last_epoch >= 0 and expected == (known.producer_id, known.last_epoch)
+        if not (is_repeat and known.phase is Phase.EMPTY):
+            raise TransactionalProducerFenced(known.transactional_id)
+
+    def _introduce(self, transactional_id: str, timeout_ms: int, now_ms: int, done: Initialised) -> None:
+        if len(self._known) >= MAX_TRANSACTIONAL_IDS:
+            raise LimitReached("transactional ids", MAX_TRANSACTIONAL_IDS)
+        blank = Transaction(
+            transactional_id=transactional_id, producer_id=-1, epoch=-1, timeout_ms=timeout_ms, updated_ms=now_ms
+        )
+        self._renumber(blank, now_ms, done)
+
+    def _renumber(self, known: Transaction, now_ms: int, done: Initialised) -> None:
+        """Give a transactional id another producer id; its epochs begin anew."""
+        self._busy.add(known.transactional_id)
+
+        def numbered(number: int, refusal: Refusal | None) -> None:
+            self._busy.discard(known.transactional_id)
+            if refusal is not None:
+                done(refusal)
+                return
+            fresh = replace(known, producer_id=number, epoch=0, phase=Phase.EMPTY, started_ms=-1, updated_ms=now_ms)
+            self._change(fresh, _then(done, fresh))
+
+        self._producer_ids.take(numbered)
+
+    # --- what a transaction covers ---
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        places: Iterable[Place],
+        now: float,
+        now_ms: int,
+        done: Done,
+    ) -> None:
+        """The producer is about to write to partitions; the first ones begin the transaction."""
+        known = self._current(transactional_id, producer)
+        grown = self._begun(known, now_ms, places=known.places.union(places) if _is_open(known) else frozenset(places))
+        self._grow(known, grown, now, done)
+
+    def add_group(
+        self, transactional_id: str, producer: tuple[int, int], group_id: str, now: float, now_ms: int, done: Done
+    ) -> None:
+        """The producer is about to commit offsets of a group."""
+        known = self._current(transactional_id, producer)
+        groups = known.groups if _is_open(known) else frozenset[str]()
+        self._grow(known, self._begun(known, now_ms, groups=groups | {group_id}), now, done)
+
+    def commit_offsets(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        group_id: str,
+        offsets: Iterable[PendingOffset],
+        now: float,
+        now_ms: int,
+        done: Done,
+    ) -> None:
+        """Offsets that the group will have committed when the transaction commits."""
+        known = self._current(transactional_id, producer)
+        if not _is_open(known) or group_id not in known.groups:
+            raise InvalidTransactionState(transactional_id)
+        pending = {**known.offsets, **{offset.place: offset for offset in offsets}}
+        self._grow(known, self._begun(known, now_ms, offsets=MappingProxyType(pending)), now, done)
+
+    def require_enlisted(self, transactional_id: str, producer_id: int, epoch: int, place: Place) -> None:
+        """Refuse a batch whose producer has not added the partition to an open transaction (KIP-890, first part)."""
+        known = self._known.get(transactional_id)
+        if known is None or known.producer_id != producer_id:
+            raise ProducerMismatch(transactional_id)
+        if known.epoch != epoch:
+            raise ProducerFenced(producer_id, epoch, known.epoch)
+        if not _is_open(known) or place not in known.places or transactional_id in self._busy:
+            raise InvalidTransactionState(transactional_id)
+
+    def has_pending(self, group_id: str, hub_uid: str, partition: int) -> bool:
+        """Whether an open transaction holds a newer offset of a group."""
+        place = (group_id, hub_uid, partition)
+        return any(place in known.offsets for known in self._known.values())
+
+    def _begun(self, known: Transaction, now_ms: int, **covers: Any) -> Transaction:
+        if _is_open(known):
+            return replace(known, updated_ms=now_ms, **covers)
+        blank: Mapping[str, Any] = {"places": frozenset(), "groups": frozenset(), "offsets": MappingProxyType({})}
+        begun = {**blank, **covers}
+        return replace(known, phase=Phase.ONGOING, started_ms=now_ms, updated_ms=now_ms, **begun)
+
+    def _grow(self, known: Transaction, grown: Transaction, now: float, done: Done) -> None:
+        if len(grown.places) + len(grown.offsets) > MAX_PLACES:
+            raise LimitReached("partitions and offsets of a transaction", MAX_PLACES)
+        if replace(grown, updated_ms=known.updated_ms) == known:
+            done(None)
+            return
+        if not _is_open(known):
+            self._deadlines.set(known.transactional_id, now + known.timeout_ms / 1000)
+        self._change(grown, done)
+
+    # --- ending ---
+
+    def end(
+        self, transactional_id: str, producer: tuple[int, int], now: float, now_ms: int, done: Done, *, commit: bool
+    ) -> None:
+        """Commit or abort; done when every partition has its marker and every offset is durable."""
+        known = self._current(transactional_id, producer)
+        if (known.phase, commit) in _REPEATS:
+            done(None)
+        elif not _is_open(known):
+            raise InvalidTransactionState(transactional_id)
+        else:
+            self._end(known, now, now_ms, done, commit=commit)
+
+    def _end(self, known: Transaction, now: float, now_ms: int, done: Done, *, commit: bool) -> None:
+        decided = replace(known, phase=_PREPARE[commit], updated_ms=now_ms)
+
+        def kept(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                done(refusal)
+            else:
+                self._carry_out(decided, now, now_ms, done)
+
+        self._change(decided, kept)
+
+    def _carry_out(self, decided: Transaction, now: float, now_ms: int, done: Done) -> None:
+        """Write the markers; a partition that cannot take one now is tried again later, until it can."""
+        self._busy.add(decided.transactional_id)
+        self._deadlines.drop(decided.transactional_id)
+        hubs = {hub.entity.uid: hub for hub in self._namespace.hubs.values()}
+        # What a deleted hub held needs no end.
+        places = [(hubs[uid], partition) for uid, partition in sorted(decided.places) if uid in hubs]
+        outcome = _Markers(len(places), lambda is_whole: self._marked(decided, now, now_ms, done, is_whole=is_whole))
+        for hub, partition in places:
+            _mark(hub, partition, decided, now_ms, outcome.one)
+
+    def _marked(self, decided: Transaction, now: float, now_ms: int, done: Done, *, is_whole: bool) -> None:
+        self._busy.discard(decided.transactional_id)
+        if not is_whole:
+            self._deadlines.set(decided.transactional_id, now + _RETRY_S)
+            done(ConcurrentTransaction(decided.transactional_id))
+            return
+        complete = replace(
+            decided,
+            phase=_COMPLETE[decided.phase],
+            places=frozenset(),
+            groups=frozenset(),
+            offsets=MappingProxyType({}),
+            started_ms=-1,
+        )
+        self._change(complete, done, self._committed_offsets(decided, now_ms))
+
+    def _committed_offsets(self, decided: Transaction, now_ms: int) -> list[GroupOffset]:
+        if decided.phase is not Phase.PREPARE_COMMIT:
+            return []
+        live = {hub.entity.uid for hub in self._namespace.hubs.values()}
+        return [
+            GroupOffset(
+                namespace=self._key,
+                group_id=offset.group_id,
+                hub_uid=offset.hub_uid,
+                partition=offset.partition,
+                sequence=offset.sequence,
+                leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                committed_ms=now_ms,
+            )
+            for offset in decided.offsets.values()
+            if offset.hub_uid in live
+        ]
+
+    # --- checks and changes ---
+
+    def _require_idle(self, transactional_id: str) -> None:
+        known = self._known.get(transactional_id)
+        if transactional_id in self._busy or (known is not None and known.phase in _DECIDED):
+            raise ConcurrentTransaction(transactional_id)
+
+    def _current(self, transactional_id: str, producer: tuple[int, int]) -> Transaction:
+        """What is known of a transactional id, for its current producer alone."""
+        known = self._known.get(transactional_id)
+        if known is None or known.producer_id != producer[0]:
+            raise ProducerMismatch(transactional_id)
+        if known.epoch != producer[1]:
+            raise TransactionalProducerFenced(transactional_id)
+        self._require_idle(transactional_id)
+        return known
+
+    def _change(self, fresh: Transaction, done: Done, offsets: Sequence[GroupOffset] = ()) -> None:
+        """Make a step durable, then take it and tell; a step that cannot be kept was not taken."""
+        transactional_id = fresh.transactional_id
+        record = TransactionState(
+            namespace=self._key, transactional_id=transactional_id, state=_encode(fresh), modified_ms=fresh.updated_ms
+        )
+
+        def kept(refusal: Refusal | None) -> None:
+            self._busy.discard(transactional_id)
+            if refusal is None:
+                self._known[transactional_id] = fresh
+            done(refusal)
+
+        self._busy.add(transactional_id)
+        try:
+            self._catalog.submit(Put(record), *map(Put, offsets), callback=kept)
+        except Refusal as refusal:
+            kept(refusal)
+
+    # --- looking ---
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """What is known of a transactional id."""
+        return self._known.get(transactional_id)
+
+    def list(self) -> list[Transaction]:
+        """Every transactional id."""
+        return [self._known[key] for key in sorted(self._known)]
+
+    # --- time ---
+
+    def next_deadline(self) -> float | None:
+        """When the next transaction times out, or is to be carried out again."""
+        return self._deadlines.next()
+
+    def advance(self, now: float, now_ms: int) -> None:
+        """Abort what took too long, and go on with what was decided."""
+        for transactional_id in self._deadlines.take(now):
+            known = self._known.get(transactional_id)
+            if known is None:
+                continue
+            if transactional_id in self._busy:
+                self._deadlines.set(transactional_id, now + _RETRY_S)
+            elif known.phase in _DECIDED:
+                self._carry_out(known, now, now_ms, _nobody_waits)
+            elif _is_open(known):
+                # The bumped epoch keeps the silent producer out, should it come back.
+                self._end(replace(known, epoch=known.epoch + 1), now, now_ms, _nobody_waits, commit=False)
+
+    def forget_unused(self, now_ms: int) -> None:
+        """Let go of transactional ids that nobody has used for long."""
+        for known in list(self._known.values()):
+            is_over = known.phase not in _DECIDED and not _is_open(known) and known.updated_ms < now_ms - ID_EXPIRY_MS
+            if is_over and known.transactional_id not in self._busy:
+                del self._known[known.transactional_id]
+                state = TransactionState(namespace=self._key, transactional_id=known.transactional_id, state="")
+                self._catalog.submit(Drop(state))
+
+    def _load(self, kept: Transaction, now: float, now_ms: int) -> None:
+        self._known[kept.transactional_id] = kept
+        if kept.phase in _DECIDED:
+            self._deadlines.set(kept.transactional_id, now)
+        elif _is_open(kept):
+            left_ms = max(kept.started_ms + kept.timeout_ms - now_ms, 0)
+            self._deadlines.set(kept.transactional_id, now + left_ms / 1000)
+
+
+class _Markers:
+    """Counts the markers of one transaction: done when each is durable or cannot be written now."""
+
+    def __init__(self, count: int, done: Callable[[bool], None]) -> None:
+        self._missing = count
+        self._is_whole = True
+        self._done = done
+        if not count:
+            done(True)
+
+    def one(self, is_durable: bool) -> None:
+        """One marker is durable, or was refused for now."""
+        self._is_whole = self._is_whole and is_durable
+        self._missing -= 1
+        if not self._missing:
+            self._done(self._is_whole)
+
+
+def _mark(hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: Callable[[bool], None]) -> None:
+    def settled(receipt: Receipt) -> None:
+        one(receipt.error is None)
+
+    try:
+        hub.log(partition).append_marker(
+            decided.producer_id,
+            decided.epoch,
+            now_ms,
+            commit=decided.phase is Phase.PREPARE_COMMIT,
+            callback=settled,
+        )
+    except ProducerRefused:
+        # The partition has seen a newer epoch, so this transaction is over there already.
+        one(True)
+    except StorageRefusal:
+        one(False)
+
+
+def _is_open(known: Transaction) -> bool:
+    return known.phase is Phase.ONGOING
+
+
+def _then(done: Initialised, fresh: Transaction) -> Done:
+    return lambda refusal: done((fresh.producer_id, fresh.epoch) if refusal is None else refusal)
+
+
+def _nobody_waits(_: Refusal | None) -> None:
+    """Nobody asked for it; what failed is due again."""
+
+
+# --- the kept form ---------------------------------------------------------------------------------------------------
+
+
+def _encode(known: Transaction) -> str:
+    return json.dumps(
+        {
+            "producer_id": known.producer_id,
+            "epoch": known.epoch,
+            "timeout_ms": known.timeout_ms,
+            "last_epoch": known.last_epoch,
+            "phase": known.phase.value,
+            "places": sorted(known.places),
+            "groups": sorted(known.groups),
+            "offsets": list(known.offsets.values()),
+            "started_ms": known.started_ms,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _decode(kept: TransactionState) -> Transaction:
+    state = json.loads(kept.state)
+    offsets = [PendingOffset(*row) for row in state["offsets"]]
+    return Transaction(
+        transactional_id=kept.transactional_id,
+        producer_id=state["producer_id"],
+        epoch=state["epoch"],
+        timeout_ms=state["timeout_ms"],
+        last_epoch=state["last_epoch"],
+        phase=Phase(state["phase"]),
+        places=frozenset((uid, partition) for uid, partition in state["places"]),
+        groups=frozenset(state["groups"]),
+        offsets=MappingProxyType({offset.place: offset for offset in offsets}),
+        started_ms=state["started_ms"],
+        updated_ms=kept.modified_ms,
+    )

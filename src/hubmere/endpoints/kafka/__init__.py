@@ -1,0 +1,1 @@
+"""The Kafka dialect: requests become broker calls, refusals become codes."""

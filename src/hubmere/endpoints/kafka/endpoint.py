@@ -1,0 +1,100 @@
+"""Kafka for a node: which APIs are served by which handler, the session of each connection, and one timer.
+
+The table from API key to handler is put together here; what it lacks is not advertised. The timer goes off at the next
+deadline of the coordinators (sessions, rebalances, transactions), whoever has set it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from hubmere.broker.service import Broker
+from hubmere.endpoints.kafka import admin, fetch, groups, metadata, offsets, positions, produce, sasl, transactions
+from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
+from hubmere.endpoints.places import Places
+from hubmere.model.clock import Clock
+from hubmere.wire.kafka.connection import ServedApis
+from hubmere.wire.kafka.messages import APIS
+from hubmere.wire.kafka.messages.metadata import API_VERSIONS
+from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+
+log = logging.getLogger("hubmere.kafka")
+
+_SASL: Final[Mapping[int, Handler]] = {
+    SASL_HANDSHAKE.key: sasl.handshake,
+    SASL_AUTHENTICATE.key: sasl.authenticate,
+}
+_SIGNED_IN: Final[Mapping[int, Handler]] = {
+    **produce.HANDLERS,
+    **fetch.HANDLERS,
+    **positions.HANDLERS,
+    **metadata.HANDLERS,
+    **groups.HANDLERS,
+    **offsets.HANDLERS,
+    **transactions.HANDLERS,
+    **admin.HANDLERS,
+}
+_KEYS: Final = (API_VERSIONS.key, *_SASL, *_SIGNED_IN)
+_OPEN: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
+HANDLERS: Final[Mapping[int, Handler]] = {**_OPEN, **_SIGNED_IN}
+
+
+class KafkaEndpoint:
+    """Makes the session of each connection. Thread rule: the loop's thread only; made while the loop runs."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Clock,
+        places: Places,
+        *,
+        idle_timeout_s: float,
+        handshake_timeout_s: float,
+        auto_create_hubs: bool,
+    ) -> None:
+        self._clock = clock
+        self._coordinators = broker.coordinators
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._shared = Shared(
+            broker=broker,
+            clock=clock,
+            places=places,
+            served=ServedApis({key: APIS[key].versions for key in HANDLERS}),
+            handlers=HANDLERS,
+            open_handlers=_OPEN,
+            idle_timeout_s=idle_timeout_s,
+            handshake_timeout_s=handshake_timeout_s,
+            auto_create_hubs=auto_create_hubs,
+            watch_deadlines=self._watch_deadlines,
+        )
+        self._coordinators.open(clock.monotonic(), clock.now_ms())
+        self._watch_deadlines()
+
+    def session(self, *, is_secure: bool) -> KafkaSession:
+        """The session of one new connection."""
+        return KafkaSession(self._shared, is_secure=is_secure)
+
+    def close(self) -> None:
+        """Let no timer go off any more; the coordinators' state is in the catalog."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch_deadlines(self) -> None:
+        """Set the timer to the next deadline, unless it goes off before that."""
+        deadline = self._coordinators.next_deadline()
+        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            self._coordinators.advance(self._clock.monotonic(), self._clock.now_ms())
+        except Exception:  # the top of a task: one group's fault must not stop the others' time
+            log.exception("a deadline of a coordinator failed")
+        self._watch_deadlines()

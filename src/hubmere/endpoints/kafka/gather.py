@@ -1,0 +1,30 @@
+"""Gather: an answer that is complete when each of its parts has come, in whatever order and turn they come."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Gather(Generic[T]):
+    """Collects a known number of parts, then calls back once with all of them in order.
+
+    Thread rule: the loop's thread only.
+    """
+
+    __slots__ = ("_done", "_missing", "_parts")
+
+    def __init__(self, count: int, done: Callable[[list[T]], None]) -> None:
+        self._parts: dict[int, T] = {}
+        self._missing = count
+        self._done = done
+        if not count:
+            done([])
+
+    def put(self, index: int, part: T) -> None:
+        """One part is there."""
+        assert index not in self._parts
+        self._parts[index] = part
+        self._missing -= 1
+        if not self._missing:
+            self._done([self._parts[index] for index in sorted(self._parts)])

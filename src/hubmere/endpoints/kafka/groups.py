@@ -1,0 +1,334 @@
+"""Join, sync, heartbeat, leave, and looking at groups: requests become calls of the coordinator (reference: 2.10).
+
+Groups span the namespace. Whoever may listen takes part in them; a client that is confined to one hub sees of the list
+only the groups that have committed offsets there. After anything that may have set a deadline the endpoint's one timer
+is looked at.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hubmere.broker.access import Resource
+from hubmere.broker.groups import GroupDescription, GroupSummary
+from hubmere.broker.membership import GroupState, Joined, Joining, MemberView, Protocol, Synced, Syncing
+from hubmere.broker.refusals import GroupForbidden, MemberIdRequired
+from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.gather import Gather
+from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.model.entity import Rights
+from hubmere.model.errors import Refusal
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.groups import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeavingMember,
+    LeftMember,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from hubmere.wire.kafka.messages.offsets import (
+    FIND_COORDINATOR,
+    GROUP_COORDINATOR,
+    TRANSACTION_COORDINATOR,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+# The versions in which these things came.
+_KNOWN_ID_SINCE: Final = 4  # KIP-394
+_NULL_PROTOCOL_SINCE: Final = 7  # KIP-559
+_SKIP_ASSIGNMENT_SINCE: Final = 9  # KIP-814
+_MANY_LEAVE_SINCE: Final = 3  # KIP-345
+_MANY_COORDINATORS_SINCE: Final = 4  # KIP-699
+
+# A client may ask for hours; a rebalance that takes longer than this helps nobody.
+_LONGEST_REBALANCE_S: Final = 1800.0
+_COORDINATORS: Final = (GROUP_COORDINATOR, TRANSACTION_COORDINATOR)
+
+
+def require_listening(session: KafkaSession, group_id: str) -> None:
+    """Refuse clients that may not take part in groups."""
+    if not session.principal.rights.allows(Rights.LISTEN):
+        raise GroupForbidden(group_id)
+
+
+# --- FindCoordinator -------------------------------------------------------------------------------------------------
+
+
+def find_coordinator(session: KafkaSession, request: Request) -> None:
+    """Every group and transaction is coordinated here."""
+    body: FindCoordinatorRequest = request.body
+    keys = body.coordinator_keys if request.version >= _MANY_COORDINATORS_SINCE else (body.key,)
+    code = ErrorCode.NONE if body.key_type in _COORDINATORS else ErrorCode.INVALID_REQUEST
+    found = Coordinator(key="", node_id=NODE_ID, host=session.host, port=session.port, error_code=code)
+    many = tuple(
+        Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port, error_code=code) for key in keys
+    )
+    session.respond(
+        request,
+        FindCoordinatorResponse(
+            error_code=code, node_id=found.node_id, host=found.host, port=found.port, coordinators=many
+        ),
+    )
+
+
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+def join_group(session: KafkaSession, request: Request) -> None:
+    """Become or stay a member; the answer comes when the others have joined too."""
+    body: JoinGroupRequest = request.body
+    rebalance_ms = body.rebalance_timeout_ms if body.rebalance_timeout_ms >= 0 else body.session_timeout_ms
+    wish = Joining(
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        client_id=request.client_id or "",
+        client_host=f"/{session.wire.peer}",
+        session_timeout_s=body.session_timeout_ms / 1000,
+        rebalance_timeout_s=min(rebalance_ms / 1000, _LONGEST_REBALANCE_S),
+        protocol_type=body.protocol_type,
+        protocols=tuple(Protocol(protocol.name, protocol.metadata) for protocol in body.protocols),
+        needs_known_id=request.version >= _KNOWN_ID_SINCE,
+        may_skip_assignment=request.version >= _SKIP_ASSIGNMENT_SINCE,
+    )
+
+    def reply(answer: Joined | Refusal) -> None:
+        session.respond(request, _join_response(request, answer))
+
+    try:
+        require_listening(session, body.group_id)
+        session.coordinator.groups.join(body.group_id, wish, session.now, session.now_ms, reply)
+    except Refusal as refusal:
+        reply(refusal)
+    session.shared.watch_deadlines()
+
+
+def _join_response(request: Request, answer: Joined | Refusal) -> JoinGroupResponse:
+    if isinstance(answer, Refusal):
+        member_id = answer.member if isinstance(answer, MemberIdRequired) else request.body.member_id
+        return _not_joined(request, code_of(answer), member_id)
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=tuple(_join_member(member) for member in answer.members),
+    )
+
+
+def _join_member(member: MemberView) -> JoinGroupMember:
+    return JoinGroupMember(member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata)
+
+
+def _not_joined(request: Request, code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=code,
+        protocol_name=None if request.version >= _NULL_PROTOCOL_SINCE else "",
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
+
+
+def sync_group(session: KafkaSession, request: Request) -> None:
+    """Ask for an assignment; the answer comes when the leader has brought it."""
+    body: SyncGroupRequest = request.body
+    wish = Syncing(
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        generation=body.generation_id,
+        protocol_type=body.protocol_type,
+        protocol=body.protocol_name,
+        assignments={entry.member_id: entry.assignment for entry in body.assignments},
+    )
+
+    def reply(answer: Synced | Refusal) -> None:
+        session.respond(request, _sync_response(answer))
+
+    try:
+        require_listening(session, body.group_id)
+        session.coordinator.groups.sync(body.group_id, wish, session.now, session.now_ms, reply)
+    except Refusal as refusal:
+        reply(refusal)
+    session.shared.watch_deadlines()
+
+
+def _sync_response(answer: Synced | Refusal) -> SyncGroupResponse:
+    if isinstance(answer, Refusal):
+        return SyncGroupResponse(error_code=code_of(answer), assignment=b"")
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
+
+
+def heartbeat(session: KafkaSession, request: Request) -> None:
+    """A member is alive."""
+    body: HeartbeatRequest = request.body
+    code = ErrorCode.NONE
+    try:
+        require_listening(session, body.group_id)
+        session.coordinator.groups.heartbeat(
+            body.group_id, body.member_id, body.group_instance_id, body.generation_id, session.now
+        )
+    except Refusal as refusal:
+        code = code_of(refusal)
+    session.respond(request, HeartbeatResponse(error_code=code))
+
+
+def leave_group(session: KafkaSession, request: Request) -> None:
+    """Members go: one, or from version 3 on many, each with its own answer."""
+    body: LeaveGroupRequest = request.body
+    if request.version >= _MANY_LEAVE_SINCE:
+        left = tuple(
+            LeftMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=_leave(session, body.group_id, member),
+            )
+            for member in body.members
+        )
+        session.respond(request, LeaveGroupResponse(error_code=ErrorCode.NONE, members=left))
+    else:
+        code = _leave(session, body.group_id, LeavingMember(member_id=body.member_id))
+        session.respond(request, LeaveGroupResponse(error_code=code))
+    session.shared.watch_deadlines()
+
+
+def _leave(session: KafkaSession, group_id: str, member: LeavingMember) -> ErrorCode:
+    try:
+        require_listening(session, group_id)
+        session.coordinator.groups.leave(
+            group_id, member.member_id, member.group_instance_id, session.now, session.now_ms
+        )
+    except Refusal as refusal:
+        return code_of(refusal)
+    return ErrorCode.NONE
+
+
+# --- looking at groups -----------------------------------------------------------------------------------------------
+
+
+def describe_groups(session: KafkaSession, request: Request) -> None:
+    """Groups with their members; one that is not there is Dead, without an error."""
+    body: DescribeGroupsRequest = request.body
+    session.respond(request, DescribeGroupsResponse(groups=tuple(_describe(session, name) for name in body.groups)))
+
+
+def _describe(session: KafkaSession, group_id: str) -> DescribedGroup:
+    try:
+        require_listening(session, group_id)
+        return _described(session.coordinator.groups.describe(group_id))
+    except Refusal as refusal:
+        return _described(GroupDescription(group_id, GroupState.DEAD, "", "", ()), code_of(refusal))
+
+
+def _described(group: GroupDescription, code: ErrorCode = ErrorCode.NONE) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ),
+    )
+
+
+def list_groups(session: KafkaSession, request: Request) -> None:
+    """The groups that the client may see, in the states that it asks for."""
+    body: ListGroupsRequest = request.body
+    states = {state.lower() for state in body.states_filter}
+    listed = tuple(
+        ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state)
+        for group in session.coordinator.groups.list()
+        if (not states or group.state.lower() in states) and _may_see(session, group)
+    )
+    session.respond(request, ListGroupsResponse(error_code=ErrorCode.NONE, groups=listed))
+
+
+def _may_see(session: KafkaSession, group: GroupSummary) -> bool:
+    principal, namespace = session.principal, session.namespace.entity.name
+    if not principal.rights.allows(Rights.LISTEN):
+        return False
+    if principal.covers(Resource.of_namespace(namespace)):
+        return True
+    offsets = session.coordinator.offsets.all(group.group_id)
+    return any(principal.covers(Resource.of_hub(namespace, hub.name)) for hub, _ in offsets)
+
+
+def delete_groups(session: KafkaSession, request: Request) -> None:
+    """Forget groups without members, with all that they committed; needs the right to manage the namespace."""
+    body: DeleteGroupsRequest = request.body
+    may = session.principal.may(Rights.MANAGE, Resource.of_namespace(session.namespace.entity.name))
+
+    def done(results: list[DeletedGroup]) -> None:
+        session.respond(request, DeleteGroupsResponse(results=tuple(results)))
+
+    gather = Gather[DeletedGroup](len(body.group_ids), done)
+    for index, group_id in enumerate(body.group_ids):
+        _delete(session, group_id, gather, index, may=may)
+
+
+def _delete(session: KafkaSession, group_id: str, gather: Gather[DeletedGroup], index: int, *, may: bool) -> None:
+    def done(refusal: Refusal | None) -> None:
+        code = ErrorCode.NONE if refusal is None else code_of(refusal)
+        gather.put(index, DeletedGroup(group_id=group_id, error_code=code))
+
+    if not may:
+        gather.put(index, DeletedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    try:
+        session.coordinator.groups.delete(group_id, done)
+    except Refusal as refusal:
+        done(refusal)
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    FIND_COORDINATOR.key: find_coordinator,
+    JOIN_GROUP.key: join_group,
+    SYNC_GROUP.key: sync_group,
+    HEARTBEAT.key: heartbeat,
+    LEAVE_GROUP.key: leave_group,
+    DESCRIBE_GROUPS.key: describe_groups,
+    LIST_GROUPS.key: list_groups,
+    DELETE_GROUPS.key: delete_groups,
+}

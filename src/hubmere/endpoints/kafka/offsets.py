@@ -1,0 +1,292 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: where a group has read to (reference: kafka 2.11).
+
+Errors are per partition. A partition for which nothing was committed is no error: its offset is -1. Each topic needs
+the right to listen on its hub; whether a member may commit is the group's decision.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hubmere.broker.group import Group
+from hubmere.broker.live import LiveHub
+from hubmere.broker.offsets import Commit
+from hubmere.broker.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
+from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.groups import require_listening
+from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.model.errors import Refusal
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
+from hubmere.wire.kafka.messages.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_subscription
+from hubmere.wire.kafka.messages.offsets import (
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    OffsetCommitPartition,
+    OffsetCommitPartitionResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopicResponse,
+    OffsetDeletePartitionResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopicResponse,
+    OffsetFetchGroup,
+    OffsetFetchGroupResponse,
+    OffsetFetchPartitionResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopic,
+    OffsetFetchTopicResponse,
+)
+
+_MANY_GROUPS_SINCE: Final = 8  # KIP-709
+
+# What became of each partition of each topic: topics in order, with the code of each partition.
+Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
+
+
+# --- OffsetCommit ----------------------------------------------------------------------------------------------------
+
+
+def offset_commit(session: KafkaSession, request: Request) -> None:
+    """Keep offsets; answered when they are durable."""
+    body: OffsetCommitRequest = request.body
+    try:
+        require_listening(session, body.group_id)
+        session.coordinator.groups.require_commit(
+            body.group_id,
+            body.member_id,
+            body.group_instance_id,
+            body.generation_id_or_member_epoch,
+            session.now,
+        )
+    except Refusal as refusal:
+        _answer_commit(session, request, _all(body, code_of(refusal)))
+        return
+    commits, codes = _checked(session, body)
+
+    def done(refusal: Refusal | None) -> None:
+        failed = ErrorCode.NONE if refusal is None else code_of(refusal)
+        told = [(topic, [(index, code or failed) for index, code in parts]) for topic, parts in codes]
+        _answer_commit(session, request, told)
+
+    try:
+        session.coordinator.offsets.commit(body.group_id, commits, session.now_ms, done)
+    except Refusal as refusal:
+        done(refusal)
+
+
+def _all(body: OffsetCommitRequest, code: ErrorCode) -> Codes:
+    return [(topic.name, [(part.index, code) for part in topic.partitions]) for topic in body.topics]
+
+
+def _checked(session: KafkaSession, body: OffsetCommitRequest) -> tuple[list[Commit], Codes]:
+    commits: list[Commit] = []
+    codes: Codes = []
+    for topic in body.topics:
+        parts = [(part.index, _check(session, body.group_id, topic.name, part, commits)) for part in topic.partitions]
+        codes.append((topic.name, parts))
+    return commits, codes
+
+
+def _check(
+    session: KafkaSession, group_id: str, topic: str, part: OffsetCommitPartition, commits: list[Commit]
+) -> ErrorCode:
+    try:
+        commit = Commit(
+            session.readable(topic),
+            part.index,
+            part.committed_offset,
+            part.committed_leader_epoch,
+            part.committed_metadata or "",
+        )
+        session.coordinator.offsets.check(group_id, commit)
+    except Refusal as refusal:
+        return code_of(refusal)
+    commits.append(commit)
+    return ErrorCode.NONE
+
+
+def _answer_commit(session: KafkaSession, request: Request, codes: Codes) -> None:
+    topics = tuple(
+        OffsetCommitTopicResponse(
+            name=topic,
+            partitions=tuple(OffsetCommitPartitionResponse(index=index, error_code=code) for index, code in parts),
+        )
+        for topic, parts in codes
+    )
+    session.respond(request, OffsetCommitResponse(topics=topics))
+
+
+# --- OffsetFetch -----------------------------------------------------------------------------------------------------
+
+
+def offset_fetch(session: KafkaSession, request: Request) -> None:
+    """What was committed, by one group or from version 8 on by many."""
+    body: OffsetFetchRequest = request.body
+    is_for_many = request.version >= _MANY_GROUPS_SINCE
+    asked = body.groups if is_for_many else (OffsetFetchGroup(group_id=body.group_id, topics=body.topics),)
+    found = tuple(_fetch_group(session, group, require_stable=body.require_stable) for group in asked)
+    if is_for_many:
+        session.respond(request, OffsetFetchResponse(groups=found))
+    else:
+        session.respond(request, OffsetFetchResponse(topics=found[0].topics, error_code=found[0].error_code))
+
+
+def _fetch_group(session: KafkaSession, asked: OffsetFetchGroup, *, require_stable: bool) -> OffsetFetchGroupResponse:
+    try:
+        require_listening(session, asked.group_id)
+    except Refusal as refusal:
+        return OffsetFetchGroupResponse(group_id=asked.group_id, topics=(), error_code=code_of(refusal))
+    wanted = asked.topics if asked.topics is not None else _committed_topics(session, asked.group_id)
+    topics = tuple(
+        OffsetFetchTopicResponse(
+            name=topic.name, partitions=_fetch_topic(session, asked.group_id, topic, require_stable=require_stable)
+        )
+        for topic in wanted
+    )
+    return OffsetFetchGroupResponse(group_id=asked.group_id, topics=topics)
+
+
+def _committed_topics(session: KafkaSession, group_id: str) -> list[OffsetFetchTopic]:
+    """All that a group has committed for and the client may read."""
+    found: dict[str, list[int]] = {}
+    for hub, offset in session.coordinator.offsets.all(group_id):
+        found.setdefault(hub.name, []).append(offset.partition)
+    return [
+        OffsetFetchTopic(name=name, partition_indexes=tuple(partitions))
+        for name, partitions in found.items()
+        if _is_readable(session, name)
+    ]
+
+
+def _is_readable(session: KafkaSession, topic: str) -> bool:
+    try:
+        session.readable(topic)
+    except Refusal:
+        return False
+    return True
+
+
+def _fetch_topic(
+    session: KafkaSession, group_id: str, topic: OffsetFetchTopic, *, require_stable: bool
+) -> tuple[OffsetFetchPartitionResponse, ...]:
+    try:
+        hub = session.readable(topic.name)
+    except Refusal as refusal:
+        # A topic that is not there was never committed for; only a right that is missing is an error.
+        code = code_of(refusal)
+        code = ErrorCode.NONE if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code
+        return tuple(_nothing(index, code) for index in topic.partition_indexes)
+    return tuple(
+        _fetch_partition(session, group_id, hub, index, require_stable=require_stable)
+        for index in topic.partition_indexes
+    )
+
+
+def _fetch_partition(
+    session: KafkaSession, group_id: str, hub: LiveHub, index: int, *, require_stable: bool
+) -> OffsetFetchPartitionResponse:
+    coordinator = session.coordinator
+    if require_stable and coordinator.transactions.has_pending(group_id, hub.entity.uid, index):
+        return _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    found = coordinator.offsets.find(group_id, hub, index)
+    if found is None:
+        return _nothing(index)
+    return OffsetFetchPartitionResponse(
+        index=index,
+        committed_offset=found.sequence,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _nothing(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchPartitionResponse:
+    return OffsetFetchPartitionResponse(index=index, committed_offset=-1, metadata="", error_code=code)
+
+
+# --- OffsetDelete ----------------------------------------------------------------------------------------------------
+
+
+def offset_delete(session: KafkaSession, request: Request) -> None:
+    """Forget commits for topics that no member reads any more."""
+    body: OffsetDeleteRequest = request.body
+    try:
+        require_listening(session, body.group_id)
+        read = _topics_read(session, body.group_id)
+    except Refusal as refusal:
+        session.respond(request, OffsetDeleteResponse(error_code=code_of(refusal), topics=()))
+        return
+    places: list[tuple[LiveHub, int]] = []
+    codes: Codes = []
+    for topic in body.topics:
+        indexes = [part.index for part in topic.partitions]
+        code = _may_forget(session, body.group_id, topic.name, indexes, read, places)
+        codes.append((topic.name, [(index, code) for index in indexes]))
+
+    def done(refusal: Refusal | None) -> None:
+        failed = ErrorCode.NONE if refusal is None else code_of(refusal)
+        session.respond(request, _delete_response(failed, codes))
+
+    session.coordinator.offsets.delete(body.group_id, places, done)
+
+
+def _topics_read(session: KafkaSession, group_id: str) -> frozenset[str]:
+    """What the members of a group read; a group with members of another kind than consumers tells nobody."""
+    coordinator = session.coordinator
+    group = coordinator.groups.find(group_id)
+    if group is None and not coordinator.offsets.all(group_id):
+        raise GroupUnknown(group_id)
+    if group is None or coordinator.groups.is_empty(group_id):
+        return frozenset()
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise GroupNotEmpty(group_id)
+    return frozenset(_subscribed(group))
+
+
+def _subscribed(group: Group) -> Iterable[str]:
+    for member in group.views():
+        try:
+            yield from read_subscription(member.metadata).topics
+        except RemoteProtocolError:
+            continue
+
+
+def _may_forget(
+    session: KafkaSession,
+    group_id: str,
+    topic: str,
+    indexes: list[int],
+    read: frozenset[str],
+    places: list[tuple[LiveHub, int]],
+) -> ErrorCode:
+    try:
+        hub = session.readable(topic)
+        if topic in read:
+            raise HubStillRead(group_id)
+    except Refusal as refusal:
+        return code_of(refusal)
+    places += [(hub, index) for index in indexes]
+    return ErrorCode.NONE
+
+
+def _delete_response(failed: ErrorCode, codes: Codes) -> OffsetDeleteResponse:
+    topics = tuple(
+        OffsetDeleteTopicResponse(
+            name=topic,
+            partitions=tuple(
+                OffsetDeletePartitionResponse(index=index, error_code=code or failed) for index, code in parts
+            ),
+        )
+        for topic, parts in codes
+    )
+    return OffsetDeleteResponse(error_code=failed, topics=topics)
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    OFFSET_COMMIT.key: offset_commit,
+    OFFSET_FETCH.key: offset_fetch,
+    OFFSET_DELETE.key: offset_delete,
+}

@@ -1,0 +1,142 @@
+"""ListOffsets and OffsetForLeaderEpoch: finding a place in a partition (reference: kafka 2.9).
+
+Only a search by a producer's own time opens a batch, and only the one that holds the answer.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hubmere.broker.live import LiveHub
+from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.fetch import READ_COMMITTED, check_epoch
+from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.model.position import Position
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.fetch import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    LIST_OFFSETS,
+    MAX_TIMESTAMP,
+    OFFSET_FOR_LEADER_EPOCH,
+    EpochEndOffset,
+    EpochPartition,
+    EpochTopicResponse,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from hubmere.wire.kafka.records import decode_records, read_header, split_batches
+
+_NONE: Final = (-1, -1)
+
+
+def list_offsets(session: KafkaSession, request: Request) -> None:
+    """The offsets for times and for the two ends."""
+    body: ListOffsetsRequest = request.body
+    committed_only = body.isolation_level == READ_COMMITTED
+
+    def answer(topic: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        return _find(session, topic, partition, committed_only=committed_only)
+
+    topics = tuple(
+        ListOffsetsTopicResponse(
+            name=topic.name, partitions=tuple(answer(topic.name, part) for part in topic.partitions)
+        )
+        for topic in body.topics
+    )
+    session.respond(request, ListOffsetsResponse(topics=topics))
+
+
+def _find(
+    session: KafkaSession, topic: str, partition: ListOffsetsPartition, *, committed_only: bool
+) -> ListOffsetsPartitionResponse:
+    try:
+        hub = _partition_of(session, topic, partition.index)
+        epoch = hub.log(partition.index).leader_epoch
+        code = check_epoch(partition.current_leader_epoch, epoch)
+        offset, time_ms = _NONE if code else _place(hub, partition, committed_only=committed_only)
+    except Refusal as refusal:
+        code, (offset, time_ms), epoch = code_of(refusal), _NONE, -1
+    return ListOffsetsPartitionResponse(
+        index=partition.index, error_code=code, timestamp_ms=time_ms, offset=offset, leader_epoch=epoch
+    )
+
+
+def _partition_of(session: KafkaSession, topic: str, index: int) -> LiveHub:
+    hub = session.readable(topic)
+    if not 0 <= index < hub.entity.partition_count:
+        raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
+    return hub
+
+
+def _place(hub: LiveHub, partition: ListOffsetsPartition, *, committed_only: bool) -> tuple[int, int]:
+    """Offset and time of the wanted place."""
+    log, wanted_ms = hub.log(partition.index), partition.timestamp_ms
+    state = log.state
+    end = state.stable_sequence if committed_only else state.end_sequence
+    if wanted_ms == LATEST_TIMESTAMP:
+        return end, -1
+    if wanted_ms == EARLIEST_TIMESTAMP:
+        return state.first_sequence, -1
+    if wanted_ms == MAX_TIMESTAMP:
+        wanted_ms = state.last_enqueued_ms
+    if wanted_ms < 0:
+        return _NONE
+    found = log.find(Position.time(wanted_ms, inclusive=True))
+    return (found, _time_of(hub, partition.index, found)) if found < end else _NONE
+
+
+def _time_of(hub: LiveHub, index: int, offset: int) -> int:
+    """The time of one record: in the header when the service has stamped it, else inside the batch."""
+    chunk = hub.log(index).read(offset, 1)
+    assert chunk is not None
+    batch = next(split_batches(chunk.data))
+    header = read_header(batch)
+    if header.is_append_time:
+        return header.max_timestamp_ms
+    # After compaction the record may be gone and the next one stand for it.
+    times = (record.timestamp_ms for record in decode_records(batch) if record.offset >= offset)
+    return next(times, header.max_timestamp_ms)
+
+
+def offset_for_leader_epoch(session: KafkaSession, request: Request) -> None:
+    """Where an epoch ended. Older epochs are not kept apart: to a reader that is beyond the end it is the end that says
+    that events were lost, and that is told for each of them.
+    """
+    body: OffsetForLeaderEpochRequest = request.body
+    topics = tuple(
+        EpochTopicResponse(
+            name=topic.name, partitions=tuple(_epoch_end(session, topic.name, part) for part in topic.partitions)
+        )
+        for topic in body.topics
+    )
+    session.respond(request, OffsetForLeaderEpochResponse(topics=topics))
+
+
+def _epoch_end(session: KafkaSession, topic: str, partition: EpochPartition) -> EpochEndOffset:
+    try:
+        hub = _partition_of(session, topic, partition.index)
+    except Refusal as refusal:
+        return EpochEndOffset(error_code=code_of(refusal), index=partition.index)
+    log = hub.log(partition.index)
+    code = check_epoch(partition.current_leader_epoch, log.leader_epoch)
+    if code or partition.leader_epoch > log.leader_epoch:
+        return EpochEndOffset(error_code=code, index=partition.index)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        index=partition.index,
+        leader_epoch=partition.leader_epoch,
+        end_offset=log.state.end_sequence,
+    )
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    LIST_OFFSETS.key: list_offsets,
+    OFFSET_FOR_LEADER_EPOCH.key: offset_for_leader_epoch,
+}

@@ -1,0 +1,271 @@
+"""Produce: closed record batches in, the offsets they got out (reference: kafka 2.7 and 3.5).
+
+A batch is copied once out of the receive buffer and handed to the broker unopened; the log checks it, numbers it and
+tells repeats of idempotent producers. acks=-1 is answered after the commit, 1 after the write, 0 never. Errors are per
+partition, and the others proceed; with acks=0 an error closes the connection, since nothing else can tell it.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from hubmere.broker.publish import Publisher
+from hubmere.broker.refusals import InvalidTransactionState
+from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.model.batch import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL, Receipt, read_header
+from hubmere.model.entity import TimestampType
+from hubmere.model.errors import CorruptBatch, InvalidBatch, PartitionNotFound, Refusal, ShuttingDown
+from hubmere.wire.kafka.connection import Request, encode_response
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.produce import (
+    PRODUCE,
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopicResponse,
+)
+from hubmere.wire.kafka.primitives import Buffer
+from hubmere.wire.kafka.records import CRC_AT, check_produced
+
+ACKS_ALL: Final = -1
+ACKS_NONE: Final = 0
+_ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
+
+# zstd came with Produce version 7 (KIP-110).
+_ZSTD: Final = 4
+_ZSTD_SINCE: Final = 7
+# How far ahead of our clock a producer's own time may be (reference: kafka 1.3); one that is further would pin its
+# segment beyond retention.
+_MAX_AHEAD_MS: Final = 3_600_000
+_COUNT_AT: Final = HEADER_BYTES - 4
+# Checksum, attributes, last delta, first and newest time: what is looked at here, in one piece.
+_CHECKED: Final = Struct(">Ihiqq")
+
+# Topics and versions for which the shape of an answer is kept ready.
+_KEPT_SHAPES: Final = 1024
+# An index that no partition has, to be found again in an encoded answer.
+_MARK: Final = 0x7E57_AB1E
+_LOG_START_SINCE: Final = 5
+
+
+class _Shape:
+    """The answer for one batch of a topic in one version, encoded once; only its numbers change.
+
+    Most requests carry one batch, and half of what such a request costs us in Python would be its answer.
+    """
+
+    __slots__ = ("_at", "_blank", "_has_log_start")
+
+    _NUMBERS: Final = (Struct(">ihqq"), Struct(">ihqqq"))
+
+    def __init__(self, topic: str, version: int) -> None:
+        part = ProducePartitionResponse(index=_MARK, error_code=ErrorCode.NONE, base_offset=-1)
+        sample = ProduceResponse(topics=(ProduceTopicResponse(name=topic, partitions=(part,)),))
+        self._blank = b"".join(encode_response(PRODUCE, version, sample))
+        self._at = self._blank.rindex(_MARK.to_bytes(4, "big"))
+        self._has_log_start = version >= _LOG_START_SINCE
+
+    def filled(self, part: "_Part") -> bytearray:
+        """The answer for a batch that was taken."""
+        body = bytearray(self._blank)
+        numbers = (part.index, ErrorCode.NONE, part.base_offset, part.append_time_ms, part.log_start)
+        if self._has_log_start:
+            self._NUMBERS[1].pack_into(body, self._at, *numbers)
+        else:
+            self._NUMBERS[0].pack_into(body, self._at, *numbers[:-1])
+        return body
+
+
+_shape = lru_cache(maxsize=_KEPT_SHAPES)(_Shape)
+
+
+class _Part:
+    """What becomes of one partition's batch."""
+
+    __slots__ = ("_answer", "_publisher", "append_time_ms", "base_offset", "code", "index", "log_start", "message")
+
+    def __init__(self, answer: "_Answer", index: int) -> None:
+        self._answer = answer
+        self._publisher: Publisher | None = None
+        self.index = index
+        self.code: int = ErrorCode.NONE
+        self.message: str | None = None
+        self.base_offset = self.append_time_ms = self.log_start = -1
+
+    def publish(self, topic: str, records: Buffer | None) -> None:
+        """Hand the batch to the broker; the answer waits for its commit if the client does."""
+        answer = self._answer
+        session, acks = answer.session, answer.acks
+        try:
+            self._publisher = publisher = session.publisher(topic)
+            if not 0 <= self.index < publisher.hub.entity.partition_count:
+                raise PartitionNotFound(topic, str(self.index), publisher.hub.entity.partition_count)
+            code = self._check(publisher, records)
+            if code:
+                self.code = code
+                return
+            assert records is not None
+            charged = publisher.publish_charged(
+                bytearray(records),
+                self.index,
+                count=int.from_bytes(records[_COUNT_AT:HEADER_BYTES], "big"),
+                now=session.now,
+                now_ms=session.now_ms,
+                callback=self._settled if acks == ACKS_ALL else None,
+            )
+        except Refusal as refusal:
+            self._refused(refusal, records)
+            return
+        answer.delay_s = max(answer.delay_s, charged.delay_s)
+        self.log_start = publisher.hub.log(self.index).state.first_sequence
+        if acks == ACKS_ALL:
+            session.hold(charged.receipt.size_bytes)
+            answer.missing += 1
+        elif acks:
+            self._place(charged.receipt)
+
+    def _check(self, publisher: Publisher, records: Buffer | None) -> int:
+        """What the log does not look at: the codec, a producer's own time, the units, and open transactions."""
+        if records is None or len(records) < HEADER_BYTES:
+            return self._exact_code(records)
+        crc, attributes, _, base_ms, max_ms = _CHECKED.unpack_from(records, CRC_AT)
+        codec = attributes & CODEC_MASK
+        is_odd_codec = codec >= _ZSTD and (codec > _ZSTD or self._answer.version < _ZSTD_SINCE)
+        # A batch without a checksum is one that we have made ourselves: to the log, not to us.
+        if (is_odd_codec or not crc) and (code := self._exact_code(records)):
+            return code
+        entity = publisher.hub.entity
+        newest_ms = self._answer.session.now_ms + _MAX_AHEAD_MS
+        if entity.timestamp_type is TimestampType.CREATE and (base_ms > newest_ms or max_ms > newest_ms):
+            return self._exact_code(records) or ErrorCode.INVALID_TIMESTAMP
+        throughput = publisher.hub.namespace.throughput
+        if throughput is not None:
+            delay_s = throughput.ingress_delay(entity.uid, self._answer.session.now)
+            if delay_s * 1000 > self._answer.timeout_ms:
+                return ErrorCode.POLICY_VIOLATION
+        if attributes & TRANSACTIONAL:
+            self._check_transaction(entity.uid, records)
+        return ErrorCode.NONE
+
+    def _check_transaction(self, hub_uid: str, records: Buffer) -> None:
+        transactional_id, session = self._answer.transactional_id, self._answer.session
+        if transactional_id is None:
+            raise InvalidTransactionState("")
+        header = read_header(records)
+        session.coordinator.transactions.require_enlisted(
+            transactional_id, header.producer_id, header.producer_epoch, (hub_uid, self.index)
+        )
+
+    def _exact_code(self, records: Buffer | None) -> int:
+        limit = self._publisher.limit_bytes if self._publisher is not None else HEADER_BYTES
+        return check_produced(records, produce_version=self._answer.version, max_batch_bytes=limit)
+
+    def _refused(self, refusal: Refusal, records: Buffer | None) -> None:
+        self.code = code_of(refusal)
+        if isinstance(refusal, (InvalidBatch, CorruptBatch)):
+            self.code = self._exact_code(records) or self.code
+        self.message = refusal.text()
+
+    def _settled(self, receipt: Receipt) -> None:
+        answer = self._answer
+        answer.session.let_go(receipt.size_bytes)
+        if receipt.error is None:
+            self._place(receipt)
+        else:
+            refusal = receipt.error if isinstance(receipt.error, Refusal) else ShuttingDown()
+            self.code, self.message = code_of(refusal), refusal.text()
+        answer.missing -= 1
+        if not answer.missing:
+            answer.send()
+
+    def _place(self, receipt: Receipt) -> None:
+        assert self._publisher is not None
+        self.base_offset = receipt.sequence_number
+        if self._publisher.hub.entity.timestamp_type is TimestampType.LOG_APPEND:
+            self.append_time_ms = receipt.enqueued_at_ms
+
+    def response(self) -> ProducePartitionResponse:
+        """As the client is told."""
+        return ProducePartitionResponse(
+            index=self.index,
+            error_code=self.code,
+            base_offset=self.base_offset,
+            log_append_time_ms=self.append_time_ms,
+            log_start_offset=self.log_start,
+            error_message=self.message,
+        )
+
+
+class _Answer:
+    """One request on its way: which batches still wait for their commit."""
+
+    __slots__ = ("acks", "delay_s", "missing", "request", "session", "timeout_ms", "topics", "transactional_id")
+
+    def __init__(self, session: KafkaSession, request: Request) -> None:
+        body: ProduceRequest = request.body
+        self.session = session
+        self.request = request
+        self.acks = body.acks
+        self.timeout_ms = body.timeout_ms
+        self.transactional_id = body.transactional_id
+        self.delay_s = 0.0
+        self.missing = 0
+        self.topics: list[tuple[str, list[_Part]]] = []
+
+    @property
+    def version(self) -> int:
+        """The version of the request."""
+        return self.request.version
+
+    def publish(self, topic: str, partitions: tuple[ProducePartition, ...]) -> None:
+        """Publish the batches of one topic."""
+        parts = []
+        for partition in partitions:
+            part = _Part(self, partition.index)
+            parts.append(part)
+            if self.acks in _ACKS:
+                # Produced records arrive as one view of what was received.
+                part.publish(topic, partition.records)  # type: ignore[arg-type]
+            else:
+                part.code = ErrorCode.INVALID_REQUIRED_ACKS
+        self.topics.append((topic, parts))
+
+    def close(self) -> None:
+        """Everything is handed over: hold the client back if it is over its units, and answer what need not wait."""
+        if self.delay_s > 0:
+            self.session.mute(self.delay_s)
+        if self.acks == ACKS_NONE:
+            topics, self.topics = self.topics, []
+            failed = next((part for _, parts in topics for part in parts if part.code), None)
+            if failed is not None:
+                self.session.drop(f"a batch without acknowledgement is refused with code {failed.code}")
+        elif not self.missing:
+            self.send()
+
+    def send(self) -> None:
+        """Answer the request."""
+        # Batches know their answer: letting go of them here leaves nothing for the garbage collector.
+        topics, self.topics = self.topics, []
+        if len(topics) == 1 and len(topics[0][1]) == 1 and not self.delay_s and not topics[0][1][0].code:
+            name, parts = topics[0]
+            self.session.respond_encoded(self.request, _shape(name, self.version).filled(parts[0]))
+            return
+        answers = tuple(
+            ProduceTopicResponse(name=name, partitions=tuple([part.response() for part in parts]))
+            for name, parts in topics
+        )
+        self.session.respond(self.request, ProduceResponse(topics=answers, throttle_time_ms=round(self.delay_s * 1000)))
+
+
+def produce(session: KafkaSession, request: Request) -> None:
+    """Publish what came, in the order in which it came."""
+    answer = _Answer(session, request)
+    for topic in request.body.topics:
+        answer.publish(topic.name, topic.partitions)
+    answer.close()
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {PRODUCE.key: produce}

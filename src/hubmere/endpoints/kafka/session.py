@@ -1,0 +1,422 @@
+"""One connection: bytes become requests, requests go to their handler, responses leave in the order of the requests.
+
+Decides when a peer that proves nothing or says nothing is cut off, when reading stops (too much unanswered, too much
+unsent, a producer over its units), and when bytes are written: once for each read and once for each round of commits.
+What a request means is its handler's business; what a refusal is called is in `errors`. Kafka has no closing frame: a
+peer that breaks the protocol loses its connection without a word, after the answers to what came before.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hubmere.broker.access import Principal, Resource
+from hubmere.broker.coordinators import Coordinator
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.manage import By
+from hubmere.broker.publish import Publisher
+from hubmere.broker.service import Broker
+from hubmere.endpoints.places import Places
+from hubmere.endpoints.stream import Timer, Wire
+from hubmere.model.clock import Clock
+from hubmere.model.entity import Rights
+from hubmere.model.errors import HubNotFound
+from hubmere.model.names import fold
+from hubmere.wire.kafka.connection import BrokenStream, Request, ServedApis, ServerConnection
+
+log = logging.getLogger("hubmere.kafka")
+
+# A peer that has not signed in sends names, versions and one credential.
+UNPROVEN_REQUEST_BYTES = 64 * 1024
+# Requests larger than this close the connection, unless the tier takes larger publications (reference: kafka 1.4).
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+# Room for a request's own fields around a publication of the largest size.
+_REQUEST_SLACK_BYTES = 64 * 1024
+# Requests that may wait for their answer: well above the five that ordered producers and the thousand that others of
+# librdkafka's size keep in flight; a peer that sends more is read again when some are answered.
+MAX_UNANSWERED = 2048
+# Publications of one connection that wait for their commit; more are left in the socket.
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+# Answers that may be in memory before they are written and the socket is looked at: about ten writes.
+MAX_UNSENT_BYTES = 1024 * 1024
+# Topics of which a connection remembers that it may read or write them.
+MAX_REMEMBERED_TOPICS = 10_000
+# Kafka clients find our only node under this id.
+NODE_ID = 0
+
+Handler = Callable[["KafkaSession", Request], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """What all connections of the endpoint have in common."""
+
+    broker: Broker
+    clock: Clock
+    places: Places
+    served: ServedApis
+    handlers: Mapping[int, Handler]
+    open_handlers: Mapping[int, Handler]  # what a peer may ask before it has signed in
+    idle_timeout_s: float
+    handshake_timeout_s: float
+    auto_create_hubs: bool
+    watch_deadlines: Callable[[], None]  # to be called after anything that may have set a coordinator's deadline
+
+
+@dataclass(slots=True)
+class SignIn:
+    """How far a peer has come in proving who it is."""
+
+    mechanism: str | None = None
+
+
+@dataclass(slots=True)
+class _Reach:
+    """What a connection was found to be allowed, by topic name."""
+
+    publishers: dict[str, Publisher] = field(default_factory=dict)
+    readable: dict[str, LiveHub] = field(default_factory=dict)
+
+
+class KafkaSession:
+    """What one connection does (`endpoints.stream.Session`). Thread rule: the loop's thread only."""
+
+    __slots__ = (
+        "_engine",
+        "_handlers",
+        "_is_closing",
+        "_is_flush_planned",
+        "_is_heavy",
+        "_is_in_turn",
+        "_is_lost",
+        "_is_paused",
+        "_muted_until",
+        "_namespace",
+        "_principal",
+        "_queue",
+        "_reach",
+        "_seen_at",
+        "_timer",
+        "_unsent_bytes",
+        "_waiting_bytes",
+        "_wire",
+        "fetch_sessions",
+        "host",
+        "is_secure",
+        "now",
+        "now_ms",
+        "on_lost",
+        "shared",
+        "sign_in",
+    )
+
+    def __init__(self, shared: Shared, *, is_secure: bool) -> None:
+        self.shared = shared
+        self.is_secure = is_secure
+        self.sign_in = SignIn()
+        self.host = shared.places.host
+        self.now = 0.0
+        self.now_ms = 0
+        # Kept by the fetch handlers; freed with the connection.
+        self.fetch_sessions: dict[int, object] = {}
+        # What to call when the connection is gone: parked requests that watch something.
+        self.on_lost: dict[Callable[[], None], None] = {}
+        self._engine: ServerConnection | None = None
+        self._wire: Wire | None = None
+        self._handlers = shared.open_handlers
+        self._namespace: LiveNamespace | None = None
+        self._principal: Principal | None = None
+        self._reach = _Reach()
+        self._seen_at = 0.0
+        self._timer: Timer | None = None
+        self._muted_until = 0.0
+        self._waiting_bytes = 0
+        self._is_paused = False
+        self._is_in_turn = False
+        self._is_flush_planned = False
+        self._is_closing = False
+        self._is_lost = False
+        # Requests that were read and wait for their turn, and whether the last one gave reason to look at limits.
+        self._queue: deque[Request] = deque()
+        self._is_heavy = False
+        self._unsent_bytes = 0
+
+    # --- what the stream calls ---
+
+    def connected(self, wire: Wire) -> None:
+        """A client is there: it has some time to say who it is."""
+        self._wire = wire
+        self._engine = ServerConnection(served=self.shared.served, max_request_bytes=UNPROVEN_REQUEST_BYTES)
+        self._seen_at = self.shared.clock.monotonic()
+        self._timer = wire.call_at(self._seen_at + self.shared.handshake_timeout_s, self._check_idle)
+
+    def received(self, data: bytes) -> None:
+        """Bytes from the client: requests that are complete are handled, then all answers go out in one write."""
+        if self._is_closing:
+            return
+        self._begin_turn()
+        try:
+            self._queue += self.engine.receive_data(data)
+        except BrokenStream as broken:
+            self._queue += broken.complete
+            self._work()
+            self.drop(str(broken))
+        else:
+            self._work()
+
+    def _work(self) -> None:
+        """Handle what was read, in order; what comes after too much at a time waits with the socket."""
+        queue = self._queue
+        self._is_in_turn = True
+        while queue and not self._is_closing:
+            self._handle(queue.popleft())
+            if self._is_heavy:
+                self._flush()
+                self._is_heavy = self._is_over()
+                if self._is_heavy:
+                    break
+        self._is_in_turn = False
+        self._flush()
+        if self.engine.unanswered and not self._is_closing:
+            # Where a commit needs no disk its answers are ready when this turn's calls have run: one turn saved.
+            self._flush_soon()
+
+    def _handle(self, request: Request) -> None:
+        handler = self._handlers.get(request.api.key)
+        if handler is None:
+            self.drop(f"{request!r} before sign-in")
+        else:
+            handler(self, request)
+
+    def writable(self) -> None:
+        """The socket has room again."""
+        self._read_again()
+
+    def lost(self) -> None:
+        """The connection is gone: whoever waits for it is told, and everything it held is free."""
+        self._is_lost = self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self.on_lost = self.on_lost, {}
+        for call in waiting:
+            call()
+        self.fetch_sessions.clear()
+        self._queue.clear()
+        self._reach = _Reach()
+        if self._namespace is not None:
+            self._namespace.counters.connections_closed += 1
+
+    def stop(self) -> None:
+        """The node is stopping: Kafka has no good-bye, clients come back by themselves."""
+        self._is_closing = True
+        self._flush()
+        self.wire.close()
+
+    # --- what handlers use ---
+
+    @property
+    def wire(self) -> Wire:
+        """The connection's transport."""
+        assert self._wire is not None
+        return self._wire
+
+    @property
+    def engine(self) -> ServerConnection:
+        """The protocol."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def namespace(self) -> LiveNamespace:
+        """The namespace that the client has signed in to."""
+        assert self._namespace is not None
+        return self._namespace
+
+    @property
+    def principal(self) -> Principal:
+        """Who the client is."""
+        assert self._principal is not None
+        return self._principal
+
+    @property
+    def is_signed_in(self) -> bool:
+        """Whether the client has proven who it is."""
+        return self._principal is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody is there to answer to."""
+        return self._is_lost
+
+    @property
+    def port(self) -> int:
+        """The port of the kind by which the client came."""
+        places = self.shared.places
+        return (places.kafkas if self.is_secure else places.kafka) or 0
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Groups, offsets and transactions of the client's namespace."""
+        return self.shared.broker.coordinators.of(self.namespace, self.now, self.now_ms)
+
+    def by(self) -> By:
+        """Who changes things here, for the audit trail."""
+        return By(actor=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now)
+
+    def respond(self, request: Request, body: object) -> None:
+        """Answer a request; what is given while a read is handled goes out at its end, else at the end of the turn."""
+        if self._is_lost:
+            return
+        self.engine.respond(request, body)
+        if not self._is_in_turn:
+            self._flush_soon()
+
+    def respond_encoded(self, request: Request, body: bytearray) -> None:
+        """As `respond`, with a body that is encoded already."""
+        if self._is_lost:
+            return
+        self.engine.respond_encoded(request, (body,))
+        if not self._is_in_turn:
+            self._flush_soon()
+
+    def drop(self, why: str) -> None:
+        """Close the connection without a word, after the answers that are ready."""
+        if not self._is_closing:
+            log.info("a connection from %s is closed: %s", self.wire.peer, why)
+            self._is_closing = True
+            self._flush()
+            self.wire.close()
+
+    def signed_in(self, namespace: LiveNamespace, principal: Principal, host: str) -> None:
+        """The client is known from now on."""
+        if self._namespace is None:
+            namespace.counters.connections_opened += 1
+        self._namespace, self._principal, self.host = namespace, principal, host
+        self._reach = _Reach()
+        self._handlers = self.shared.handlers
+        self.engine.expects_bare_tokens = False
+        largest = namespace.limits.publication_bytes + _REQUEST_SLACK_BYTES
+        self.engine.max_request_bytes = max(MAX_REQUEST_BYTES, largest)
+
+    def hub(self, name: str, right: Rights) -> LiveHub:
+        """The hub of a topic's exact name, for a client that has the right on it; refusals do not tell what exists."""
+        namespace = self.namespace
+        self.shared.broker.require_kafka(namespace.entity)
+        self.principal.require(right, Resource.of_hub(namespace.entity.name, name))
+        hub = namespace.hubs.get(fold(name))
+        # Topic names differ by case, hub names do not: another spelling is another topic, which is not there.
+        if hub is None or hub.entity.name != name:
+            raise HubNotFound(namespace.resource(name))
+        return hub
+
+    def readable(self, name: str) -> LiveHub:
+        """The hub of a topic that the client may read; asked on every fetch, so it is remembered."""
+        hub = self._reach.readable.get(name)
+        if hub is None or self.namespace.hubs.get(fold(name)) is not hub:
+            hub = self.hub(name, Rights.LISTEN)
+            if len(self._reach.readable) >= MAX_REMEMBERED_TOPICS:
+                self._reach.readable.clear()
+            self._reach.readable[name] = hub
+        return hub
+
+    def publisher(self, name: str) -> Publisher:
+        """The way into a topic that the client may write to; asked on every produce, so it is remembered."""
+        publisher = self._reach.publishers.get(name)
+        if publisher is None or self.namespace.hubs.get(fold(name)) is not publisher.hub:
+            publisher = self.shared.broker.open_publisher(self.hub(name, Rights.SEND))
+            if len(self._reach.publishers) >= MAX_REMEMBERED_TOPICS:
+                self._reach.publishers.clear()
+            self._reach.publishers[name] = publisher
+        return publisher
+
+    # --- pushing back ---
+
+    def hold(self, size_bytes: int) -> None:
+        """A publication waits for its commit."""
+        self._waiting_bytes += size_bytes
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._is_heavy = True
+
+    def let_go(self, size_bytes: int) -> None:
+        """It waits no longer."""
+        self._waiting_bytes -= size_bytes
+
+    def weigh(self, size_bytes: int) -> None:
+        """An answer is this large: write before there is too much of it in memory."""
+        self._unsent_bytes += size_bytes
+        if self._unsent_bytes > MAX_UNSENT_BYTES:
+            self._is_heavy = True
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing more for a while: the client is over its units (KIP-219)."""
+        until = self.now + seconds
+        if seconds > 0 and until > self._muted_until:
+            self._muted_until = until
+            self._is_heavy = True
+            self.wire.call_at(until, self._read_again)
+
+    def _is_over(self) -> bool:
+        return (
+            self._waiting_bytes > MAX_WAITING_BYTES
+            or self.engine.unanswered > MAX_UNANSWERED
+            or not self.wire.is_writable
+            or (self._muted_until > 0 and self._muted_until > self.shared.clock.monotonic())
+        )
+
+    def _read_again(self) -> None:
+        if not self._is_paused or self._is_in_turn or self._is_closing or self._is_over():
+            return
+        self._is_paused = self._is_heavy = False
+        if self._queue:
+            self._begin_turn()
+            self._work()
+        if not self._is_paused:
+            self.wire.resume_reading()
+
+    # --- writing ---
+
+    def _flush(self) -> None:
+        wire = self.wire
+        self._unsent_bytes = 0
+        for data in self.engine.data_to_send():
+            wire.write(data)
+        if self._is_paused:
+            self._read_again()
+        elif self._is_over():
+            self._is_paused = True
+            wire.pause_reading()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_planned:
+            self._is_flush_planned = True
+            self.wire.call_soon(self._flush_planned)
+
+    def _flush_planned(self) -> None:
+        self._is_flush_planned = False
+        self._flush()
+
+    # --- time ---
+
+    def _begin_turn(self) -> None:
+        clock = self.shared.clock
+        self.now = self._seen_at = clock.monotonic()
+        self.now_ms = clock.now_ms()
+        namespace = self._namespace
+        if namespace is not None and self.shared.broker.namespaces.get(namespace.entity.key[0]) is not namespace:
+            self.drop("its namespace is gone")
+        elif self._principal is not None and self._principal.is_expired(self.now_ms / 1000):
+            # KIP-368: a session that has outlived its credential ends with its next request.
+            self.drop("its credential has expired")
+
+    def _check_idle(self) -> None:
+        shared = self.shared
+        limit_s = shared.idle_timeout_s if self.is_signed_in else 0.0
+        now = shared.clock.monotonic()
+        if self.engine.unanswered and self.is_signed_in:
+            self._seen_at = now
+        if now >= self._seen_at + limit_s:
+            self.drop("it did not sign in in time" if not limit_s else "it was silent for too long")
+            return
+        self._timer = self.wire.call_at(self._seen_at + limit_s, self._check_idle)

@@ -1,0 +1,337 @@
+"""Producer ids and transactions: requests become calls of the coordinator (reference: kafka 2.12 and 2.13).
+
+Whoever may send gets a producer id; a transactional one may write where it has the right to send, and commit offsets
+for groups if it may listen too. Clients from before 2.7 know a fenced producer by another code.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hubmere.broker.offsets import Commit
+from hubmere.broker.refusals import TransactionalIdUnknown, TransactionalProducerFenced
+from hubmere.broker.transactions import PendingOffset, Phase, Transaction
+from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.groups import require_listening
+from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.model.entity import Rights
+from hubmere.model.errors import ClaimMissing, PartitionNotFound, Refusal
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    TXN_OFFSET_COMMIT,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionTopic,
+    TxnOffsetCommitPartition,
+    TxnOffsetCommitPartitionResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitTopicResponse,
+)
+
+# The versions since which clients know PRODUCER_FENCED (KIP-588); TxnOffsetCommit never says it.
+_FENCED_SINCE: Final[Mapping[int, int]] = {
+    INIT_PRODUCER_ID.key: 4,
+    ADD_PARTITIONS_TO_TXN.key: 2,
+    ADD_OFFSETS_TO_TXN.key: 2,
+    END_TXN.key: 2,
+}
+_NEVER: Final = 1 << 15
+
+Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
+
+
+def _code(request: Request, refusal: Refusal) -> ErrorCode:
+    is_fenced = isinstance(refusal, TransactionalProducerFenced)
+    if is_fenced and request.version < _FENCED_SINCE.get(request.api.key, _NEVER):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code_of(refusal)
+
+
+# --- InitProducerId --------------------------------------------------------------------------------------------------
+
+
+def init_producer_id(session: KafkaSession, request: Request) -> None:
+    """An id to number batches with; for a transactional id the one of its current producer."""
+    body: InitProducerIdRequest = request.body
+    has_id, has_epoch = body.producer_id >= 0, body.producer_epoch >= 0
+
+    def reply(answer: tuple[int, int] | Refusal) -> None:
+        if isinstance(answer, Refusal):
+            session.respond(request, InitProducerIdResponse(error_code=_code(request, answer)))
+        else:
+            number, epoch = answer
+            session.respond(
+                request, InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=number, producer_epoch=epoch)
+            )
+
+    if has_id is not has_epoch or body.transactional_id == "":
+        session.respond(request, InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST))
+    elif not session.principal.rights.allows(Rights.SEND):
+        is_plain = body.transactional_id is None
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED if is_plain else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        session.respond(request, InitProducerIdResponse(error_code=code))
+    elif body.transactional_id is None:
+        # One that comes back after an error gets a new id too: its old numbers stay with the old id.
+        take = session.shared.broker.coordinators.producer_ids.take
+        take(lambda number, refusal: reply((number, 0) if refusal is None else refusal))
+    else:
+        expected = (body.producer_id, body.producer_epoch) if has_id else None
+        try:
+            session.coordinator.transactions.initialise(
+                body.transactional_id, body.transaction_timeout_ms, expected, session.now, session.now_ms, reply
+            )
+        except Refusal as refusal:
+            reply(refusal)
+        session.shared.watch_deadlines()
+
+
+# --- what a transaction covers ---------------------------------------------------------------------------------------
+
+
+def add_partitions_to_txn(session: KafkaSession, request: Request) -> None:
+    """Enlist partitions: all of them, or none and each is told why."""
+    body: AddPartitionsToTxnRequest = request.body
+    places: list[tuple[str, int]] = []
+    codes: Codes = [
+        (topic.name, [(index, _enlist(session, topic.name, index, places)) for index in topic.partitions])
+        for topic in body.topics
+    ]
+
+    def done(refusal: Refusal | None) -> None:
+        failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
+        session.respond(request, _added(codes, failed))
+
+    if any(code for _, parts in codes for _, code in parts):
+        session.respond(request, _added(codes, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        return
+    producer = (body.producer_id, body.producer_epoch)
+    try:
+        session.coordinator.transactions.add_partitions(
+            body.transactional_id, producer, places, session.now, session.now_ms, done
+        )
+    except Refusal as refusal:
+        done(refusal)
+    session.shared.watch_deadlines()
+
+
+def _enlist(session: KafkaSession, topic: str, index: int, places: list[tuple[str, int]]) -> ErrorCode:
+    try:
+        hub = session.hub(topic, Rights.SEND)
+        if not 0 <= index < hub.entity.partition_count:
+            raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
+    except Refusal as refusal:
+        return code_of(refusal)
+    places.append((hub.entity.uid, index))
+    return ErrorCode.NONE
+
+
+def _added(codes: Codes, failed: ErrorCode) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        topics=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic,
+                partitions=tuple(
+                    AddPartitionsToTxnPartitionResult(index=index, error_code=code or failed) for index, code in parts
+                ),
+            )
+            for topic, parts in codes
+        )
+    )
+
+
+def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
+    """Enlist a group whose offsets are to be committed with the transaction."""
+    body: AddOffsetsToTxnRequest = request.body
+
+    def done(refusal: Refusal | None) -> None:
+        code = ErrorCode.NONE if refusal is None else _code(request, refusal)
+        session.respond(request, AddOffsetsToTxnResponse(error_code=code))
+
+    producer = (body.producer_id, body.producer_epoch)
+    try:
+        require_listening(session, body.group_id)
+        session.coordinator.transactions.add_group(
+            body.transactional_id, producer, body.group_id, session.now, session.now_ms, done
+        )
+    except Refusal as refusal:
+        done(refusal)
+    session.shared.watch_deadlines()
+
+
+def txn_offset_commit(session: KafkaSession, request: Request) -> None:
+    """Offsets that become visible with the transaction; a member that names itself must be a current one (KIP-447)."""
+    body: TxnOffsetCommitRequest = request.body
+    pending: list[PendingOffset] = []
+    codes: Codes = [
+        (topic.name, [(part.index, _pend(session, body, topic.name, part, pending)) for part in topic.partitions])
+        for topic in body.topics
+    ]
+
+    def done(refusal: Refusal | None) -> None:
+        failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
+        session.respond(request, _pended(codes, failed))
+
+    producer = (body.producer_id, body.producer_epoch)
+    try:
+        require_listening(session, body.group_id)
+        if body.generation_id >= 0 or body.member_id:
+            session.coordinator.groups.require_commit(
+                body.group_id, body.member_id, body.group_instance_id, body.generation_id, session.now
+            )
+        session.coordinator.transactions.commit_offsets(
+            body.transactional_id, producer, body.group_id, pending, session.now, session.now_ms, done
+        )
+    except Refusal as refusal:
+        done(refusal)
+
+
+def _pend(
+    session: KafkaSession,
+    body: TxnOffsetCommitRequest,
+    topic: str,
+    part: TxnOffsetCommitPartition,
+    pending: list[PendingOffset],
+) -> ErrorCode:
+    metadata = part.committed_metadata or ""
+    try:
+        hub = session.readable(topic)
+        commit = Commit(hub, part.index, part.committed_offset, part.committed_leader_epoch, metadata)
+        session.coordinator.offsets.check(body.group_id, commit)
+    except Refusal as refusal:
+        return code_of(refusal)
+    pending.append(
+        PendingOffset(
+            body.group_id, hub.entity.uid, part.index, part.committed_offset, part.committed_leader_epoch, metadata
+        )
+    )
+    return ErrorCode.NONE
+
+
+def _pended(codes: Codes, failed: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitTopicResponse(
+                name=topic,
+                partitions=tuple(
+                    TxnOffsetCommitPartitionResponse(index=index, error_code=code or failed) for index, code in parts
+                ),
+            )
+            for topic, parts in codes
+        )
+    )
+
+
+# --- EndTxn ----------------------------------------------------------------------------------------------------------
+
+
+def end_txn(session: KafkaSession, request: Request) -> None:
+    """Commit or abort; answered when every partition has its marker."""
+    body: EndTxnRequest = request.body
+
+    def done(refusal: Refusal | None) -> None:
+        code = ErrorCode.NONE if refusal is None else _code(request, refusal)
+        session.respond(request, EndTxnResponse(error_code=code))
+        session.shared.watch_deadlines()
+
+    producer = (body.producer_id, body.producer_epoch)
+    try:
+        session.coordinator.transactions.end(
+            body.transactional_id, producer, session.now, session.now_ms, done, commit=body.committed
+        )
+    except Refusal as refusal:
+        done(refusal)
+
+
+# --- looking at transactions -----------------------------------------------------------------------------------------
+
+
+def describe_transactions(session: KafkaSession, request: Request) -> None:
+    """Transactional ids with their open transactions."""
+    body: DescribeTransactionsRequest = request.body
+    described = tuple(_described(session, transactional_id) for transactional_id in body.transactional_ids)
+    session.respond(request, DescribeTransactionsResponse(transaction_states=described))
+
+
+def _described(session: KafkaSession, transactional_id: str) -> DescribedTransaction:
+    known = session.coordinator.transactions.find(transactional_id)
+    refusal: Refusal | None = TransactionalIdUnknown(transactional_id) if known is None else None
+    if not session.principal.rights.allows(Rights.SEND):
+        refusal = ClaimMissing("Send", transactional_id)
+    if refusal is not None or known is None:
+        known = Transaction(transactional_id=transactional_id, producer_id=-1, epoch=-1, timeout_ms=0)
+    return DescribedTransaction(
+        error_code=ErrorCode.NONE if refusal is None else code_of(refusal),
+        transactional_id=transactional_id,
+        transaction_state="" if refusal is not None else known.phase,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        topics=_topics(session, known),
+    )
+
+
+def _topics(session: KafkaSession, known: Transaction) -> tuple[TransactionTopic, ...]:
+    names = {hub.entity.uid: hub.name for hub in session.namespace.hubs.values()}
+    found: dict[str, list[int]] = {}
+    for uid, partition in sorted(known.places):
+        if uid in names:
+            found.setdefault(names[uid], []).append(partition)
+    return tuple(TransactionTopic(name=name, partitions=tuple(parts)) for name, parts in found.items())
+
+
+def list_transactions(session: KafkaSession, request: Request) -> None:
+    """Transactional ids by state, producer id and age of their transaction."""
+    body: ListTransactionsRequest = request.body
+    phases = {phase.value for phase in Phase}
+    unknown = tuple(state for state in body.state_filters if state not in phases)
+    may = session.principal.rights.allows(Rights.SEND)
+    listed = tuple(
+        ListedTransaction(
+            transactional_id=known.transactional_id, producer_id=known.producer_id, transaction_state=known.phase
+        )
+        for known in (session.coordinator.transactions.list() if may else ())
+        if _passes(body, known, session.now_ms)
+    )
+    session.respond(
+        request,
+        ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=listed),
+    )
+
+
+def _passes(body: ListTransactionsRequest, known: Transaction, now_ms: int) -> bool:
+    is_old = body.duration_filter_ms < 0 or 0 <= known.started_ms < now_ms - body.duration_filter_ms
+    is_state = not body.state_filters or known.phase.value in body.state_filters
+    return is_old and is_state and (not body.producer_id_filters or known.producer_id in body.producer_id_filters)
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    INIT_PRODUCER_ID.key: init_producer_id,
+    ADD_PARTITIONS_TO_TXN.key: add_partitions_to_txn,
+    ADD_OFFSETS_TO_TXN.key: add_offsets_to_txn,
+    END_TXN.key: end_txn,
+    TXN_OFFSET_COMMIT.key: txn_offset_commit,
+    DESCRIBE_TRANSACTIONS.key: describe_transactions,
+    LIST_TRANSACTIONS.key: list_transactions,
+}

@@ -1,0 +1,161 @@
+"""The coordinators of a node together: one deadline, tidying up, and what happens when the catalog cannot keep."""
+
+from typing import Any
+
+import pytest
+
+from broker.builders import NOW_MS, Bench, a_batch
+from broker.test_groups import a_wish, joined_and_synced, settle
+from broker.test_transactions import Desk
+from hubmere.broker.coordinators import Coordinators
+from hubmere.broker.groups import Groups
+from hubmere.broker.membership import GroupState, Syncing
+from hubmere.broker.offsets import RETENTION_MS, Commit
+from hubmere.broker.transactions import ID_EXPIRY_MS, Phase
+from hubmere.model.errors import LimitReached, Refusal, ShuttingDown
+from hubmere.model.names import namespace_name
+from hubmere.model.spec import NamespaceSpec
+
+_LATER_S = 10_000.0
+
+
+def coordinators_of(bench: Bench) -> Coordinators:
+    coordinators = bench.broker.coordinators
+    coordinators.initial_delay_s = 0.0
+    return coordinators
+
+
+def test_one_deadline_stands_for_all(bench: Bench) -> None:
+    """The endpoint has one timer: the earliest of every group and transaction."""
+    coordinators = coordinators_of(bench)
+    coordinator = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    assert coordinators.next_deadline() is None
+    joined_and_synced(bench, coordinator.groups)
+    assert coordinators.next_deadline() == 10.0
+
+    answers: list[Any] = []
+    coordinator.transactions.initialise("t", 5_000, None, 0.0, NOW_MS, answers.append)
+    settle(bench)
+    coordinator.transactions.add_partitions("t", answers[0], [(bench.hub.entity.uid, 0)], 0.0, NOW_MS, answers.append)
+    settle(bench)
+    assert coordinators.next_deadline() == 5.0
+
+    coordinators.advance(10.0, NOW_MS + 10_000)
+    settle(bench)
+    assert coordinator.groups.describe("g").state is GroupState.EMPTY
+
+
+def test_what_nobody_uses_is_let_go_now_and_then(bench: Bench) -> None:
+    """Groups, offsets and transactional ids of the past do not pile up."""
+    coordinators = coordinators_of(bench)
+    coordinator = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    member = joined_and_synced(bench, coordinator.groups)
+    coordinator.groups.leave("g", member.member_id, None, 0.0, NOW_MS)
+    bench.do(lambda done: coordinator.offsets.commit("g", [Commit(bench.hub, 0, 1, -1, "")], NOW_MS, done))
+    coordinator.transactions.initialise("t", 5_000, None, 0.0, NOW_MS, lambda _: None)
+    settle(bench)
+
+    for round_, at_ms in enumerate((NOW_MS, NOW_MS + RETENTION_MS, NOW_MS + RETENTION_MS + ID_EXPIRY_MS), 1):
+        bench.broker.coordinators.look_after(round_ * _LATER_S, at_ms)
+        bench.broker.coordinators.look_after(round_ * _LATER_S + 1.0, at_ms)
+        settle(bench)
+
+    assert coordinator.groups.list() == []
+    assert coordinator.offsets.all("g") == []
+    assert coordinator.transactions.list() == []
+
+
+def test_namespace_that_is_made_anew_has_no_past(bench: Bench) -> None:
+    """Neither its groups nor its transactions are those of the old one."""
+    coordinators = coordinators_of(bench)
+    old = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    joined_and_synced(bench, old.groups)
+
+    bench.do(lambda done: bench.manager.delete_namespace("hubmere", bench.by(), done))
+    assert coordinators.next_deadline() is None
+    name = namespace_name("hubmere")
+    bench.do(lambda done: bench.manager.create_namespace(name, NamespaceSpec(), bench.by(), done))
+    new = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+
+    assert new.groups is not old.groups
+    assert new.groups.list() == []
+
+
+def test_everything_is_taken_up_at_the_start(bench: Bench) -> None:
+    """Open transactions and members get their time before any client has come back."""
+    joined_and_synced(bench, coordinators_of(bench).of(bench.broker.namespace("hubmere"), 0.0, NOW_MS).groups)
+
+    again = Coordinators(bench.catalog, bench.broker.namespaces)
+    again.open(100.0, NOW_MS)
+
+    assert again.next_deadline() == 110.0
+
+
+# --- a catalog that cannot keep --------------------------------------------------------------------------------------
+
+
+def test_group_that_cannot_be_kept_is_not_assigned(bench: Bench) -> None:
+    """The members hear it and come back when the node is up again."""
+    groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
+    answers: list[Any] = []
+    groups.join("g", a_wish(), 0.0, NOW_MS, answers.append)
+    bench.catalog.close()
+
+    member = answers[0]
+    wish = Syncing(member_id=member.member_id, generation=1, assignments={member.member_id: b"x"})
+    groups.sync("g", wish, 0.0, NOW_MS, answers.append)
+
+    assert isinstance(answers[1], Refusal)
+    assert groups.describe("g").state is GroupState.COMPLETING
+
+
+def test_producer_id_that_cannot_be_reserved_is_refused(bench: Bench) -> None:
+    """It might be given a second time."""
+    bench.catalog.close()
+    told: list[tuple[int, Refusal | None]] = []
+
+    bench.broker.coordinators.producer_ids.take(lambda number, refusal: told.append((number, refusal)))
+
+    assert told[0][0] == -1
+    assert isinstance(told[0][1], ShuttingDown)
+
+
+def test_transaction_that_cannot_be_kept_has_not_moved(bench: Bench) -> None:
+    """The client is told, and a restart knows no more than it was told."""
+    desk = Desk(bench)
+    producer = desk.start()
+    bench.catalog.close()
+    outcome: list[Any] = []
+
+    desk.transactions.add_partitions("t", producer, [desk.place], 0.0, NOW_MS, outcome.append)
+    desk.transactions.initialise("new", 1000, None, 0.0, NOW_MS, outcome.append)
+
+    assert [type(refusal) for refusal in outcome] == [ShuttingDown, ShuttingDown]
+    known = desk.transactions.find("t")
+    assert known is not None
+    assert known.places == frozenset()
+
+
+def test_groups_and_transactional_ids_have_limits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clients make up by themselves is bounded."""
+    monkeypatch.setattr("hubmere.broker.groups.MAX_GROUPS", 0)
+    monkeypatch.setattr("hubmere.broker.transactions.MAX_TRANSACTIONAL_IDS", 0)
+
+    with pytest.raises(LimitReached):
+        Groups("hubmere", bench.catalog, now=0.0).join("g", a_wish(), 0.0, NOW_MS, print)
+    with pytest.raises(LimitReached):
+        Desk(bench).start()
+
+
+def test_marker_for_a_partition_that_knows_a_newer_producer_is_not_needed(bench: Bench) -> None:
+    """The transaction is over there already."""
+    desk = Desk(bench)
+    producer = desk.start()
+    desk.add(producer)
+    bench.hub.log(0).append(a_batch(producer=(producer[0], producer[1] + 5, 0)), NOW_MS)
+    desk.settle()
+
+    desk.end(producer)
+
+    assert desk.phase is Phase.COMPLETE_COMMIT
+    assert desk.end_of_log == 1

@@ -1,0 +1,123 @@
+"""kafka-python: produce, consume, groups and administration."""
+
+import gc
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conformance.kafka.foreign import KafkaAdminClient, KafkaConsumer, KafkaError, KafkaProducer, NewTopic, Place
+from conformance.kafka.kafka_clients import kafka_python
+from hubmere.testing import Node
+
+# The library leaves its own wake-up sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+_PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers() -> Iterator[None]:
+    """What a client left behind is collected here, and not in a test of somebody else."""
+    yield
+    gc.collect()
+
+
+def publish(node: Node, topic: str, *values: bytes, tls: bool = False, **more: Any) -> list[Any]:
+    """Publish events to the first partition; what the client tells of each."""
+    producer = KafkaProducer(**kafka_python(node, tls=tls, **more))
+    try:
+        futures = [producer.send(topic, value=value, key=b"k", headers=[("h", b"1")], partition=0) for value in values]
+        return [future.get(_PATIENCE_S) for future in futures]
+    finally:
+        producer.close()
+
+
+def read(consumer: Any, count: int) -> list[Any]:
+    messages: list[Any] = []
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(messages) < count:
+        assert time.monotonic() < deadline, f"only {len(messages)} of {count} messages came"
+        for batch in consumer.poll(timeout_ms=200).values():
+            messages += batch
+    return messages
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str | None) -> None:
+    """Reference check 11: in the codecs that need no further package; the others are aiokafka's part."""
+    values = [b"%d" % number * 100 for number in range(50)]
+    told = publish(node, topic, *values, compression_type=codec)
+
+    consumer = KafkaConsumer(**kafka_python(node, auto_offset_reset="earliest"))
+    consumer.assign([Place(topic, 0)])
+    messages = read(consumer, 50)
+    consumer.close()
+
+    assert [one.offset for one in told] == list(range(50))
+    assert [(one.key, one.value, one.headers) for one in messages] == [(b"k", value, [("h", b"1")]) for value in values]
+
+
+def test_tls_works(node: Node, topic: str) -> None:
+    """SASL_SSL with the node's own CA."""
+    assert publish(node, topic, b"x", tls=True)[0].offset == 0
+
+
+def test_group_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
+    """Join, sync, heartbeat, commit, leave by another implementation."""
+    publish(node, topic, *(b"%d" % number for number in range(10)))
+    arguments = kafka_python(
+        node, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
+        heartbeat_interval_ms=1000,
+    )  # fmt: skip
+    for expected in (b"0", b"5"):
+        consumer = KafkaConsumer(topic, **arguments, max_poll_records=5)
+        messages = read(consumer, 5)
+        consumer.commit()
+        consumer.close()
+
+        assert messages[0].value == expected
+
+
+def test_positions_are_found(node: Node, topic: str) -> None:
+    """Beginning, end and by time."""
+    told = publish(node, topic, b"a", b"b")
+    consumer = KafkaConsumer(**kafka_python(node))
+    place = Place(topic, 0)
+
+    found = consumer.offsets_for_times({place: told[0].timestamp})
+    ends = (consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place])
+    consumer.close()
+
+    assert found[place].offset == 0
+    assert ends == (0, 2)
+
+
+def test_topics_are_made_listed_and_deleted(node: Node, topic: str) -> None:
+    """By kafka-python's admin client."""
+    admin = KafkaAdminClient(**kafka_python(node))
+    try:
+        admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])
+        listed = admin.list_topics()
+        described = admin.describe_topics([topic])
+        admin.delete_topics([topic])
+
+        assert topic in listed
+        assert len(described[0]["partitions"]) == 3
+        assert topic not in admin.list_topics()
+    finally:
+        admin.close()
+
+
+def test_wrong_key_is_told(node: Node) -> None:
+    """Reference check 6."""
+    wrong = node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
+
+    with pytest.raises(KafkaError):
+        KafkaAdminClient(**kafka_python(node) | {"sasl_plain_password": wrong, "bootstrap_timeout_ms": 1500})
