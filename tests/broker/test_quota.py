@@ -79,6 +79,15 @@ def test_a_lone_hub_gets_everything() -> None:
     assert admitted == 640
 
 
+def test_a_hub_that_comes_late_is_admitted_at_once() -> None:
+    """A hub that was alone has saved up the whole bucket; half of it is the newcomer's."""
+    pool = Throughput(Rates.of_units(1), 0.0)
+    for tick in range(300):
+        pool.admit("first", KB, 1, tick * 0.01)
+
+    assert offer(pool, "late", 16 * KB, times=20, start=3.0, step=0) == 20
+
+
 def test_a_publication_larger_than_the_bucket_passes_when_it_is_full() -> None:
     """Otherwise a 1.5 MB publication could never be sent with one unit."""
     pool = Throughput(Rates.of_units(1), 0.0)

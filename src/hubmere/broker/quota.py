@@ -99,6 +99,7 @@ class FairBucket:
             if len(self._shares) >= _MAX_SHARES:
                 self._drop(min(self._shares, key=lambda name: self._shares[name].seen_at))
             share = self._shares[hub] = _Share(0.0, now)
+            self._level()
         share.seen_at = now
         if now - self._filled_at >= _REFILL_SECONDS:
             self._refill(now)
@@ -128,6 +129,14 @@ class FairBucket:
             overflow += added / active - part
         owned = sum(share.tokens for share in self._shares.values())
         self._common = min(self._common + overflow, max(0.0, self.capacity - owned))
+
+    def _level(self) -> None:
+        """One more hub shares the bucket: what the others hold above their smaller parts is everybody's again."""
+        part = self.capacity / len(self._shares)
+        for share in self._shares.values():
+            surplus = max(0.0, share.tokens - part)
+            share.tokens -= surplus
+            self._common += surplus
 
     def _drop(self, name: str) -> None:
         self._common += self._shares.pop(name).tokens
