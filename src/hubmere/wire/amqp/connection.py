@@ -103,6 +103,7 @@ class Connection:
         "_last_sent",
         "_now",
         "_phase",
+        "_repeated",
         "_sessions",
         "_shape",
         "_started",
@@ -130,6 +131,7 @@ class Connection:
         self._by_local_channel: dict[int, Session] = {}
         self._ended_channels: set[int] | None = None  # by the peer's numbers, so at most channel-max of them
         self._shape: TransferShape | None = None
+        self._repeated: tuple[bytes, Transfer] | None = None  # a transfer that more will follow, and its bytes
         self._heartbeat_seconds = 0.0
         self._now = self._started = self._last_received = self._last_sent = now
         self._closing_since: float | None = None
@@ -389,8 +391,7 @@ class Connection:
             link.session.count_incoming(len(ids))
 
     def _receive_body(self, unit: memoryview, channel: int, start: int, signals: list[Signal]) -> None:
-        # Only payload may lie beyond; a longer performative is cut and so undecodable.
-        body, end = read_described(unit[: start + MAX_PERFORMATIVE_BYTES], start)
+        body, end = self._read_performative(unit, start)
         kind = type(body)
         if kind is not Transfer and end != len(unit):
             raise framing_error("bytes follow a performative that has no payload")
@@ -401,6 +402,18 @@ class Connection:
             self._receive_session(unit, channel, (start, end), body, signals)
         elif self._phase is not Phase.CLOSING:
             raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"{kind.__name__.lower()} is not allowed now")
+
+    def _read_performative(self, unit: memoryview, start: int) -> tuple[Any, int]:
+        # The frames in the middle of a large delivery begin with the same bytes, which mean the same transfer.
+        if self._repeated is not None:
+            head, transfer = self._repeated
+            end = start + len(head)
+            if unit[start:end] == head:
+                return transfer, end
+        # Only payload may lie beyond; a longer performative is cut and so undecodable.
+        body, end = read_described(unit[: start + MAX_PERFORMATIVE_BYTES], start)
+        self._repeated = (bytes(unit[start:end]), body) if type(body) is Transfer and body.more else None
+        return body, end
 
     def _receive_session(
         self, unit: memoryview, channel: int, bounds: tuple[int, int], body: Any, signals: list[Signal]

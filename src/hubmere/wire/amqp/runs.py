@@ -47,21 +47,25 @@ class TransferShape:
     def read_run(
         self, view: memoryview, start: int, end: int, frame_limit: int, run: tuple[list[int], list[memoryview | bytes]]
     ) -> int:
-        """Appends ids and payloads of as many whole frames of this shape as follow; the position behind them."""
+        """Appends ids and payloads of as many whole frames of this shape as follow; the position behind them.
+
+        Out of `bytes` a payload is cut as bytes: that costs less than a view, which would be copied soon anyway.
+        """
         ids, payloads = run
+        data = view.obj if type(view.obj) is bytes and view.nbytes == len(view.obj) else view
         unpack, fixed_bytes = self._layout.unpack_from, self._layout.size
         head, tag_head, tail = self._head, self._tag_head, self._tail
         largest = min(frame_limit, fixed_bytes + self.link.max_message_size)
         pos, last_start = start, end - fixed_bytes
         while pos <= last_start:
-            size, frame_head, delivery_id, frame_tag_head, frame_tail = unpack(view, pos)
+            size, frame_head, delivery_id, frame_tag_head, frame_tail = unpack(data, pos)
             stop = pos + size
             if frame_head != head or frame_tail != tail or frame_tag_head != tag_head or stop > end:
                 break
             if not fixed_bytes <= size <= largest:
                 break
             ids.append(delivery_id)
-            payloads.append(view[pos + fixed_bytes : stop])
+            payloads.append(data[pos + fixed_bytes : stop])
             pos = stop
         return pos
 

@@ -78,8 +78,8 @@ class WindowOpened:
 class DeliveriesReceived:
     """A run of whole deliveries of one link, all with the same message format and settled flag.
 
-    A payload is a view of the buffer that was given to `receive_data`, or bytes of its own after reassembly: copy what
-    must outlive the handling of this signal unless that buffer was `bytes`.
+    A payload is a view of the buffer that was given to `receive_data`, or bytes of its own after reassembly or out of a
+    run: copy what must outlive the handling of this signal unless that buffer was `bytes`.
     """
 
     link: Link

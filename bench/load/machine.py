@@ -1,0 +1,59 @@
+"""What the machine itself can do, and what a process uses of it: the baselines that the tables are read against."""
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+MB = 1_000_000
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# The prefix of what a process has for itself alone in its memory map's summary.
+_PRIVATE = "Private_"
+
+
+def raw_write_mb_per_s(folder: Path, block: bytes, *, seconds: float, sync: bool) -> float:
+    """Writing a block again and again to one file, each time made durable or not."""
+    path = folder / "raw"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    began, written = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        written += os.write(fd, block)
+        if sync:
+            os.fdatasync(fd)
+    took = time.perf_counter() - began
+    os.close(fd)
+    path.unlink()
+    return written / MB / took
+
+
+def fdatasync_p50_ms(folder: Path, *, count: int, interval_s: float) -> float:
+    """What it takes to make one small append durable, at the pace of the measurement that it is compared with."""
+    path = folder / "sync"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    waits = []
+    for _ in range(count):
+        began = time.perf_counter()
+        os.write(fd, b"x" * 200)
+        os.fdatasync(fd)
+        waits.append(time.perf_counter() - began)
+        time.sleep(max(0.0, interval_s - waits[-1]))
+    os.close(fd)
+    path.unlink()
+    return statistics.median(waits) * 1000
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time on a processor so far, in the program and in the kernel for it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that a process has for itself alone; what the kernel keeps for its sockets is not in it."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_PRIVATE))
+
+
+def load_average() -> float:
+    """How busy the machine was in the last minute; numbers taken on a busy one say little."""
+    return os.getloadavg()[0]
