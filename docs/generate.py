@@ -4,7 +4,7 @@
 Decides nothing: every word in a table comes from the declaration that is enforced.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +14,7 @@ import typer.main
 
 from hubmere.broker import refusals as broker_refusals
 from hubmere.cli import app
+from hubmere.commands.verbs import NODE_OPTIONS, RESULT_OPTIONS
 from hubmere.endpoints.amqp import errors as amqp_errors
 from hubmere.endpoints.http import errors as http_errors
 from hubmere.endpoints.kafka import errors as kafka_errors
@@ -161,12 +162,41 @@ def _told(refusal: type[Refusal], table: Mapping[type[Refusal], Any], show: Call
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+# Flags of every command that speaks to a node: told once, at the head of the page.
+_NODE_FLAGS = frozenset(parameter.name for parameter in NODE_OPTIONS)
+_RESULT_FLAGS = frozenset(parameter.name for parameter in RESULT_OPTIONS)
+
+
 def _cli() -> str:
     group: Any = typer.main.get_command(app)
-    parts = ["# Command line", "Also as `python -m hubmere`. How each command ends: [exit codes](exit-codes.md)."]
-    for name, command in group.commands.items():
-        parts += [f"## hubmere {name}", *_paragraphs(command.help), _table(["flag", "meaning"], _flags(command))]
+    of_a_node = group.get_command(None, "eventhub").commands["show"]
+    parts = [
+        "# Command line",
+        "Also as `python -m hubmere`. How each command ends: [exit codes](exit-codes.md). `hubmere "
+        "--install-completion` teaches the shell to complete commands and flags.",
+        "## Which node",
+        "Commands that speak to a node find the one on this machine by its data folder, and any other by its address. "
+        "`--connection-string` stands over `--url`, that over `--data`, and each flag over its variable.",
+        _table(["flag", "meaning"], _flags_named(of_a_node, _NODE_FLAGS)),
+        "## How results are shown",
+        "Commands on resources, which are those of `az eventhubs` with the same options, also take:",
+        _table(["flag", "meaning"], _flags_named(of_a_node, _RESULT_FLAGS)),
+    ]
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if not command.hidden:
+            parts += _command(f"hubmere {name}", command, "##")
     return "\n\n".join(parts)
+
+
+def _command(title: str, command: Any, level: str) -> Iterator[str]:
+    yield f"{level} {title}"
+    yield from _paragraphs(command.help)
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield _table(["flag", "meaning"], _flags(command))
+    for name, below in (inner or {}).items():
+        yield from _command(f"{title} {name}", below, "###")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -175,11 +205,28 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _flags(command: Any) -> Iterator[list[str]]:
-    for parameter in command.params:
-        names = [*parameter.opts, *parameter.secondary_opts]
-        value = f" {parameter.metavar}" if parameter.metavar and not parameter.is_flag else ""
-        yield [", ".join(_code(name + value) for name in names), parameter.help or ""]
+    own = {parameter.name for parameter in command.params}
+    is_of_a_node = own >= _NODE_FLAGS
+    told = _NODE_FLAGS | _RESULT_FLAGS if own >= _RESULT_FLAGS else _NODE_FLAGS
+    yield from _flags_named(command, own - told if is_of_a_node else own)
+    if is_of_a_node:
+        yield ["", "[Which node](#which-node)."]
     yield ["`--help`", "Show the flags and stop."]
+
+
+def _flags_named(command: Any, names: Collection[str]) -> Iterator[list[str]]:
+    for parameter in command.params:
+        if parameter.name in names:
+            yield [", ".join(map(_code, _spellings(parameter))), parameter.help or ""]
+
+
+def _spellings(parameter: Any) -> Iterator[str]:
+    if parameter.param_type_name == "argument":
+        yield parameter.metavar
+        return
+    value = f" {parameter.metavar}" if parameter.metavar and not parameter.is_flag else ""
+    for name in [*parameter.opts, *parameter.secondary_opts]:
+        yield name + value
 
 
 def _exit_codes() -> str:

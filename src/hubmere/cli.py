@@ -1,4 +1,4 @@
-"""The command: up, cert, sas, doctor, version.
+"""The command: up, cert, sas, doctor, version; what speaks to a running node is in `commands`, loaded when asked for.
 
 Turns flags into calls and outcomes into exit codes (`exits.py`); decides nothing itself. A failure is one or two lines
 on standard error, never a traceback, unless `--log-level debug` asks for one. Import-light: each command imports what
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 
 from hubmere import __version__
-from hubmere.exits import Exit
+from hubmere.commands.lazy import LazyGroup
+from hubmere.exits import CommandFailed, Exit
 from hubmere.settings import SETTINGS, BadSettings, Setting, load
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ T = TypeVar("T")
 
 app = typer.Typer(
     name="hubmere",
+    cls=LazyGroup,
     help="The open Event Hubs that runs anywhere: AMQP 1.0, Kafka and HTTPS over one durable log.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
@@ -49,6 +51,8 @@ def main() -> NoReturn:
         app()
     except BadSettings as bad:
         _fail(Exit.USAGE, *(f"bad setting {problem}" for problem in bad.problems))
+    except CommandFailed as failed:
+        _fail(failed.code, *failed.lines)
     except Exception as error:  # the top of the program: what nobody caught ends as a line or two
         if _wants_traceback():
             raise

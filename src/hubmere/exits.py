@@ -22,3 +22,12 @@ MEANINGS: dict[Exit, str] = {
     Exit.PORT_IN_USE: "A port cannot be opened: another process has it, or this one may not.",
     Exit.DAMAGED: "`hubmere doctor` found damage that is still there.",
 }
+
+
+class CommandFailed(Exception):
+    """A command cannot do what it was asked: the code to end with and what to say, a line each."""
+
+    def __init__(self, code: Exit, *lines: str) -> None:
+        super().__init__(code, *lines)
+        self.code = code
+        self.lines = lines

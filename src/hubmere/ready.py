@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+# Where a node that runs keeps its ready file for commands on the same machine, below its data folder.
+READY_FILE = "ready.json"
+
 # SGR codes of ECMA-48; a banner of a dozen lines does not justify loading a terminal library at every start.
 _BOLD, _DIM, _CYAN, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
 

@@ -1,0 +1,118 @@
+"""`hubmere capture`: whether and where the events of a hub are kept as files. A part of the hub's description."""
+
+from enum import StrEnum
+
+from hubmere.commands.arm import Arm, Json, Resource, merged
+from hubmere.commands.places import HUB, IN_NAMESPACE
+from hubmere.commands.verbs import SWITCH, Field, Switch, Verb, a_group, add
+
+_CAPTURE = "captureDescription"
+_PATH = ("properties", _CAPTURE)
+_TARGET = (*_PATH, "destination", "properties")
+
+
+class Encoding(StrEnum):
+    """How captured files are written."""
+
+    AVRO = "Avro"
+    AVRO_DEFLATE = "AvroDeflate"
+
+
+FIELDS = (
+    Field(
+        flags=("--encoding",),
+        path=(*_PATH, "encoding"),
+        type=Encoding,
+        metavar="Avro|AvroDeflate",
+        help="How captured files are written.",
+    ),
+    Field(
+        flags=("--capture-interval",),
+        path=(*_PATH, "intervalInSeconds"),
+        type=int,
+        metavar="SECONDS",
+        help="Longest time that a captured file stays open.",
+    ),
+    Field(
+        flags=("--capture-size-limit",),
+        path=(*_PATH, "sizeLimitInBytes"),
+        type=int,
+        metavar="BYTES",
+        help="Size at which a captured file is closed.",
+    ),
+    Field(
+        flags=("--destination-name",),
+        path=(*_PATH, "destination", "name"),
+        metavar="NAME",
+        help="Kind of the place where captured files go.",
+    ),
+    Field(
+        flags=("--storage-account",),
+        path=(*_TARGET, "storageAccountResourceId"),
+        metavar="ID",
+        help="Storage account that captured files go to.",
+    ),
+    Field(
+        flags=("--blob-container",),
+        path=(*_TARGET, "blobContainer"),
+        metavar="NAME",
+        help="Container that captured files go to.",
+    ),
+    Field(
+        flags=("--archive-name-format",),
+        path=(*_TARGET, "archiveNameFormat"),
+        metavar="TEXT",
+        help="Names of captured files, with {Namespace}, {EventHub}, {PartitionId} and the parts of the time.",
+    ),
+    Field(
+        flags=("--skip-empty-archives",),
+        path=(*_PATH, "skipEmptyArchives"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Write no file for a time without events.",
+    ),
+)
+ENABLE = Field(
+    flags=("--enable-capture",),
+    path=(*_PATH, "enabled"),
+    type=Switch,
+    metavar=SWITCH,
+    help="Keep the events as files.",
+)
+
+
+def show(arm: Arm, at: Resource, _: Json) -> Json:
+    """The capture description of a hub; one that never had any is not captured."""
+    return _description(arm.get(at))
+
+
+def enable(arm: Arm, at: Resource, body: Json) -> Json:
+    """Capture from now on, with what is given over what was."""
+    return _switched(arm, at, body, is_enabled=True)
+
+
+def disable(arm: Arm, at: Resource, body: Json) -> Json:
+    """Capture no more; the settings stay for the next time."""
+    return _switched(arm, at, body, is_enabled=False)
+
+
+def _switched(arm: Arm, at: Resource, body: Json, *, is_enabled: bool) -> Json:
+    hub = merged(merged(arm.get(at), body), {"properties": {_CAPTURE: {"enabled": is_enabled}}})
+    return _description(arm.put(at, hub))
+
+
+def _description(hub: Json) -> Json:
+    found: Json = hub["properties"].get(_CAPTURE) or {"enabled": False}
+    return found
+
+
+app = a_group("Capture: the events of a hub as files.")
+_AT = (IN_NAMESPACE, HUB)
+add(
+    app,
+    [
+        Verb(name="show", help="Show how a hub is captured.", run=show, at=_AT),
+        Verb(name="enable", help="Capture a hub from now on.", run=enable, at=_AT, fields=FIELDS),
+        Verb(name="disable", help="Stop capturing a hub; its settings stay.", run=disable, at=_AT),
+    ],
+)

@@ -1,0 +1,79 @@
+"""What the commands cost those who do not use them, and what the shell and the manual know of them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from commands.runner import environment, hubmere
+from hubmere.exits import Exit
+from hubmere.testing import Node
+
+MANUAL = Path(__file__).parents[2] / "docs" / "how-to" / "manage.md"
+
+
+def test_node_starts_without_loading_the_commands() -> None:
+    """`hubmere up` is up in less than a second because it loads what it needs."""
+    program = (
+        "import sys; sys.argv = ['hubmere', 'up', '--amqp-port', 'many']\n"
+        "from hubmere.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*(name for name in sys.modules if name.startswith('hubmere.commands')))"
+    )
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment())
+
+    assert set(run.stdout.split()) == {"hubmere.commands", "hubmere.commands.lazy"}
+
+
+def test_help_lists_every_command() -> None:
+    """Those that are loaded on demand too, but not second names."""
+    run = hubmere("--help")
+
+    commands = {line.split()[1] for line in run.out.splitlines() if re.match(r"│ [a-z]", line)}
+    assert commands >= {"up", "send", "tail", "namespace", "eventhub", "consumergroup", "keys", "capture"}
+    assert "georecovery-alias" in commands
+    assert "georecovery" not in commands
+
+
+def test_wrong_command_is_answered_with_the_nearest() -> None:
+    """Also when that one was not loaded yet."""
+    run = hubmere("evnthub", "list")
+
+    assert run.code == Exit.USAGE
+    assert "Did you mean 'eventhub'" in run.err
+
+
+def test_shell_completes_commands_verbs_and_options() -> None:
+    """The table of commands is all that it needs."""
+    program = "import sys; sys.argv = ['hubmere']; from hubmere.cli import main; main()"
+
+    def completed(words: str) -> list[str]:
+        ask = {"_HUBMERE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**environment(), **ask}
+        ).stdout.split()
+
+    assert completed("hubmere name") == ["namespace"]
+    assert completed("hubmere eventhub upd") == ["update"]
+    assert completed("hubmere eventhub create --partition-c") == ["--partition-count"]
+
+
+def test_examples_of_the_manual_run_as_they_stand(node: Node) -> None:
+    """They are pasted."""
+    examples = re.findall(r"^```sh\n(.*?)^```$", MANUAL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    # `hubmere` as the shell of a user finds it.
+    command = f'hubmere() {{ "{sys.executable}" -m hubmere "$@"; }}\n'
+
+    run = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command + "\n".join(examples)],
+        capture_output=True, text=True, check=False, timeout=110,
+        env={**environment(HUBMERE_DATA=str(node.data)), "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+
+    assert len(examples) >= 6
+    assert run.returncode == 0, run.stderr
+    assert '{"celsius":22.0}' in run.stdout
+    assert "sent 7 events to copies" in run.stderr

@@ -1,0 +1,311 @@
+"""Every verb on resources, against a live node: what `az eventhubs` can do to it."""
+
+import pytest
+
+from commands.runner import at
+from hubmere.exits import Exit
+from hubmere.testing import Node
+
+# --- namespaces ------------------------------------------------------------------------------------------------------
+
+
+def test_namespace_is_made_changed_and_deleted(node: Node) -> None:
+    """The life of a namespace, with several values after one flag as `az` takes them."""
+    created = at(
+        node, "namespace", "create", "-n", "lifetime", "--sku", "standard", "--capacity", "2", "-l", "westeurope",
+        "--tags", "a=b", "c=d", "--enable-auto-inflate", "--maximum-throughput-units", "5", "-o", "json",
+    ).json  # fmt: skip
+    updated = at(node, "namespace", "update", "-n", "lifetime", "--enable-auto-inflate", "false", "-o", "json").json
+    shown = at(node, "namespace", "show", "-n", "lifetime", "-g", "rg", "-o", "json").json
+    deleted = at(node, "namespace", "delete", "-n", "lifetime")
+
+    assert (created["sku"]["capacity"], created["location"], created["tags"]) == (2, "westeurope", {"a": "b", "c": "d"})
+    assert created["properties"]["isAutoInflateEnabled"] is True
+    assert (updated["properties"]["isAutoInflateEnabled"], updated["sku"]["capacity"]) == (False, 2)
+    assert "/resourceGroups/rg/" in shown["id"]
+    assert (deleted.code, deleted.out) == (Exit.OK, "")
+    assert at(node, "namespace", "show", "-n", "lifetime").code == Exit.FAILED
+
+
+def test_namespaces_are_listed_in_columns(node: Node, namespace: str) -> None:
+    """For people: a heading, a rule, a line each."""
+    heading, rule, *rows = at(node, "namespace", "list").lines
+
+    assert heading.split() == ["Name", "Sku", "Capacity", "Status", "Endpoint"]
+    assert set(rule) == {"-", " "}
+    assert {row.split()[0] for row in rows} >= {node.namespace, namespace}
+
+
+def test_own_namespace_is_meant_where_none_is_named(node: Node) -> None:
+    """Most nodes have one."""
+    shown = at(node, "namespace", "show").lines
+
+    assert shown[0].split() == ["name", node.namespace]
+
+
+def test_name_is_told_to_be_free_or_taken(node: Node) -> None:
+    """A script asks before it creates."""
+    answers = [at(node, "namespace", "exists", "-n", name, "-o", "json").json for name in (node.namespace, "free-name")]
+
+    assert [answer["nameAvailable"] for answer in answers] == [False, True]
+
+
+# --- rules and keys --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["namespace", "eventhub"])
+def test_authorization_rule_lives_on_namespace_and_hub(node: Node, hub: str, scope: str) -> None:
+    """The same verbs on both; a hub's connection strings name the hub."""
+    place = ("--eventhub-name", hub) if scope == "eventhub" else ()
+    verbs = (scope, "authorization-rule")
+    end = (*place, "-n", "reader", "-o", "json")
+
+    created = at(node, *verbs, "create", *end, "--rights", "Listen").json
+    updated = at(node, *verbs, "update", *end, "--rights", "Send", "Listen").json
+    shown = at(node, *verbs, "show", *end).json
+    names = {rule["name"] for rule in at(node, *verbs, "list", *place, "-o", "json").json}
+    keys = at(node, *verbs, "keys", "list", *end).json
+    renewed = at(node, *verbs, "keys", "renew", *end, "--key", "PrimaryKey").json
+    given = at(node, *verbs, "keys", "renew", *end, "--key", "secondarykey", "--key-value", "mine").json
+    deleted = at(node, *verbs, "delete", *place, "-n", "reader")
+
+    assert created["properties"]["rights"] == ["Listen"]
+    assert sorted(updated["properties"]["rights"]) == sorted(shown["properties"]["rights"]) == ["Listen", "Send"]
+    assert "reader" in names
+    assert (f"EntityPath={hub}" in keys["primaryConnectionString"]) is (scope == "eventhub")
+    assert (renewed["primaryKey"] != keys["primaryKey"], renewed["secondaryKey"]) == (True, keys["secondaryKey"])
+    assert given["secondaryKey"] == "mine"
+    assert deleted.code == Exit.OK
+
+
+def test_manage_brings_the_rights_that_it_needs(node: Node, hub: str) -> None:
+    """The service refuses Manage alone; nobody means that."""
+    place = ("--eventhub-name", hub, "-n", "boss")
+
+    rule = at(node, "eventhub", "authorization-rule", "create", *place, "--rights", "Manage", "-o", "json").json
+
+    assert sorted(rule["properties"]["rights"]) == ["Listen", "Manage", "Send"]
+
+
+def test_root_keys_are_a_short_command_away(node: Node, namespace: str) -> None:
+    """What a newcomer looks for first."""
+    listed = at(node, "keys", "list", "--namespace-name", namespace).lines
+    renewed = at(node, "keys", "renew", "--namespace-name", namespace, "--key", "SecondaryKey").lines
+
+    assert listed[0].split() == ["keyName", "RootManageSharedAccessKey"]
+    assert (listed[1] == renewed[1], listed[2] == renewed[2]) == (True, False)
+
+
+# --- network ---------------------------------------------------------------------------------------------------------
+
+
+def test_network_rules_are_added_changed_and_removed(node: Node, namespace: str) -> None:
+    """The rule set is written as a whole; each verb keeps what it does not touch."""
+    verbs = ("namespace", "network-rule-set")
+    end = ("--namespace-name", namespace, "-o", "json")
+
+    at(node, *verbs, "ip-rule", "add", *end, "--ip-address", "10.1.0.0/16", "--action", "Allow")
+    at(node, *verbs, "ip-rule", "add", *end, "--ip-address", "127.0.0.1")
+    at(node, *verbs, "ip-rule", "add", *end, "--ip-address", "127.0.0.1")
+    at(node, *verbs, "virtual-network-rule", "add", *end, "--subnet", "/subnets/one")
+    updated = at(node, *verbs, "update", *end, "--default-action", "deny", "-t", "true").json
+    removed = at(node, *verbs, "ip-rule", "remove", *end, "--ip-address", "10.1.0.0/16").json
+    gone = at(node, *verbs, "virtual-network-rule", "remove", *end, "--subnet", "/subnets/one").json
+    (listed,) = at(node, *verbs, "list", *end).json
+
+    rules = updated["properties"]
+    assert [rule["ipMask"] for rule in rules["ipRules"]] == ["10.1.0.0/16", "127.0.0.1"]
+    assert (rules["defaultAction"], rules["trustedServiceAccessEnabled"]) == ("Deny", True)
+    assert [rule["subnet"]["id"] for rule in rules["virtualNetworkRules"]] == ["/subnets/one"]
+    assert [rule["ipMask"] for rule in removed["properties"]["ipRules"]] == ["127.0.0.1"]
+    assert removed["properties"]["defaultAction"] == "Deny"
+    assert gone["properties"]["virtualNetworkRules"] == []
+    assert listed == gone == at(node, *verbs, "show", *end).json
+
+
+def test_network_rule_that_is_not_there_cannot_be_removed(node: Node, namespace: str) -> None:
+    """A typing mistake in an address must not pass for a closed door."""
+    end = ("--namespace-name", namespace, "--ip-address", "10.9.9.9")
+
+    run = at(node, "namespace", "network-rule-set", "ip-rule", "remove", *end)
+
+    assert (run.code, run.err) == (Exit.FAILED, "hubmere: there is no such rule; there is none\n")
+
+
+# --- hubs, groups, capture -------------------------------------------------------------------------------------------
+
+
+def test_hub_is_made_changed_listed_and_deleted(node: Node, namespace: str) -> None:
+    """An update keeps what it does not name, although ARM replaces; days given now win over hours of before."""
+    end = ("--namespace-name", namespace, "-n", "meters", "-o", "json")
+
+    created = at(node, "eventhub", "create", *end, "--partition-count", "3", "--retention-time", "48").json
+    updated = at(node, "eventhub", "update", *end, "--message-retention", "3", "--user-metadata", "m").json
+    disabled = at(node, "eventhub", "update", *end, "--status", "SendDisabled").json
+    heading, _, row = at(node, "eventhub", "list", "--namespace-name", namespace).lines
+    deleted = at(node, "eventhub", "delete", *end)
+
+    assert (created["properties"]["partitionCount"], created["properties"]["messageRetentionInDays"]) == (3, 2)
+    assert updated["properties"]["retentionDescription"]["retentionTimeInHours"] == 72
+    kept = disabled["properties"]
+    assert (kept["status"], kept["userMetadata"], kept["messageRetentionInDays"]) == ("SendDisabled", "m", 3)
+    assert heading.split()[:2] == ["Name", "Partitions"]
+    assert row.split() == ["meters", "3", "72", "Delete", "SendDisabled"]
+    assert (deleted.code, deleted.out) == (Exit.OK, "")
+
+
+def test_compacted_hub_takes_the_options_of_compaction(node: Node, namespace: str) -> None:
+    """They are part of the same description."""
+    place = ("--namespace-name", namespace, "-n", "latest", "-o", "json")
+
+    hub = at(
+        node, "eventhub", "create", *place, "--cleanup-policy", "Compact", "--tombstone-retention-time-in-hours", "2",
+        "--min-compaction-lag-in-mins", "5", "--timestamp-type", "Create",
+    ).json  # fmt: skip
+
+    retention = hub["properties"]["retentionDescription"]
+    assert (retention["cleanupPolicy"], retention["tombstoneRetentionTimeInHours"]) == ("Compact", 2)
+    assert retention["minCompactionLagTimeInMinutes"] == 5
+    assert hub["properties"]["messageTimestampDescription"]["timestampType"] == "Create"
+
+
+@pytest.mark.parametrize("verbs", [("eventhub", "consumer-group"), ("consumergroup",)])
+def test_consumer_group_is_made_changed_listed_and_deleted(node: Node, hub: str, verbs: tuple[str, ...]) -> None:
+    """By its name in `az`, and by the shorter one."""
+    end = ("--eventhub-name", hub, "-n", "readers", "-o", "json")
+
+    created = at(node, *verbs, "create", *end, "--user-metadata", "one").json
+    updated = at(node, *verbs, "update", *end, "--user-metadata", "two").json
+    shown = at(node, *verbs, "show", *end).json
+    listed = at(node, *verbs, "list", "--eventhub-name", hub).lines
+    deleted = at(node, *verbs, "delete", *end)
+
+    texts = [group["properties"]["userMetadata"] for group in (created, updated, shown)]
+    assert texts == ["one", "two", "two"]
+    assert [line.split()[0] for line in listed[2:]] == ["$Default", "readers"]
+    assert deleted.code == Exit.OK
+
+
+def test_capture_is_switched_on_and_off_and_keeps_its_settings(node: Node, hub: str) -> None:
+    """Off for an hour must not mean to type everything again."""
+    before = at(node, "capture", "show", "-n", hub, "-o", "json").json
+    enabled = at(
+        node, "capture", "enable", "-n", hub, "--capture-interval", "120", "--encoding", "AvroDeflate",
+        "--storage-account", "account", "--blob-container", "box", "--skip-empty-archives", "-o", "json",
+    ).json  # fmt: skip
+    disabled = at(node, "capture", "disable", "-n", hub, "-o", "json").json
+    again = at(node, "eventhub", "update", "-n", hub, "--enable-capture", "true", "-o", "json").json
+
+    assert before == {"enabled": False}
+    assert (enabled["enabled"], enabled["encoding"], enabled["skipEmptyArchives"]) == (True, "AvroDeflate", True)
+    assert enabled["destination"]["properties"]["blobContainer"] == "box"
+    assert disabled == {**enabled, "enabled": False}
+    assert again["properties"]["captureDescription"] == enabled
+
+
+# --- geo-recovery ----------------------------------------------------------------------------------------------------
+
+
+def test_alias_pairs_fails_over_and_goes(node: Node) -> None:
+    """The whole life of a pairing; a secondary must be empty, so both are new."""
+    for name in ("primary-one", "second-one"):
+        assert at(node, "namespace", "create", "-n", name).code == Exit.OK
+    verbs, alias = "georecovery-alias", ("-a", "shared-name", "-o", "json")
+    primary, second = ("--namespace-name", "primary-one"), ("--namespace-name", "second-one")
+
+    free = at(node, verbs, "exists", *primary, *alias).json
+    paired = at(node, verbs, "set", *primary, *alias, "--partner-namespace", "second-one").json
+    keys = at(
+        node, verbs, "authorization-rule", "keys", "list", *primary, *alias, "-n", "RootManageSharedAccessKey"
+    ).json
+    listed = at(node, verbs, "list", *primary).lines
+    moved = at(node, "georecovery", "fail-over", *second, *alias).json
+    deleted = at(node, verbs, "delete", *second, "-a", "shared-name")
+
+    assert free["nameAvailable"] is True
+    assert (paired["properties"]["role"], paired["properties"]["provisioningState"]) == ("Primary", "Succeeded")
+    assert "shared-name" in keys["aliasPrimaryConnectionString"]
+    assert listed[2].split()[:2] == ["shared-name", "Primary"]
+    assert moved["properties"]["role"] == "PrimaryNotReplicating"
+    assert deleted.code == Exit.OK
+
+
+def test_pairing_can_be_broken(node: Node) -> None:
+    """Asked on the primary, which then replicates no more."""
+    for name in ("primary-two", "second-two"):
+        assert at(node, "namespace", "create", "-n", name).code == Exit.OK
+    place = ("--namespace-name", "primary-two", "-a", "broken-name", "-o", "json")
+    at(node, "georecovery-alias", "create", *place, "--partner-namespace", "second-two")
+
+    broken = at(node, "georecovery-alias", "break-pair", *place).json
+
+    assert broken["properties"]["role"] == "PrimaryNotReplicating"
+    assert broken == at(node, "georecovery-alias", "show", *place).json
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("eventhub", "show", "-n", "ordres"), "there is no event hub 'ordres'; did you mean 'orders'?"),
+        (("eventhub", "update", "-n", "ORDER"), "there is no event hub 'ORDER'; did you mean 'orders'?"),
+        (("namespace", "show", "-n", "hubmeer"), "there is no namespace 'hubmeer'; did you mean 'hubmere'?"),
+        (
+            ("eventhub", "list", "--namespace-name", "hubmeer"),
+            "there is no namespace 'hubmeer'; did you mean 'hubmere'?",
+        ),
+        (
+            ("consumergroup", "show", "--eventhub-name", "orders", "-n", "zzz"),
+            "there is no consumer group 'zzz'; there are $Default",
+        ),
+        (
+            ("keys", "list", "-n", "RootManageSharedAcessKey"),
+            "there is no authorization rule 'RootManageSharedAcessKey'; did you mean 'RootManageSharedAccessKey'?",
+        ),
+        (("georecovery-alias", "show", "-a", "nowhere"), "there is no alias 'nowhere', and there are no others"),
+    ],
+)
+def test_wrong_name_is_answered_with_what_is_there(node: Node, arguments: tuple[str, ...], told: str) -> None:
+    """Most failures are typing mistakes."""
+    run = at(node, *arguments)
+
+    assert (run.code, run.out, run.err) == (Exit.FAILED, "", f"hubmere: {told}\n")
+
+
+def test_deleting_what_is_not_there_is_told_and_no_failure(node: Node) -> None:
+    """As with `az`: scripts that tidy up run twice."""
+    run = at(node, "eventhub", "delete", "-n", "ordres")
+
+    assert (run.code, run.err) == (Exit.OK, "hubmere: there is no event hub 'ordres'; did you mean 'orders'?\n")
+
+
+def test_refusal_of_the_node_is_told_with_its_tracking_id(node: Node, hub: str) -> None:
+    """Whoever runs the node finds it in the log."""
+    run = at(node, "eventhub", "create", "-n", "toomany", "--partition-count", "100000")
+
+    first, second = run.err.splitlines()
+    assert run.code == Exit.FAILED
+    assert "100000" in first
+    assert "TrackingId" not in first
+    assert second.rpartition(" ")[2] in node.logs()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eventhub", "create"),
+        ("eventhub", "create", "-n", "x", "--status", "Asleep"),
+        ("namespace", "create", "-n", "x", "--tags", "no-sign"),
+        ("namespace", "authorization-rule", "create", "-n", "x"),
+        ("eventhub", "fly"),
+        ("eventhb", "list"),
+    ],
+)
+def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...]) -> None:
+    """Scripts tell a typing mistake from a failure."""
+    run = at(node, *arguments)
+
+    assert run.code == Exit.USAGE
+    assert "Traceback" not in run.err

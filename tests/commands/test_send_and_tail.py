@@ -1,0 +1,323 @@
+"""Events out and in again: what `send` takes, `tail` gives back, from every source and every position."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands.runner import Run, at, piped, started
+from hubmere.exits import Exit
+from hubmere.testing import Node
+
+
+def bodies(node: Node, hub: str, *arguments: str) -> list[str]:
+    """What `tail` shows, bodies alone."""
+    return at(node, "tail", hub, "-o", "body", *arguments).lines
+
+
+def events(run: Run) -> list[dict[str, object]]:
+    return [json.loads(line) for line in run.lines]
+
+
+# --- send ------------------------------------------------------------------------------------------------------------
+
+
+def test_body_key_and_properties_arrive_as_given(node: Node, hub: str) -> None:
+    """The shortest way to an event; several properties after one flag."""
+    sent = at(node, "send", hub, "grüße", "--partition-key", "k", "--property", "a=1", "b=x=y")
+
+    (event,) = events(at(node, "tail", hub, "-o", "json"))
+    assert (sent.code, sent.out, sent.err) == (Exit.OK, "", f"sent 1 event to {hub}\n")
+    assert (event["body"], event["partitionKey"], event["properties"]) == ("grüße", "k", {"a": "1", "b": "x=y"})
+
+
+def test_file_is_sent_byte_for_byte(node: Node, hub: str, tmp_path: Path) -> None:
+    """Also one that is no text, and larger than what is sent in one batch."""
+    content = bytes(range(256)) * 2000
+    path = tmp_path / "body.bin"
+    path.write_bytes(content)
+
+    sent = at(node, "send", hub, "--file", str(path))
+    code, out, _ = piped(node, b"", "tail", hub, "-o", "body")
+
+    assert (sent.code, code) == (Exit.OK, Exit.OK)
+    assert out == content + b"\n"
+
+
+def test_standard_input_is_one_body(node: Node, hub: str) -> None:
+    """Without an argument or a file, as other tools read."""
+    code, _, _ = piped(node, b"two\nlines\n", "send", hub)
+
+    (event,) = events(at(node, "tail", hub, "-o", "json"))
+    assert (code, event["body"]) == (Exit.OK, "two\nlines\n")
+
+
+def test_every_line_is_an_event_in_order(node: Node, hub: str) -> None:
+    """Ends of either kind, empty lines and a last line without an end included."""
+    code, _, err = piped(node, b"one\r\n\ntwo\nthree", "send", hub, "--lines", "--partition-id", "1")
+
+    assert (code, err) == (Exit.OK, f"sent 4 events to {hub}\n")
+    assert bodies(node, hub, "--partition", "1") == ["one", "", "two", "three"]
+
+
+def test_json_lines_describe_events_and_tail_prints_such_lines(node: Node, hub: str, namespace: str) -> None:
+    """So that events can be copied from hub to hub."""
+    place = ("--namespace-name", namespace)
+    assert at(node, "eventhub", "create", *place, "-n", "copies", "--partition-count", "1").code == Exit.OK
+    lines = (
+        b'{"body": "text", "partitionKey": "a", "properties": {"n": 5, "ok": true, "x": 1.5}}\n'
+        b"\n"
+        b'{"body": {"celsius": 21}, "partitionKey": "b"}\n'
+        b'{"body": "/wA=", "bodyEncoding": "base64"}\n'
+    )
+
+    first, _, _ = piped(node, lines, "send", hub, "--json-lines", "--property", "n=0", "all=yes")
+    _, copied, _ = piped(node, b"", "tail", hub, "-o", "json")
+    second, _, err = piped(node, copied, "send", "copies", *place, "--json-lines")
+
+    assert (first, second, err) == (Exit.OK, Exit.OK, "sent 3 events to copies\n")
+    shapes = {
+        (event["body"], event["bodyEncoding"], event["partitionKey"], json.dumps(event["properties"], sort_keys=True))
+        for event in events(at(node, "tail", "copies", *place, "-o", "json"))
+    }
+    assert shapes == {
+        ("text", "utf-8", "a", '{"all": "yes", "n": 5, "ok": true, "x": 1.5}'),
+        ('{"celsius":21}', "utf-8", "b", '{"all": "yes", "n": "0"}'),
+        ("/wA=", "base64", None, '{"all": "yes", "n": "0"}'),
+    }
+
+
+def test_one_body_is_sent_many_times(node: Node, hub: str) -> None:
+    """For a first load; more than one batch."""
+    sent = at(node, "send", hub, "x" * 300, "--count", "3000", "--partition-id", "0")
+
+    assert sent.err == f"sent 3000 events to {hub}\n"
+    last = at(node, "tail", hub, "--partition", "0", "--from", "2999", "-o", "json")
+    assert [event["sequenceNumber"] for event in events(last)] == [2999]
+
+
+def test_lines_of_a_slow_pipe_are_sent_as_they_come(node: Node, hub: str) -> None:
+    """`tail -F app.log | hubmere send --lines` must not keep the last lines to itself."""
+    following = ("tail", hub, "--from", "first", "--follow", "-o", "body")
+    with started(node, "send", hub, "--lines") as sender, started(node, *following) as reader:
+        assert sender.stdin is not None
+        assert reader.stdout is not None
+        seen = []
+        for word in (b"one\n", b"two\n"):
+            sender.stdin.write(word)
+            sender.stdin.flush()
+            seen.append(reader.stdout.readline())
+        reader.send_signal(signal.SIGINT)
+        sender.communicate(timeout=30)
+        reader.communicate(timeout=30)
+
+    assert seen == [b"one\n", b"two\n"]
+    assert (sender.returncode, reader.returncode) == (Exit.OK, Exit.OK)
+
+
+def test_busy_node_is_waited_for(tmp_path: Path) -> None:
+    """A throughput unit takes a thousand events a second, and the rest a moment later."""
+    with Node(hubs=["orders"], data=tmp_path / "data", settings={"as": "standard"}) as node:
+        sent = at(node, "send", "orders", "x", "--count", "5000")
+        refused = node.logs().count("refused POST")
+
+    assert (sent.code, sent.err) == (Exit.OK, "sent 5000 events to orders\n")
+    assert refused > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("body", "--partition-key", "k", "--partition-id", "0"), "give either --partition-key or --partition-id"),
+        (("body", "--file", "f"), "give a body or --file"),
+        (("body", "--lines"), "lines come from --file or standard input, each once"),
+        (("--lines", "--json-lines"), "give either --lines or --json-lines"),
+        (("--file", "there-is-no-such-file"), "--file there-is-no-such-file: No such file or directory"),
+        (("body", "--property", "nothing"), "'nothing' is not of the form name=value"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(node: Node, arguments: tuple[str, ...], told: str) -> None:
+    """Before anything is sent."""
+    run = at(node, "send", "orders", *arguments)
+
+    assert (run.code, run.err) == (Exit.USAGE, f"hubmere: {told}\n")
+
+
+def test_bad_line_is_named_with_what_was_sent_before(node: Node, hub: str, tmp_path: Path) -> None:
+    """Whoever repairs the file must know where to go on."""
+    path = tmp_path / "events.jsonl"
+    good = json.dumps({"body": "x" * 1000, "partitionKey": "k"})
+    path.write_text("\n".join([*([good] * 600), '{"no body": 1}']), encoding="utf-8")
+
+    run = at(node, "send", hub, "--json-lines", "--file", str(path))
+
+    first, second = run.err.splitlines()
+    assert run.code == Exit.USAGE
+    assert first.startswith("hubmere: line 601 is not an object with a")
+    acknowledged = int(second.split()[1])
+    assert 0 < acknowledged == len(bodies(node, hub)) < 600
+
+
+def test_bar_with_rate_is_shown_on_a_terminal_only(node: Node, hub: str) -> None:
+    """A log file full of bars helps nobody; a person who waits wants one."""
+    leader, follower = os.openpty()
+    with subprocess.Popen(
+        started_arguments(hub), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=follower,
+        env={**os.environ, "HUBMERE_DATA": str(node.data), "TERM": "xterm", "COLUMNS": "120"},
+    ) as process:  # fmt: skip
+        os.close(follower)
+        shown = _everything(leader)
+    os.close(leader)
+
+    assert process.returncode == Exit.OK
+    assert b"/s" in shown
+    assert b"sent 2000 events" in shown
+    assert at(node, "send", hub, "x", "--count", "2000").err == f"sent 2000 events to {hub}\n"
+
+
+def started_arguments(hub: str) -> list[str]:
+    import sys
+
+    return [sys.executable, "-m", "hubmere", "send", hub, "x", "--count", "2000"]
+
+
+def _everything(terminal: int) -> bytes:
+    """What was written to a terminal until the last writer closed it."""
+    shown = b""
+    while True:
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:  # how Linux tells that the other end is closed
+            return shown
+        if not data:
+            return shown
+        shown += data
+
+
+# --- tail ------------------------------------------------------------------------------------------------------------
+
+
+def test_tail_shows_all_partitions_in_the_order_of_time(node: Node, hub: str) -> None:
+    """A person thinks in time, not in partitions."""
+    for number, partition in enumerate(("1", "0", "1")):
+        assert at(node, "send", hub, f"event {number}", "--partition-id", partition).code == Exit.OK
+
+    lines = at(node, "tail", hub).lines
+
+    assert [line.split("  ")[-1] for line in lines] == ["event 0", "event 1", "event 2"]
+    assert [line.split()[0] for line in lines] == ["1:0", "0:0", "1:1"]
+
+
+def test_tail_begins_where_it_is_told(node: Node, hub: str) -> None:
+    """First, a sequence number, an offset or a time, each inclusive."""
+    for number in range(4):
+        assert at(node, "send", hub, str(number), "--partition-id", "0").code == Exit.OK
+    third = events(at(node, "tail", hub, "-o", "json"))[2]
+
+    found = {
+        start: bodies(node, hub, "--from", start, "--count", "2")
+        for start in ("first", "1", "sequence:3", f"offset:{third['offset']}", str(third["enqueuedTime"]))
+    }
+
+    assert found["first"] == ["0", "1"]
+    assert found["1"] == ["1", "2"]
+    assert found["sequence:3"] == ["3"]
+    assert found[f"offset:{third['offset']}"] == ["2", "3"]
+    assert found[str(third["enqueuedTime"])][0] in ("1", "2")  # two events may share a millisecond
+    assert bodies(node, hub, "--from", "2999-01-01T00:00:00Z") == []
+
+
+def test_long_hub_is_read_page_by_page_without_gap(node: Node, hub: str, tmp_path: Path) -> None:
+    """A node gives a thousand events at a time."""
+    path = tmp_path / "lines"
+    path.write_text("\n".join(map(str, range(2500))), encoding="utf-8")
+
+    sent = at(node, "send", hub, "--lines", "--file", str(path), "--partition-id", "0")
+
+    assert sent.code == Exit.OK
+    assert bodies(node, hub) == [str(number) for number in range(2500)]
+
+
+def test_last_waits_for_what_comes(node: Node, hub: str) -> None:
+    """The next event of a hub, as a script wants it; older ones do not count."""
+    assert at(node, "send", hub, "old").code == Exit.OK
+    with started(node, "tail", hub, "--from", "last", "--count", "1", "-o", "body") as reader:
+        seen = b""
+        while reader.poll() is None and not seen:
+            assert at(node, "send", hub, "new").code == Exit.OK
+            try:
+                seen, _ = reader.communicate(timeout=1)
+            except subprocess.TimeoutExpired:
+                continue
+
+    assert (reader.returncode, seen) == (Exit.OK, b"new\n")
+
+
+def test_control_characters_of_a_body_do_not_reach_the_terminal(node: Node, hub: str) -> None:
+    """A body is shown, not obeyed; the shapes for programs keep it as it is."""
+    hostile = "a\x1b[2Jb\nc\td"
+    assert at(node, "send", hub, hostile, "--partition-key", "k\x07").code == Exit.OK
+
+    (line,) = at(node, "tail", hub).lines
+    code, out, _ = piped(node, b"", "tail", hub, "-o", "body")
+
+    assert line.endswith("  [k\\x07]  a\\x1b[2Jb\\nc\td")
+    assert (code, out) == (Exit.OK, hostile.encode() + b"\n")
+
+
+def test_reader_that_goes_away_ends_tail_without_a_traceback(node: Node, hub: str) -> None:
+    """`hubmere tail ... | head -1` is everyday."""
+    assert at(node, "send", hub, "x" * 1000, "--count", "500").code == Exit.OK
+    with started(node, "tail", hub, "-o", "body") as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        reader.stdout.close()
+        assert reader.stderr is not None
+        complaints = reader.stderr.read()
+
+    assert complaints == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("ordres",), Exit.FAILED, "there is no event hub 'ordres'; did you mean 'orders'?"),
+        (("orders", "--group", "nobody"), Exit.FAILED, "there is no consumer group 'nobody'; there are $Default"),
+        (("orders", "--namespace-name", "hubmeer"), Exit.FAILED, "there is no namespace 'hubmeer'; did you mean 'hub"),
+        (("orders", "--from", "yesterday"), Exit.USAGE, "--from yesterday is none of first, last, a sequence number"),
+        (("orders", "--partition", "77"), Exit.FAILED, "The specified partition is invalid"),
+        (("orders", "--partition", "0", "--from", "123456"), Exit.FAILED, "The supplied sequence number '123456'"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(node: Node, arguments: tuple[str, ...], code: Exit, told: str) -> None:
+    """With the nearest name where there is one."""
+    run = at(node, "tail", *arguments)
+
+    assert (run.code, run.out) == (code, "")
+    assert run.err.startswith(f"hubmere: {told}")
+
+
+def test_number_that_only_one_partition_has_reached_is_no_failure(node: Node, hub: str) -> None:
+    """Over all partitions a sequence number means: from there, where there is anything."""
+    assert at(node, "send", hub, "x", "--count", "3", "--partition-id", "1").code == Exit.OK
+
+    lines = at(node, "tail", hub, "--from", "2").lines
+
+    assert [line.split()[0] for line in lines] == ["1:2"]
+
+
+def test_follower_outlives_a_restart_of_the_node(tmp_path: Path) -> None:
+    """An operator who restarts a node must not have to restart everybody who watches it."""
+    with Node(hubs=["orders"], data=tmp_path / "data") as node:
+        assert at(node, "send", "orders", "before").code == Exit.OK
+        with started(node, "tail", "orders", "--from", "first", "--follow", "--count", "2", "-o", "body") as reader:
+            assert reader.stdout is not None
+            first = reader.stdout.readline()
+            node.restart()
+            assert at(node, "send", "orders", "after").code == Exit.OK
+            second, _ = reader.communicate(timeout=60)
+
+    assert (first, second, reader.returncode) == (b"before\n", b"after\n", Exit.OK)

@@ -1,0 +1,229 @@
+"""Finding the node: by its folder, its address or a connection string, and what is said when it is not there."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.runner import at, hubmere
+from hubmere.commands.where import Bearer, Given, Where, find_node
+from hubmere.exits import CommandFailed, Exit
+from hubmere.ready import READY_FILE
+from hubmere.testing import Node
+
+KEY = "Endpoint=sb://events.example.org/;SharedAccessKeyName=r;SharedAccessKey=k"
+
+
+def a_folder(path: Path, **changes: object) -> Path:
+    """The data folder of a node that runs."""
+    ready = {
+        "pid": 1, "admin_token": "secret", "namespace": "ns", "ca_file": "ca.pem", "http": "http://localhost:1",
+        "https": "https://localhost:2",
+    }  # fmt: skip
+    (path / READY_FILE).write_text(json.dumps({**ready, **changes}), encoding="utf-8")
+    return path
+
+
+def found(environ: dict[str, str] | None = None, /, **given: Any) -> Where:
+    return find_node(Given(**given), environ or {})
+
+
+# --- which one -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "url"),
+    [
+        ({"url": "https://a:1/", "token": "t"}, {"HUBMERE_URL": "http://b:2"}, "https://a:1"),
+        ({}, {"HUBMERE_URL": "http://b:2", "HUBMERE_TOKEN": "t"}, "http://b:2"),
+        ({"connection_string": KEY}, {}, "https://events.example.org:5301"),
+        ({"connection_string": KEY}, {"HUBMERE_URL": "http://b:2"}, "http://b:2"),
+        ({"connection_string": KEY + ";UseDevelopmentEmulator=true"}, {}, "http://events.example.org:5300"),
+        ({}, {"HUBMERE_CONNECTION_STRING": KEY, "HUBMERE_DATA": "nowhere"}, "https://events.example.org:5301"),
+        ({"url": "http://b:2"}, {"HUBMERE_CONNECTION_STRING": KEY}, "http://b:2"),
+    ],
+)
+def test_flags_stand_over_the_environment(given: dict[str, str], environ: dict[str, str], url: str) -> None:
+    """And a connection string over an address, and that over a folder."""
+    where = found(environ, **given)
+
+    assert where.url == url
+
+
+def test_folder_that_is_named_stands_over_the_address_in_the_environment(tmp_path: Path) -> None:
+    """What is typed now counts more than what was exported once."""
+    where = found({"HUBMERE_URL": "http://b:2", "HUBMERE_TOKEN": "t"}, data=a_folder(tmp_path))
+
+    assert (where.url, where.namespace, where.credential) == ("http://localhost:1", "ns", Bearer("secret"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "url"),
+    [
+        ({}, "http://localhost:1"),
+        ({"http": None}, "https://localhost:2"),
+        ({"http": "http://h:1", "https": "https://h:2"}, "https://h:2"),
+        ({"http": "http://h:1", "https": "https://h:2", "ca_file": None}, "http://h:1"),
+        ({"http": None, "https": "https://h:2", "ca_file": None}, "https://h:2"),
+    ],
+)
+def test_token_leaves_the_machine_only_under_tls_where_that_is_possible(
+    tmp_path: Path, changes: dict[str, str | None], url: str
+) -> None:
+    """A host name may mean another machine in between."""
+    where = found(data=a_folder(tmp_path, **changes))
+
+    assert where.url == url
+
+
+def test_credentials_are_not_in_texts() -> None:
+    """Values end up in logs."""
+    where = found(url="https://a:1", token="top-secret")
+
+    assert "top-secret" not in repr((where, where.credential))
+
+
+def test_key_becomes_a_token_for_the_hub_that_the_connection_string_names() -> None:
+    """A rule of a hub opens nothing else."""
+    where = found(connection_string=KEY + ";EntityPath=orders")
+
+    assert where.hub == "orders"
+    assert where.credential.header().startswith("SharedAccessSignature sr=sb%3A%2F%2Fevents.example.org%2Forders&")
+    assert where.credential.header() == where.credential.header()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"url": "https://a:1"}, "--url needs --token"),
+        ({"url": "a:1", "token": "t"}, "--url a:1 is not a URL"),
+        ({"url": "https://user@a:1", "token": "t"}, "is not a URL"),
+        ({"connection_string": "nonsense"}, "connection string"),
+        ({"connection_string": "Endpoint=sb://h/"}, "neither a rule with its key nor a signature"),
+    ],
+)
+def test_half_an_address_is_wrong_usage(given: dict[str, str], told: str) -> None:
+    """Told before anything is opened."""
+    with pytest.raises(CommandFailed) as failure:
+        found(**given)
+
+    assert failure.value.code == Exit.USAGE
+    assert told in failure.value.lines[0]
+
+
+# --- nobody there ----------------------------------------------------------------------------------------------------
+
+
+def test_folder_without_a_node_is_told(tmp_path: Path) -> None:
+    """With the ways to name another."""
+    run = hubmere("eventhub", "list", "--data", str(tmp_path))
+
+    assert run.code == Exit.FAILED
+    assert run.err.startswith(f"hubmere: no node runs on the data folder {tmp_path}\nhubmere: start one with")
+
+
+def test_ready_file_of_a_node_that_was_killed_is_not_believed(tmp_path: Path) -> None:
+    """Its port may be somebody else's by now, and its token must not go there."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+
+    with pytest.raises(CommandFailed) as failure:
+        found(data=a_folder(tmp_path, pid=ended.pid))
+
+    assert failure.value.lines[0] == f"no node runs on the data folder {tmp_path}"
+
+
+def test_ready_file_that_is_broken_or_useless_is_told(tmp_path: Path) -> None:
+    """Neither is a traceback."""
+    (tmp_path / READY_FILE).write_text("{", encoding="utf-8")
+    broken = hubmere("eventhub", "list", "--data", str(tmp_path))
+    a_folder(tmp_path, http=None, https=None)
+    useless = hubmere("eventhub", "list", "--data", str(tmp_path))
+
+    assert (broken.code, useless.code) == (Exit.FAILED, Exit.FAILED)
+    assert "cannot be read" in broken.err
+    assert "serves neither HTTP nor HTTPS" in useless.err
+
+
+def test_address_where_nobody_listens_is_told() -> None:
+    """A line, not a stack of exceptions."""
+    run = hubmere("eventhub", "list", "--url", "http://127.0.0.1:1", "--token", "t")
+
+    assert run.code == Exit.FAILED
+    assert run.err.startswith("hubmere: http://127.0.0.1:1 cannot be reached: ")
+
+
+def test_node_keeps_its_ready_file_for_as_long_as_it_runs(tmp_path: Path) -> None:
+    """Readable by its owner alone, since it holds the keys."""
+    path = tmp_path / "data" / READY_FILE
+    with Node(data=tmp_path / "data") as node:
+        content, mode = json.loads(path.read_bytes()), path.stat().st_mode & 0o777
+        expected = asdict(node.ready)
+
+    assert (content, mode) == (expected, 0o600)
+    assert not path.exists()
+
+
+# --- the ways in -----------------------------------------------------------------------------------------------------
+
+
+def test_any_node_is_reached_over_tls_with_its_authority(node: Node) -> None:
+    """By address and token; the only namespace is found by itself."""
+    end = ("--url", node.https, "--token", node.admin_token, "--namespace-name", node.namespace)
+
+    trusted = hubmere("eventhub", "show", "-n", "orders", *end, "--ca-file", node.ca_file)
+    untrusted = hubmere("eventhub", "show", "-n", "orders", *end)
+
+    assert trusted.code == Exit.OK
+    assert untrusted.code == Exit.FAILED
+    assert "is not trusted" in untrusted.err
+    assert "--ca-file" in untrusted.err
+
+
+def test_connection_string_with_manage_opens_its_namespace(node: Node) -> None:
+    """Without saying which: there is only one that it opens."""
+    end = ("--connection-string", node.connection_string, "--url", node.http)
+
+    listed = hubmere("eventhub", "list", *end).lines
+
+    assert "orders" in {line.split()[0] for line in listed}
+
+
+def test_rights_to_send_and_to_listen_are_enough_for_send_and_tail(node: Node, hub: str) -> None:
+    """Devices and dashboards have no more, and are told no more."""
+    strings = {}
+    for right in ("Send", "Listen"):
+        rule = ("--eventhub-name", hub, "-n", right, "-o", "json")
+        at(node, "eventhub", "authorization-rule", "create", *rule, "--rights", right)
+        keys = at(node, "eventhub", "authorization-rule", "keys", "list", *rule).json
+        strings[right] = ("--url", node.http, "--connection-string", keys["primaryConnectionString"])
+
+    sent = hubmere("send", hub, "by rule", *strings["Send"])
+    seen = hubmere("tail", hub, "-o", "body", *strings["Listen"])
+    crossed = [hubmere("tail", hub, *strings["Send"]), hubmere("send", hub, "x", *strings["Listen"])]
+    elsewhere = hubmere("send", "orders", "x", *strings["Send"])
+
+    assert (sent.code, seen.lines) == (Exit.OK, ["by rule"])
+    assert [run.code for run in crossed] == [Exit.FAILED, Exit.FAILED]
+    assert elsewhere.err == f"hubmere: the connection string is for the hub '{hub}', not for 'orders'\n"
+
+
+def test_wrong_token_is_told_without_the_token(node: Node) -> None:
+    """Error texts are pasted into tickets."""
+    run = hubmere("eventhub", "list", "--url", node.http, "--token", "not-the-token")
+
+    assert run.code == Exit.FAILED
+    assert "does not open this" in run.err
+    assert "not-the-token" not in run.err
+
+
+def test_several_namespaces_ask_for_a_choice(node: Node, namespace: str) -> None:
+    """A guess could be the wrong one."""
+    run = hubmere("eventhub", "list", "--url", node.http, "--token", node.admin_token)
+
+    assert run.code == Exit.USAGE
+    assert namespace in run.err
