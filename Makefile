@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench torture browser js-clients java-clients docs clean
+.PHONY: help setup run test foreign js-clients java-clients lint format bench torture browser js-clients java-clients docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +32,13 @@ run: $(STAMP) ## start a node on the default ports; ARGS="--as basic" adds flags
 	@exec $(BIN)/hubmere up $(ARGS)
 
 test: $(STAMP) ## run every test; ARGS="-k name" narrows them
-	-@$(MAKE) --no-print-directory browser js-clients java-clients
-	$(BIN)/python -m pytest $(ARGS)
+	@$(MAKE) --no-print-directory foreign
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+foreign: $(STAMP) ## fetch the foreign clients and the browser that tests drive; what cannot be had is skipped
+	-@$(MAKE) --no-print-directory browser
+	-@$(MAKE) --no-print-directory js-clients
+	-@$(MAKE) --no-print-directory java-clients
 
 # Foreign clients for tests/conformance, into .cache; where they cannot be had, their tests are skipped with the reason.
 js-clients java-clients: $(STAMP)

@@ -1,6 +1,6 @@
 """`python -m hubmere` is the command `hubmere`."""
 
-from hubmere.cli import main
+from hubmere.entry import main
 
 if __name__ == "__main__":
     main()

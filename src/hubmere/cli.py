@@ -7,7 +7,6 @@ it needs when it runs, so that `up` reaches its event loop without paying for th
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -16,8 +15,9 @@ import typer
 
 from hubmere import __version__
 from hubmere.commands.lazy import LazyGroup
-from hubmere.exits import CommandFailed, Exit
-from hubmere.settings import SETTINGS, BadSettings, Setting, load
+from hubmere.endings import end_with_code, fail
+from hubmere.exits import Exit
+from hubmere.settings import SETTINGS, Setting, load
 
 if TYPE_CHECKING:
     from hubmere.model.connection_string import ConnectionString
@@ -47,47 +47,7 @@ _DataFolder = Annotated[
 
 def main() -> NoReturn:
     """Run the command line; every way out has a documented exit code."""
-    try:
-        app()
-    except BadSettings as bad:
-        _fail(Exit.USAGE, *(f"bad setting {problem}" for problem in bad.problems))
-    except CommandFailed as failed:
-        _fail(failed.code, *failed.lines)
-    except Exception as error:  # the top of the program: what nobody caught ends as a line or two
-        if _wants_traceback():
-            raise
-        _fail_with(error)
-    sys.exit(Exit.OK)
-
-
-def _fail(code: Exit, *lines: str) -> NoReturn:
-    for line in lines:
-        print(f"hubmere: {line}", file=sys.stderr)
-    sys.exit(code)
-
-
-def _fail_with(error: Exception) -> NoReturn:
-    from hubmere.endpoints.listener import PortInUse
-    from hubmere.model.errors import InvalidArgument, LimitReached, NotInTier
-    from hubmere.store.files import FolderInUse
-
-    table: dict[type[Exception], Exit] = {
-        FolderInUse: Exit.FOLDER_IN_USE,
-        PortInUse: Exit.PORT_IN_USE,
-        InvalidArgument: Exit.USAGE,  # a hub of the settings that its namespace's tier does not allow
-        LimitReached: Exit.USAGE,
-        NotInTier: Exit.USAGE,
-    }
-    for kind, code in table.items():
-        if isinstance(error, kind):
-            _fail(code, str(error))
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    _fail(Exit.FAILED, what, "set HUBMERE_LOG_LEVEL=debug to see where it happened")
-
-
-def _wants_traceback() -> bool:
-    command = " ".join(sys.argv).replace("=", " ")
-    return os.environ.get("HUBMERE_LOG_LEVEL") == "debug" or "--log-level debug" in command
+    end_with_code(app)
 
 
 # --- up --------------------------------------------------------------------------------------------------------------
@@ -157,7 +117,7 @@ def cert(
 
     tls = Vault(_data_folder(data)).tls_files
     if not tls.ca.is_file():
-        _fail(Exit.FAILED, f"there is no CA at {tls.ca}; it is made when a node first starts on this data folder")
+        fail(Exit.FAILED, f"there is no CA at {tls.ca}; it is made when a node first starts on this data folder")
     path = tls.ca.resolve()
     if not ca:
         print(f"CA      {path}\nserver  {tls.certificate.resolve()}")
@@ -221,13 +181,13 @@ def _signer(
 ) -> tuple[str, str, str]:
     """Scope, rule and key of a token: flags stand over the connection string."""
     if scope is not None and hub is not None:
-        _fail(Exit.USAGE, "give either --scope or --hub")
+        fail(Exit.USAGE, "give either --scope or --hub")
     if connection_string is not None:
         parsed = _parsed(connection_string)
         path = hub or parsed.entity_path or ""
         scope, rule, key = scope or f"sb://{parsed.host}/{path}", rule or parsed.key_name, key or parsed.key
     if scope is None or rule is None or key is None:
-        _fail(Exit.USAGE, "give --connection-string with a rule and its key, or --rule, --key and --scope")
+        fail(Exit.USAGE, "give --connection-string with a rule and its key, or --rule, --key and --scope")
     return scope, rule, key
 
 
@@ -238,7 +198,7 @@ def _parsed(connection_string: str) -> "ConnectionString":
     try:
         return ConnectionString.parse(connection_string)
     except InvalidArgument as refusal:
-        _fail(Exit.USAGE, str(refusal))
+        fail(Exit.USAGE, str(refusal))
 
 
 @app.command()
@@ -256,7 +216,7 @@ def doctor(
 
     folder = _data_folder(data)
     if not (folder / _LOGS).is_dir():
-        _fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
+        fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
     lock = acquire_lock(folder)
     try:
         is_sound = _examine(folder, repair=repair)
