@@ -1,7 +1,7 @@
-"""Builds the inner loops (`hubmere.kernels`) ahead of time where possible; everything else is in pyproject.toml.
+"""Builds the inner loops ahead of time where possible; everything else is in pyproject.toml.
 
-The extension is optional: without mypyc or a C compiler the package installs with the same file interpreted.
-HUBMERE_PURE=1 leaves it out on purpose.
+Those are `hubmere.kernels`, by mypyc, and the twin of the Spark decoder, `hubmere.pipeline._decode`, by Cython. Without
+the compilers the package installs and runs interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose.
 """
 
 import os
@@ -11,8 +11,6 @@ from setuptools import Extension, setup  # type: ignore[import-untyped]  # it sh
 
 def kernels() -> list[Extension]:
     """The compiled form of the inner loops, or nothing."""
-    if os.environ.get("HUBMERE_PURE") == "1":
-        return []
     try:
         from mypyc.build import mypycify
 
@@ -24,4 +22,19 @@ def kernels() -> list[Extension]:
     return extensions
 
 
-setup(ext_modules=kernels())
+def decoder() -> list[Extension]:
+    """The compiled twin of the Spark decoder, or nothing."""
+    try:
+        from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
+    except ImportError:
+        return []
+    extension = Extension("hubmere.pipeline._decode", ["src/hubmere/pipeline/_decode.pyx"], optional=True)
+    try:
+        return list(cythonize([extension], build_dir="build", quiet=True))
+    except CompileError:
+        return []
+
+
+is_pure = os.environ.get("HUBMERE_PURE") == "1"
+setup(ext_modules=[] if is_pure else [*kernels(), *decoder()])

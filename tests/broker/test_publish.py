@@ -7,7 +7,6 @@ import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
 from hubmere.broker.publish import Publisher
-from hubmere.broker.routing import partition_of_key
 from hubmere.model.batch import Receipt
 from hubmere.model.entity import Status
 from hubmere.model.errors import (
@@ -21,6 +20,7 @@ from hubmere.model.errors import (
     SequenceGap,
     ServerBusy,
 )
+from hubmere.model.keys import partition_of_key
 from hubmere.model.names import publisher_name
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Profile

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hubmere.broker.live import Evicted, LiveHub
-from hubmere.broker.routing import partition_of_key
 from hubmere.model.batch import Receipt
 from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
+from hubmere.model.keys import partition_of_key
 from hubmere.model.names import fold
 
 Settled = Callable[[Receipt], None]

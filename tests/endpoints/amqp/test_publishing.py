@@ -8,8 +8,8 @@ from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
 from endpoints.amqp.raw_client import RawClient, Refused
 from endpoints.amqp.raw_frames import DISPOSITION, frames_of
-from hubmere.broker.routing import partition_of_key
 from hubmere.model.errors import EntityDisabled, StorageFull
+from hubmere.model.keys import partition_of_key
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.store.engine import PartitionLog
 from hubmere.wire.amqp.message import AmqpValue, Data, Message, Sequence, write_message

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import MIB, NAMESPACE, HttpNode, LogLines
-from hubmere.broker.routing import partition_of_key
+from hubmere.model.keys import partition_of_key
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import Profile, Tier
 

@@ -66,7 +66,9 @@ def _kio_type(api: Api, version: int, direction: str) -> Any:
 def _assert_same(ours: Any, theirs: Any, version: int) -> None:
     """Field by field in wire order, so that two neighbours of one type cannot be swapped unseen."""
     our_fields = [
-        spec for spec in wire_fields(type(ours)) if spec.is_in(version) and (spec.tag is None or spec.tag < PRIVATE_TAGS)
+        spec
+        for spec in wire_fields(type(ours))
+        if spec.is_in(version) and (spec.tag is None or spec.tag < PRIVATE_TAGS)
     ]
     their_fields = dataclasses.fields(theirs)
     assert len(our_fields) == len(their_fields)

@@ -14,7 +14,6 @@ from hubmere.wire.kafka.schema import (
     wire,
 )
 
-
 # Kafka numbers its tags from 0; readers skip those that they do not know (KIP-482). Ours stand far away from them.
 PRIVATE_TAGS = 0x4000
 LOG_POSITION_TAG = PRIVATE_TAGS

@@ -1,0 +1,114 @@
+"""Write batches to a hub, each once: whoever repeats the same batches under the same producer id leaves no duplicate.
+
+The id is the caller's to choose, and stands for exactly one series of batches for each partition. A partition's log
+knows a producer's last number and its last five batches, for a day after its last write, and drops what it has
+(Kafka's rules for idempotent producers). Batches are acknowledged when they are on disk; a few are in flight at a time.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from hubmere.client.connection import Client, Connection
+from hubmere.client.failures import ClientFailure, Refused
+from hubmere.model.batch import read_header, seal, write_header
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
+from hubmere.wire.kafka.records import Record, encode_batch
+
+# What a caller needs to make batches comes from here, so that nobody above the client knows the wire.
+__all__ = ["HubProducer", "Record", "encode_batch", "producer_id_of"]
+
+# The log recognises a repeat among a producer's last five batches: fewer than that may be without an answer.
+_MAX_IN_FLIGHT: Final = 4
+_ACKS_ALL: Final = -1
+_PRODUCE_TIMEOUT_MS: Final = 30_000
+_EPOCH: Final = 0
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+# A node counts the ids that it hands out up from 0; chosen ones are hashed into the upper half of what there is.
+_CHOSEN_IDS: Final = 1 << 62
+
+# The last one: every batch before it is there, and the series is the same as before, so its number was passed long ago.
+_WRITTEN: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+)
+
+
+def producer_id_of(parts: Iterable[bytes]) -> int:
+    """The id for a series of batches that these parts tell from every other one."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return _CHOSEN_IDS | int.from_bytes(digest.digest()[:8], "big") >> 2
+
+
+class _Sent(NamedTuple):
+    partition: int
+    events: int
+    batch: bytearray
+
+
+class HubProducer:
+    """Writes one series of batches to one hub. Thread rule: one owner; `flush` before the work counts as done."""
+
+    def __init__(self, client: Client, hub: str, producer_id: int) -> None:
+        self._client = client
+        self._hub = hub
+        self._producer_id = producer_id
+        self._next: dict[int, int] = {}
+        self._unanswered: deque[_Sent] = deque()
+
+    def send(self, partition: int, batch: bytearray) -> None:
+        """Number, seal and write one batch, which becomes ours; waits only while too many are in flight."""
+        header = read_header(batch)
+        first = self._next.get(partition, 0)
+        self._next[partition] = (first + header.record_count) & _SEQUENCE_MASK
+        numbered = header._replace(producer_id=self._producer_id, producer_epoch=_EPOCH, producer_sequence=first)
+        write_header(batch, numbered)
+        seal(batch)
+        self._settle(_MAX_IN_FLIGHT - 1)
+        sent = _Sent(partition, header.record_count, batch)
+        self._unanswered.append(sent)
+        try:
+            self._client.call_once(lambda connection: self._post(connection, sent))
+        except ClientFailure as failure:
+            self._recover(failure)
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is on disk."""
+        self._settle(0)
+
+    def _settle(self, allowed: int) -> None:
+        while len(self._unanswered) > allowed:
+            try:
+                self._client.call_once(self._take_answer)
+            except ClientFailure as failure:
+                self._recover(failure)
+            else:
+                self._unanswered.popleft()
+
+    def _recover(self, failure: ClientFailure) -> None:
+        """Write everything without an answer again, one by one: an answer behind a failed one says nothing."""
+        if not failure.is_passing:
+            raise failure
+        while self._unanswered:
+            self._client.call(self._write_next)
+            self._unanswered.popleft()
+
+    def _write_next(self, connection: Connection) -> None:
+        self._post(connection, self._unanswered[0])
+        self._take_answer(connection)
+
+    def _post(self, connection: Connection, sent: _Sent) -> None:
+        part = ProducePartition(index=sent.partition, records=sent.batch)
+        topics = (ProduceTopic(name=self._hub, partitions=(part,)),)
+        connection.send(ProduceRequest(acks=_ACKS_ALL, timeout_ms=_PRODUCE_TIMEOUT_MS, topics=topics))
+
+    def _take_answer(self, connection: Connection) -> None:
+        ((part,),) = (topic.partitions for topic in connection.receive().topics)
+        if part.error_code not in _WRITTEN:
+            sent = self._unanswered[0]
+            what = f"a batch of {sent.events} events to partition {sent.partition} of '{self._hub}'"
+            raise Refused(what, part.error_code, part.error_message)

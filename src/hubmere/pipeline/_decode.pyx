@@ -1,0 +1,540 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled twin of `decode.Columns`: records straight into Arrow's buffers, without an object for each field.
+
+Bare events, events with a key and short string properties, and Kafka records with text headers are read here; any other
+record goes through `row_of`, so that what an event means is said in one place. A test holds that both give the same
+arrays. A batch that is malformed leaves no trace. Formats: Kafka record batch v2, Arrow columnar (32-bit offsets).
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+import pyarrow as pa
+
+from hubmere.kernels import MAX_RECORDS, Malformed
+from hubmere.translate.columns import row_of
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
+
+cdef enum:
+    # Headers of one record that are read here; records with more are rare and go through `row_of`.
+    MOST_HEADERS = 64
+    FIRST_BYTES = 4096
+    APPEND_TIME = 0x08
+    UNKNOWN_POSITION = -1
+    STRING8 = 0xA1
+
+# Milliseconds whose microseconds still fit 64 bits.
+cdef int64_t MOST_MS = 9223372036854775
+# Half of what 64 bits hold: the sum of two such numbers cannot overflow.
+cdef int64_t HALF = 4611686018427387903
+
+cdef bytes ENVELOPE = b"x-opt-amqp"
+cdef bytes PARTITION_KEY = b"x-opt-partition-key"
+cdef bytes KAFKA_KEY = b"x-opt-kafka-key"
+cdef bytes NULL_TEXT = b"null"
+
+cdef frozenset FROM_HEADERS = frozenset(("publisher", "partitionKey", "properties", "systemProperties"))
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+cdef class Block:
+    """Memory that grows, and that Arrow keeps alive through the buffer protocol."""
+
+    cdef uint8_t *data
+    cdef Py_ssize_t used
+    cdef Py_ssize_t room
+
+    def __cinit__(self):
+        self.data = NULL
+        self.used = 0
+        self.room = 0
+        self.need(FIRST_BYTES)
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.used, 1, flags)
+
+    cdef int need(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t room = self.room
+        cdef uint8_t *grown
+        if self.used + more <= room:
+            return 0
+        while room < self.used + more:
+            room = room * 2 if room else FIRST_BYTES
+        grown = <uint8_t *>realloc(self.data, room)
+        if grown == NULL:
+            raise MemoryError
+        self.data = grown
+        self.room = room
+        return 0
+
+    cdef inline int put(self, const uint8_t *source, Py_ssize_t count) except -1:
+        self.need(count)
+        memcpy(self.data + self.used, source, count)
+        self.used += count
+        return 0
+
+    cdef inline int put_byte(self, uint8_t value) except -1:
+        self.need(1)
+        self.data[self.used] = value
+        self.used += 1
+        return 0
+
+    cdef inline int put_int32(self, int32_t value) except -1:
+        self.need(4)
+        (<int32_t *>(self.data + self.used))[0] = value
+        self.used += 4
+        return 0
+
+    cdef inline int put_int64(self, int64_t value) except -1:
+        self.need(8)
+        (<int64_t *>(self.data + self.used))[0] = value
+        self.used += 8
+        return 0
+
+
+cdef class Texts:
+    """A column of bytes or texts, null where there is none."""
+
+    cdef Block ends
+    cdef Block data
+    cdef Block present
+    cdef Py_ssize_t count
+    cdef Py_ssize_t nulls
+
+    def __cinit__(self):
+        self.ends = Block()
+        self.data = Block()
+        self.present = Block()
+        self.count = 0
+        self.nulls = 0
+        self.ends.put_int32(0)
+
+    cdef inline int add(self, const uint8_t *source, Py_ssize_t size) except -1:
+        if size > 0:
+            self.data.put(source, size)
+        self.ends.put_int32(<int32_t>self.data.used)
+        self.present.put_byte(1)
+        self.count += 1
+        return 0
+
+    cdef inline int add_null(self) except -1:
+        self.ends.put_int32(<int32_t>self.data.used)
+        self.present.put_byte(0)
+        self.count += 1
+        self.nulls += 1
+        return 0
+
+    cdef int add_object(self, object text) except -1:
+        cdef bytes encoded
+        if text is None:
+            return self.add_null()
+        encoded = (<str>text).encode()
+        return self.add(<const uint8_t *>PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded))
+
+    cdef int cut(self, Py_ssize_t count, Py_ssize_t nulls) except -1:
+        self.ends.used = (count + 1) * 4
+        self.data.used = (<int32_t *>self.ends.data)[count]
+        self.present.used = count
+        self.count = count
+        self.nulls = nulls
+        return 0
+
+    cdef object array(self, object kind):
+        validity = pa.py_buffer(self.bits()) if self.nulls else None
+        buffers = [validity, pa.py_buffer(self.ends), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(kind, self.count, buffers, self.nulls)
+
+    cdef bytes bits(self):
+        cdef Py_ssize_t index
+        cdef bytearray packed = bytearray((self.count + 7) // 8)
+        cdef uint8_t *out = <uint8_t *><char *>packed
+        for index in range(self.count):
+            if self.present.data[index]:
+                out[index >> 3] |= <uint8_t>(1 << (index & 7))
+        return bytes(packed)
+
+
+cdef class Maps:
+    """A column of maps from text to text."""
+
+    cdef Block ends
+    cdef Texts names
+    cdef Texts values
+    cdef Py_ssize_t count
+
+    def __cinit__(self):
+        self.ends = Block()
+        self.names = Texts()
+        self.values = Texts()
+        self.count = 0
+        self.ends.put_int32(0)
+
+    cdef inline int close(self) except -1:
+        """The entries that were added since the last call are one map."""
+        self.ends.put_int32(<int32_t>self.names.count)
+        self.count += 1
+        return 0
+
+    cdef int add_object(self, dict entries) except -1:
+        for name, value in entries.items():
+            self.names.add_object(name)
+            self.values.add_object(value)
+        return self.close()
+
+    cdef int cut(self, Py_ssize_t count) except -1:
+        cdef Py_ssize_t entries
+        self.ends.used = (count + 1) * 4
+        entries = (<int32_t *>self.ends.data)[count]
+        self.names.cut(entries, 0)
+        self.values.cut(entries, 0)
+        self.count = count
+        return 0
+
+    cdef object array(self):
+        ends = pa.Array.from_buffers(pa.int32(), self.count + 1, [None, pa.py_buffer(self.ends)])
+        return pa.MapArray.from_arrays(ends, self.names.array(pa.string()), self.values.array(pa.string()))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+cdef struct Piece:
+    const uint8_t *data
+    Py_ssize_t size  # -1: null
+
+
+cdef struct Cursor:
+    const uint8_t *at
+    const uint8_t *end
+
+
+cdef inline int read_varint(Cursor *cursor, int64_t *value) except -1:
+    """A zig-zag varint of at most 64 bits."""
+    cdef uint64_t number = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while cursor.at < cursor.end and shift < 64:
+        byte = cursor.at[0]
+        cursor.at += 1
+        if shift == 63 and byte > 1:
+            break
+        number |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            value[0] = <int64_t>(number >> 1) ^ -<int64_t>(number & 1)
+            return 0
+        shift += 7
+    raise Malformed("a varint is cut short or too long")
+
+
+cdef inline int read_piece(Cursor *cursor, Piece *piece) except -1:
+    """A length and so many bytes; -1 is null."""
+    cdef int64_t size = 0
+    read_varint(cursor, &size)
+    if size < -1:
+        raise Malformed("a length is negative")
+    if size > cursor.end - cursor.at:
+        raise Malformed("a record is cut short")
+    piece.data = cursor.at
+    piece.size = size
+    if size > 0:
+        cursor.at += size
+    return 0
+
+
+cdef inline bint is_text(const uint8_t *data, Py_ssize_t size) except -1:
+    """Whether bytes are UTF-8."""
+    cdef Py_ssize_t index
+    for index in range(size):
+        if data[index] & 0x80:
+            try:
+                PyUnicode_DecodeUTF8(<const char *>data, size, NULL)
+            except UnicodeDecodeError:
+                return False
+            return True
+    return True
+
+
+cdef inline bint is_same(Piece *piece, bytes wanted):
+    return piece.size == PyBytes_GET_SIZE(wanted) and (
+        memcmp(piece.data, PyBytes_AS_STRING(wanted), piece.size) == 0
+    )
+
+
+cdef inline object object_of(Piece *piece):
+    return None if piece.size < 0 else PyBytes_FromStringAndSize(<const char *>piece.data, piece.size)
+
+
+cdef inline Py_ssize_t digits_of(int64_t number, uint8_t *room):
+    """A number that is not negative as decimal text at the end of 20 bytes; gives where it begins."""
+    cdef Py_ssize_t at = 20
+    while True:
+        at -= 1
+        room[at] = <uint8_t>(48 + number % 10)
+        number //= 10
+        if number == 0:
+            return at
+
+
+cdef class Columns:
+    """See `decode.Columns`."""
+
+    cdef str partition
+    cdef bint wants_bodies, wants_offsets, wants_rows
+    cdef Texts bodies, offsets, publishers, keys
+    cdef Maps properties, systems
+    cdef Block sequences, times_us
+    cdef Py_ssize_t count
+    cdef Piece names[MOST_HEADERS]
+    cdef Piece contents[MOST_HEADERS]
+
+    def __cinit__(self, str partition, wanted):
+        self.partition = partition
+        self.wants_bodies = "body" in wanted
+        self.wants_offsets = "offset" in wanted
+        self.wants_rows = not FROM_HEADERS.isdisjoint(wanted)
+        self.bodies = Texts()
+        self.offsets = Texts()
+        self.publishers = Texts()
+        self.keys = Texts()
+        self.properties = Maps()
+        self.systems = Maps()
+        self.sequences = Block()
+        self.times_us = Block()
+        self.count = 0
+
+    def __len__(self):
+        return self.count
+
+    def add(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high):
+        cdef Py_ssize_t count = self.count
+        cdef Py_ssize_t nulls[4]
+        nulls[0], nulls[1] = self.bodies.nulls, self.offsets.nulls
+        nulls[2], nulls[3] = self.publishers.nulls, self.keys.nulls
+        try:
+            self.read(header, position, opened, at, low, high)
+        except Malformed:
+            self.cut(count, nulls)
+            raise
+
+    cdef int cut(self, Py_ssize_t count, Py_ssize_t *nulls) except -1:
+        """Forget everything behind so many events."""
+        if self.wants_bodies:
+            self.bodies.cut(count, nulls[0])
+        if self.wants_offsets:
+            self.offsets.cut(count, nulls[1])
+        if self.wants_rows:
+            self.publishers.cut(count, nulls[2])
+            self.keys.cut(count, nulls[3])
+            self.properties.cut(count)
+            self.systems.cut(count)
+        self.sequences.used = self.times_us.used = count * 8
+        self.count = count
+        return 0
+
+    cdef int read(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high) except -1:
+        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(opened)
+        cdef const uint8_t *stop = begin + PyBytes_GET_SIZE(opened)
+        cdef int64_t records = header.record_count
+        cdef int64_t last_delta = header.last_delta
+        cdef int64_t base = header.base_sequence_number
+        cdef int64_t size_bytes = header.size_bytes
+        cdef bint is_append_time = header.attributes & APPEND_TIME
+        cdef int64_t time_ms = header.max_time_ms if is_append_time else header.base_time_ms
+        cdef int64_t index, size = 0, time_delta = 0, delta = 0, before = -1
+        cdef Piece key, value
+        cdef Cursor cursor
+        cdef uint8_t room[20]
+        cdef Py_ssize_t first
+        if records < 0 or records > MAX_RECORDS:
+            raise Malformed("a record count is not possible")
+        cursor.at = begin + at
+        for index in range(records):
+            cursor.end = stop
+            read_varint(&cursor, &size)
+            if size < 1 or size > stop - cursor.at:
+                raise Malformed("a record is cut short")
+            cursor.end = cursor.at + size
+            cursor.at += 1
+            read_varint(&cursor, &time_delta)
+            read_varint(&cursor, &delta)
+            read_piece(&cursor, &key)
+            read_piece(&cursor, &value)
+            if delta > last_delta:
+                raise Malformed("an offset delta is outside of its batch")
+            if delta <= before:
+                raise Malformed("offset deltas do not increase")
+            before = delta
+            self.read_headers(&cursor, &key, &value, low <= delta < high)
+            if not low <= delta < high:
+                continue
+            if self.wants_bodies:
+                if value.size < 0:
+                    self.bodies.add_null()
+                else:
+                    self.bodies.add(value.data, value.size)
+            if self.wants_offsets:
+                if position == UNKNOWN_POSITION:
+                    first = digits_of(base + delta, room)
+                else:
+                    first = digits_of(position + delta * size_bytes // (last_delta + 1), room)
+                self.offsets.add(room + first, 20 - first)
+            self.sequences.put_int64(base + delta)
+            self.times_us.put_int64(microseconds(time_ms, 0 if is_append_time else time_delta))
+            self.count += 1
+        if cursor.at != stop:
+            raise Malformed("a batch holds more than its records")
+        return 0
+
+    cdef int read_headers(self, Cursor *cursor, Piece *key, Piece *value, bint is_wanted) except -1:
+        """Read the headers up to the end of the record, and what the row shows of them if it is wanted."""
+        cdef int64_t count = 0
+        cdef int64_t index
+        cdef Piece name, content
+        cdef list headers = None
+        read_varint(cursor, &count)
+        if count < 0:
+            raise Malformed("a header count is negative")
+        if count > MOST_HEADERS:
+            headers = []
+        for index in range(count):
+            read_piece(cursor, &name)
+            if name.size < 0:
+                raise Malformed("a header has no name")
+            read_piece(cursor, &content)
+            if headers is not None:
+                headers.append((object_of(&name), object_of(&content)))
+            else:
+                self.names[index] = name
+                self.contents[index] = content
+        if cursor.at != cursor.end:
+            raise Malformed("a record holds more or less than its fields")
+        if not is_wanted or not self.wants_rows:
+            return 0
+        if headers is None and self.add_usual_row(key, value, <Py_ssize_t>count):
+            return 0
+        if headers is None:
+            headers = [(object_of(&self.names[index]), object_of(&self.contents[index])) for index in range(count)]
+        row = row_of(object_of(key), object_of(value), headers)
+        self.keys.add_object(row.partition_key)
+        self.publishers.add_object(row.publisher)
+        self.properties.add_object(row.properties)
+        self.systems.add_object(row.system_properties)
+        return 0
+
+    cdef bint add_usual_row(self, Piece *key, Piece *value, Py_ssize_t count) except -1:
+        """The row of a record of a usual kind; False, and nothing added, for any other."""
+        cdef bint is_amqp = count > 0 and is_same(&self.names[count - 1], ENVELOPE) and self.contents[count - 1].size >= 0
+        if key.size >= 0 and not is_text(key.data, key.size):
+            return False
+        if is_amqp:
+            if value.size < 0 or not self.is_plain_envelope(count):
+                return False
+            count -= 1
+        elif not self.is_plain_kafka(count):
+            return False
+        self.add_properties(count, 2 if is_amqp else 0)
+        self.publishers.add_null()
+        if key.size < 0:
+            self.keys.add_null()
+        else:
+            if is_amqp:
+                self.keys.add(key.data, key.size)
+                self.add_entry(self.systems, PARTITION_KEY, key)
+            else:
+                self.keys.add_null()
+                self.add_entry(self.systems, KAFKA_KEY, key)
+        self.systems.close()
+        return True
+
+    cdef bint is_plain_envelope(self, Py_ssize_t count) except -1:
+        """Whether the last header says: a body, and properties that are all short strings of different names."""
+        cdef Piece *envelope = &self.contents[count - 1]
+        cdef Py_ssize_t index
+        if envelope.size != 4 or envelope.data[0] != 1 or envelope.data[1] != 0:
+            return False
+        if envelope.data[2] != count - 1 or envelope.data[3] != 0:
+            return False
+        for index in range(count - 1):
+            if self.contents[index].size < 2 or self.contents[index].data[0] != STRING8:
+                return False
+            if self.contents[index].data[1] != self.contents[index].size - 2:
+                return False
+            if not is_text(self.contents[index].data + 2, self.contents[index].size - 2):
+                return False
+        return self.are_names_plain(count - 1)
+
+    cdef bint is_plain_kafka(self, Py_ssize_t count) except -1:
+        cdef Py_ssize_t index
+        for index in range(count):
+            if self.contents[index].size > 0 and not is_text(self.contents[index].data, self.contents[index].size):
+                return False
+        return self.are_names_plain(count)
+
+    cdef bint are_names_plain(self, Py_ssize_t count) except -1:
+        """Whether names are texts and none is repeated."""
+        cdef Py_ssize_t index, other
+        for index in range(count):
+            if not is_text(self.names[index].data, self.names[index].size):
+                return False
+            for other in range(index):
+                if self.names[index].size == self.names[other].size and (
+                    memcmp(self.names[index].data, self.names[other].data, self.names[index].size) == 0
+                ):
+                    return False
+        return True
+
+    cdef int add_properties(self, Py_ssize_t count, Py_ssize_t skipped) except -1:
+        """One map of the first headers, whose contents begin with so many bytes that are no text."""
+        cdef Py_ssize_t index
+        for index in range(count):
+            self.properties.names.add(self.names[index].data, self.names[index].size)
+            if self.contents[index].size < 0:
+                self.properties.values.add(<const uint8_t *>PyBytes_AS_STRING(NULL_TEXT), 4)
+            else:
+                self.properties.values.add(self.contents[index].data + skipped, self.contents[index].size - skipped)
+        return self.properties.close()
+
+    cdef int add_entry(self, Maps maps, bytes name, Piece *text) except -1:
+        maps.names.add(<const uint8_t *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+        maps.values.add(text.data, text.size)
+        return 0
+
+    def build(self, schema):
+        return pa.RecordBatch.from_arrays([self.array(name) for name in schema.names], schema=schema)
+
+    cdef object array(self, str name):
+        if name == "body":
+            return self.bodies.array(pa.binary())
+        if name == "partition":
+            return pa.repeat(pa.scalar(self.partition, pa.string()), self.count)
+        if name == "offset":
+            return self.offsets.array(pa.string())
+        if name == "sequenceNumber":
+            return pa.Array.from_buffers(pa.int64(), self.count, [None, pa.py_buffer(self.sequences)])
+        if name == "enqueuedTime":
+            kind = pa.timestamp("us", tz="UTC")
+            return pa.Array.from_buffers(kind, self.count, [None, pa.py_buffer(self.times_us)])
+        if name == "publisher":
+            return self.publishers.array(pa.string())
+        if name == "partitionKey":
+            return self.keys.array(pa.string())
+        return (self.properties if name == "properties" else self.systems).array()
+
+
+cdef inline int64_t microseconds(int64_t time_ms, int64_t delta_ms):
+    """A time in microseconds, as near to what a producer wrote as 64 bits allow."""
+    if (time_ms < 0) == (delta_ms < 0):
+        # Only numbers of one sign can overflow; half of the range each is beyond what is kept anyway.
+        time_ms = min(max(time_ms, -HALF), HALF)
+        delta_ms = min(max(delta_ms, -HALF), HALF)
+    return min(max(time_ms + delta_ms, -MOST_MS), MOST_MS) * 1000

@@ -1,0 +1,235 @@
+"""Record batches to Arrow columns: the rows of `format("eventhubs")`, made in bulk.
+
+Takes closed batches as they were fetched and gives Arrow record batches with the wanted columns in the wanted order.
+Control batches, aborted transactions and events outside of the range are left out; a batch whose records cannot be read
+(a producer may write anything into it) is left out and reported. `Columns` is the inner loop; `_decode.pyx` holds its
+compiled twin, which gives the same arrays and is taken where it was built.
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+
+from hubmere import kernels
+from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
+from hubmere.model.batch import APPEND_TIME, BatchHeader
+from hubmere.translate.columns import BARE, Headers, Row, row_of
+from hubmere.translate.deliver import batches_from, opened_records
+
+log = logging.getLogger("hubmere.spark")
+
+_MAP: Final = pa.map_(pa.string(), pa.string())
+
+# The columns of Microsoft's connector with their Arrow types, exactly as Spark expects them (reference: service 10).
+SCHEMA: Final = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("partition", pa.string()),
+        ("offset", pa.string()),
+        ("sequenceNumber", pa.int64()),
+        ("enqueuedTime", pa.timestamp("us", tz="UTC")),
+        ("publisher", pa.string()),
+        ("partitionKey", pa.string()),
+        ("properties", _MAP),
+        ("systemProperties", _MAP),
+    ]
+)
+# Columns that need a record's key and headers.
+FROM_HEADERS: Final = frozenset({"publisher", "partitionKey", "properties", "systemProperties"})
+# Opened records that are gathered into one Arrow batch: far below the 2 GiB that its offsets can count, since one more
+# batch of at most 64 MiB may follow.
+MAX_OPENED_BYTES: Final = 64 * 1024 * 1024
+# Milliseconds whose microseconds still fit 64 bits.
+_MOST_MS: Final = 0x7FFF_FFFF_FFFF_FFFF // 1000
+# A control record's key: version, then type; the type of an abort is 0 (reference: kafka 3.3).
+_ABORT_KEY: Final = b"\x00\x00\x00\x00"
+
+Record = tuple[int, int, bytes | None, bytes | None, Headers]
+
+
+class Columns:
+    """The wanted columns, filled batch by batch. Times are in microseconds."""
+
+    def __init__(self, partition: str, wanted: Collection[str]) -> None:
+        self._partition = partition
+        self._wants_rows = not FROM_HEADERS.isdisjoint(wanted)
+        self._bodies: list[bytes | None] = []
+        self._sequences: list[int] = []
+        self._offsets: list[str] = []
+        self._times_us: list[int] = []
+        self._rows: list[Row] = []
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+        """The events of a batch whose deltas lie from `low` up to `high`; all of it or, with Malformed, nothing.
+
+        `opened` are its uncompressed records from `at` on, `position` is the batch's byte number.
+        """
+        records: Sequence[Record] = kernels.read_records(opened, at, header.record_count)
+        _check_deltas(records, header.last_delta)
+        if low > 0 or high <= header.last_delta:
+            records = _between(records, low, high)
+        base = header.base_sequence_number
+        self._bodies += [record[3] for record in records]
+        self._sequences += [base + record[1] for record in records]
+        if position == UNKNOWN_POSITION:
+            self._offsets += [str(base + record[1]) for record in records]
+        else:
+            # model.batch.spread_offset, without a call for each event.
+            size_bytes, count = header.size_bytes, header.last_delta + 1
+            self._offsets += [str(position + record[1] * size_bytes // count) for record in records]
+        if header.attributes & APPEND_TIME:
+            self._times_us += [_microseconds(header.max_time_ms)] * len(records)
+        else:
+            base_ms = header.base_time_ms
+            self._times_us += [_microseconds(base_ms + record[0]) for record in records]
+        if self._wants_rows:
+            self._rows += [
+                BARE if key is None and not headers else row_of(key, value, headers)
+                for _, _, key, value, headers in records
+            ]
+
+    def build(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The columns of a schema, in its order."""
+        return pa.RecordBatch.from_arrays([_BUILDERS[name](self) for name in schema.names], schema=schema)
+
+
+def _microseconds(time_ms: int) -> int:
+    """A time as near to what a producer wrote as 64 bits allow."""
+    return min(max(time_ms, -_MOST_MS), _MOST_MS) * 1000
+
+
+def _check_deltas(records: Sequence[Record], last_delta: int) -> None:
+    """Sequence numbers increase, with gaps after compaction, and stay inside their batch."""
+    deltas = [record[1] for record in records]
+    if deltas and (deltas[0] < 0 or deltas[-1] > last_delta):
+        raise kernels.Malformed("an offset delta is outside of its batch")
+    if any(later <= earlier for earlier, later in pairwise(deltas)):
+        raise kernels.Malformed("offset deltas do not increase")
+
+
+def _between(records: Sequence[Record], low: int, high: int) -> Sequence[Record]:
+    deltas = [record[1] for record in records]
+    return records[bisect_left(deltas, low) : bisect_left(deltas, high)]
+
+
+def _texts(texts: list[str | None]) -> pa.Array:
+    return pa.array(texts, pa.string())
+
+
+def _maps(maps: list[dict[str, str]]) -> pa.Array:
+    ends = [0]
+    names: list[str] = []
+    values: list[str] = []
+    for each in maps:
+        if each:
+            names += each
+            values += each.values()
+        ends.append(len(names))
+    return pa.MapArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
+    )
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Columns], pa.Array]]] = {
+    "body": lambda columns: pa.array(columns._bodies, pa.binary()),
+    "partition": lambda columns: pa.repeat(pa.scalar(columns._partition, pa.string()), len(columns)),
+    "offset": lambda columns: pa.array(columns._offsets, pa.string()),
+    "sequenceNumber": lambda columns: pa.array(columns._sequences, pa.int64()),
+    "enqueuedTime": lambda columns: pa.array(columns._times_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+    "publisher": lambda columns: _texts([row.publisher for row in columns._rows]),
+    "partitionKey": lambda columns: _texts([row.partition_key for row in columns._rows]),
+    "properties": lambda columns: _maps([row.properties for row in columns._rows]),
+    "systemProperties": lambda columns: _maps([row.system_properties for row in columns._rows]),
+}
+
+
+def _compiled() -> Any:
+    """The compiled twin of `Columns`, or None where it was not built."""
+    try:
+        from hubmere.pipeline import _decode  # type: ignore[attr-defined]
+    except ImportError:
+        return None
+    return _decode.Columns
+
+
+_COLUMNS: Final[Callable[[str, Collection[str]], Columns]] = _compiled() or Columns
+
+
+def decode(
+    fetched: Fetched,
+    partition: int,
+    start: int,
+    end: int,
+    schema: pa.Schema = SCHEMA,
+    *,
+    columns_of: Callable[[str, Collection[str]], Columns] = _COLUMNS,
+) -> Iterator[pa.RecordBatch]:
+    """The events from `start` up to, and not including, `end`; nothing when the batches hold none of them."""
+    columns, opened_bytes = columns_of(str(partition), schema.names), 0
+    for header, position, closed in _visible(fetched, start, end):
+        opened = opened_records(header, closed)
+        base = header.base_sequence_number
+        try:
+            if opened is None:
+                raise kernels.Malformed("records do not decompress")
+            columns.add(header, position, opened[0], opened[1], start - base, end - base)
+            opened_bytes += len(opened[0])
+        except kernels.Malformed as why:
+            last = header.next_sequence_number - 1
+            log.warning(
+                "partition %d: the batch with sequence numbers %d to %d is left out: %s", partition, base, last, why
+            )
+        if opened_bytes >= MAX_OPENED_BYTES:
+            yield columns.build(schema)
+            columns, opened_bytes = columns_of(str(partition), schema.names), 0
+    if len(columns):
+        yield columns.build(schema)
+
+
+def _visible(fetched: Fetched, start: int, end: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+    """The batches that hold events of the range which readers see, each with its byte number."""
+    aborted = Aborted(fetched.aborted)
+    has_positions = fetched.position != UNKNOWN_POSITION
+    # Without byte numbers the places are not used, so they may count from anywhere.
+    for header, place, closed in batches_from(fetched.data, fetched.position if has_positions else 0, 0):
+        if header.is_control:
+            aborted.ended(header, closed)
+        elif header.base_sequence_number >= end:
+            return
+        elif not aborted.holds(header) and header.next_sequence_number > start:
+            yield header, place if has_positions else UNKNOWN_POSITION, closed
+
+
+class Aborted:
+    """Which batches of one answer belong to aborted transactions (Kafka's rule for readers of committed data).
+
+    A transaction that was aborted begins at the sequence number that the answer names, and ends with its marker.
+    """
+
+    def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:
+        self._waiting = sorted(transactions, key=lambda transaction: transaction[1], reverse=True)
+        self._producers: set[int] = set()
+
+    def holds(self, header: BatchHeader) -> bool:
+        """Whether a batch is to be left out."""
+        while self._waiting and self._waiting[-1][1] <= header.base_sequence_number:
+            self._producers.add(self._waiting.pop()[0])
+        return header.is_transactional and header.producer_id in self._producers
+
+    def ended(self, header: BatchHeader, closed: memoryview) -> None:
+        """A control batch: the marker of an abort ends its producer's transaction."""
+        self.holds(header)
+        if header.producer_id not in self._producers:
+            return
+        opened = opened_records(header, closed)
+        assert opened is not None, "control batches are not compressed"
+        for _, _, key, _, _ in kernels.read_records(opened[0], opened[1], header.record_count):
+            if key == _ABORT_KEY:
+                self._producers.discard(header.producer_id)

@@ -1,0 +1,256 @@
+"""The options of `format("eventhubs")`: those of Microsoft's connector, read once into values; what is wrong is named.
+
+Names are compared without case, with or without the prefix `eventhubs.`. Options that only steer that connector's AMQP
+receivers are accepted and have no effect; those that would change the meaning of a query and cannot be honoured are
+refused. Reference: service 10.
+"""
+
+import os
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from hubmere.client.connection import CLIENT_ID_PREFIX, Account, Place
+from hubmere.model.connection_string import ConnectionString
+from hubmere.model.errors import InvalidArgument
+from hubmere.pipeline.positions import EventPosition, InvalidPosition, read_position, read_positions
+
+T = TypeVar("T")
+
+PREFIX: Final = "eventhubs."
+CLIENT_ID: Final = CLIENT_ID_PREFIX + "spark"
+
+# Persistent tables lose their options (Spark 4), so what says where the hub is may stand in the environment.
+CONNECTION_VARIABLE: Final = "EVENTHUBS_CONNECTION_STRING"
+ENDPOINT_VARIABLE: Final = "EVENTHUBS_ENDPOINT"
+CA_FILE_VARIABLE: Final = "EVENTHUBS_CA_FILE"
+
+# Versions of the connector whose `EventHubsUtils.encrypt` is read: 2.3.15 was the first that required it.
+_CONNECTOR_VERSIONS: Final = tuple(f"2.3.{minor}" for minor in range(22, 14, -1))
+_KEY_ROUNDS: Final = 1000
+_KEY_BYTES: Final = 32
+_AES_BLOCK_BITS: Final = 128
+
+# The connector's own defaults.
+_RECEIVER_TIMEOUT_S: Final = 60.0
+_OPERATION_TIMEOUT_S: Final = 300.0
+
+# Written for the connector, and without a meaning here: there is no AMQP receiver to steer.
+WITHOUT_EFFECT: Final = frozenset(
+    name.lower()
+    for name in (
+        "prefetchCount",
+        "threadPoolSize",
+        "useExclusiveReceiver",
+        "maxSilentTime",
+        "DynamicPartitionDiscovery",
+        "slowPartitionAdjustment",
+        "maxAcceptableBatchReceiveTime",
+        "throttlingStatusPlugin",
+        "metricPlugin",
+        "partitionPreferredLocationStrategy",
+        "maxRatePerPartition",
+        "maxRatesPerPartition",
+        "useSimulatedClient",
+    )
+)
+_NOWHERE: Final[Mapping[int, EventPosition]] = {}
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+_SECONDS_OF: Final = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0}
+
+
+class InvalidOption(ValueError):
+    """An option that cannot be honoured; never repeats a secret."""
+
+    def __init__(self, name: str, allowed: str) -> None:
+        super().__init__(name, allowed)
+        self.name = name
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"option '{self.name}': {self.allowed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything that a query says about its hub."""
+
+    account: Account
+    hub: str
+    group: str = "$Default"
+    start: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
+    starts: Mapping[int, EventPosition] = field(default_factory=dict)
+    end: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
+    ends: Mapping[int, EventPosition] = field(default_factory=dict)
+    max_events: int | None = None
+    max_bytes: int | None = None
+    max_tasks: int | None = None
+    fails_on_data_loss: bool = True
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """The values of a query's options; InvalidOption names what is wrong."""
+    texts = _Texts(given)
+    connection = _connection(texts)
+    if texts.switch("useAadAuth", default=False):
+        raise InvalidOption(PREFIX + "useAadAuth", "is not supported; use a connection string")
+    hub = str(connection.entity_path)
+    return Options(
+        account=_account(texts, connection),
+        hub=hub,
+        group=texts.get("consumerGroup") or "$Default",
+        start=texts.read("startingPosition", read_position, EventPosition.end_of_stream()),
+        starts=texts.read("startingPositions", lambda text: read_positions(text, hub), _NOWHERE),
+        end=texts.read("endingPosition", read_position, EventPosition.end_of_stream()),
+        ends=texts.read("endingPositions", lambda text: read_positions(text, hub), _NOWHERE),
+        max_events=texts.read("maxEventsPerTrigger", _positive, None),
+        max_bytes=texts.read("maxBytesPerTrigger", _positive, None),
+        max_tasks=texts.read("maxTasks", _positive, None),
+        fails_on_data_loss=texts.switch("failOnDataLoss", default=True),
+    )
+
+
+class _Texts:
+    """Options by their short names, whatever their case and prefix."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._texts = {name.lower().removeprefix(PREFIX): text for name, text in given.items()}
+
+    def get(self, name: str) -> str | None:
+        return self._texts.get(name.lower())
+
+    def read(self, name: str, read: Callable[[str], T], default: T) -> T:
+        text = self.get(name)
+        if text is None or not text.strip():
+            return default
+        try:
+            return read(text)
+        except (InvalidPosition, ValueError) as error:
+            raise InvalidOption(PREFIX + name, str(error)) from None
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        return self.read(name, _switch, default)
+
+
+def _switch(text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError(f"'{text}' is neither true nor false")
+    return folded == "true"
+
+
+def _positive(text: str) -> int | None:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError(f"'{text}' is not a whole number above 0")
+    return int(text)
+
+
+# --- who and where ---------------------------------------------------------------------------------------------------
+
+
+def _connection(texts: _Texts) -> ConnectionString:
+    name = PREFIX + "connectionString"
+    text = texts.get("connectionString") or os.environ.get(CONNECTION_VARIABLE)
+    if not text:
+        raise InvalidOption(name, f"is required (or the variable {CONNECTION_VARIABLE})")
+    try:
+        connection = ConnectionString.parse(plain_connection_string(text))
+    except InvalidArgument as refusal:
+        raise InvalidOption(name, refusal.text()) from None
+    hub = connection.entity_path or texts.get("name")
+    if not hub:
+        raise InvalidOption(name, "must name the hub in EntityPath")
+    return connection.with_entity(hub)
+
+
+def _account(texts: _Texts, connection: ConnectionString) -> Account:
+    ca_file = texts.get("caFile") or os.environ.get(CA_FILE_VARIABLE)
+    place = Place.of(connection, ca_file=ca_file)
+    endpoint = texts.get("endpoint") or os.environ.get(ENDPOINT_VARIABLE)
+    if endpoint:
+        host, port = _host_and_port(endpoint)
+        place = Place(host=host, port=port, is_secure=place.is_secure, ca_file=ca_file)
+    if (tls := texts.get("tls")) is not None:
+        place = Place(host=place.host, port=place.port, is_secure=_tls(tls), ca_file=ca_file)
+    return Account(
+        place=place,
+        connection_string=connection.text(),
+        client_id=CLIENT_ID,
+        answer_timeout_s=texts.read("receiverTimeout", _seconds, _RECEIVER_TIMEOUT_S),
+        patience_s=texts.read("operationTimeout", _seconds, _OPERATION_TIMEOUT_S),
+    )
+
+
+def _tls(text: str) -> bool:
+    try:
+        return _switch(text)
+    except ValueError as error:
+        raise InvalidOption(PREFIX + "tls", str(error)) from None
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise InvalidOption(PREFIX + "endpoint", f"'{text}' is not host:port of a Kafka endpoint")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _seconds(text: str) -> float:
+    """An ISO 8601 duration as the connector writes it (PT60S), its JSON form, or plain seconds."""
+    plain = text.strip().strip('"')
+    if plain.replace(".", "", 1).isdecimal():
+        return float(plain)
+    found = _DURATION.fullmatch(plain)
+    parts = {unit: number for unit, number in found.groupdict().items() if number} if found else {}
+    if not parts:
+        raise ValueError(f"'{text}' is not a duration such as PT60S")
+    return sum(float(number) * _SECONDS_OF[unit] for unit, number in parts.items())
+
+
+# --- the connector's encrypted form ----------------------------------------------------------------------------------
+
+
+def plain_connection_string(text: str) -> str:
+    """A connection string as it is, or out of the form that `EventHubsUtils.encrypt` gives.
+
+    That form is no protection: AES-256 in ECB mode under a key made from the connector's public version number.
+    """
+    if "endpoint=" in text.lower() or "hostname=" in text.lower():
+        return text
+    try:
+        closed = b64decode(text.strip(), validate=True)
+    except (Base64Error, ValueError):
+        return text
+    for version in _CONNECTOR_VERSIONS:
+        opened = _decrypted(closed, version)
+        if opened is not None:
+            return opened
+    return text
+
+
+def _decrypted(closed: bytes, version: str) -> str | None:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.padding import PKCS7
+
+    decryptor = Cipher(algorithms.AES256(_key_of(version)), modes.ECB()).decryptor()  # noqa: S305  not our choice
+    unpadder = PKCS7(_AES_BLOCK_BITS).unpadder()
+    try:
+        padded = decryptor.update(closed) + decryptor.finalize()
+        opened = (unpadder.update(padded) + unpadder.finalize()).decode()
+    except ValueError:
+        return None
+    return opened if "endpoint=" in opened.lower() else None
+
+
+@lru_cache(maxsize=len(_CONNECTOR_VERSIONS))
+def _key_of(version: str) -> bytes:
+    from hashlib import pbkdf2_hmac
+
+    return pbkdf2_hmac("sha256", version.encode(), version.encode(), _KEY_ROUNDS, _KEY_BYTES)

@@ -1,0 +1,149 @@
+"""Event positions as Microsoft's connector writes them, and the sequence numbers that they mean in a hub as it is now.
+
+    {"offset": "-1" | "@latest" | "123" | null, "seqNo": -1 | n, "enqueuedTime": "2026-01-01T00:00:00.000Z" | null,
+     "isInclusive": true}
+
+The first of offset, seqNo and enqueuedTime that is given decides. A start lies at the event (inclusive) or behind it;
+an end lies before the event that a sequence number names, as the connector plans it, and behind the last event of a
+time when that is inclusive. Positions outside of what a partition holds mean its beginning or its end.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from hubmere.client.consumer import Bounds, HubReader
+
+START_OF_STREAM: Final = "-1"
+END_OF_STREAM: Final = "@latest"
+
+
+class InvalidPosition(ValueError):
+    """Text that is no position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPosition:
+    """A place in a partition."""
+
+    offset: str | None = None
+    sequence: int = -1
+    time_ms: int | None = None
+    inclusive: bool = True
+
+    @classmethod
+    def start_of_stream(cls) -> "EventPosition":
+        """Before the oldest event."""
+        return cls(offset=START_OF_STREAM)
+
+    @classmethod
+    def end_of_stream(cls) -> "EventPosition":
+        """Behind the newest event."""
+        return cls(offset=END_OF_STREAM)
+
+
+def read_position(text: str) -> EventPosition:
+    """The position that a JSON text says."""
+    return _position(_object(text))
+
+
+def read_positions(text: str, hub: str) -> dict[int, EventPosition]:
+    """Positions by partition: a JSON object whose keys are JSON texts `{"ehName": "hub", "partitionId": 0}`."""
+    found: dict[int, EventPosition] = {}
+    for key, value in _object(text).items():
+        name = _object(key)
+        partition = name.get("partitionId")
+        if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
+            raise InvalidPosition(f"'{key}' has no partitionId")
+        if name.get("ehName", hub) != hub:
+            raise InvalidPosition(f"'{key}' is not about the hub '{hub}'")
+        if not isinstance(value, dict):
+            raise InvalidPosition(f"the position of partition {partition} is not an object")
+        found[partition] = _position(value)
+    return found
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidPosition(f"'{text}' is not a JSON object")
+    return value
+
+
+def _position(value: Mapping[str, Any]) -> EventPosition:
+    offset, sequence, time = value.get("offset"), value.get("seqNo", -1), value.get("enqueuedTime")
+    inclusive = value.get("isInclusive", True)
+    if not isinstance(sequence, int) or isinstance(sequence, bool) or not isinstance(inclusive, bool):
+        raise InvalidPosition("seqNo is a whole number and isInclusive true or false")
+    if offset is not None and offset not in (START_OF_STREAM, END_OF_STREAM) and not str(offset).isdecimal():
+        raise InvalidPosition(f"'{offset}' is not an offset")
+    if offset is None and sequence < 0 and time is None:
+        raise InvalidPosition("one of offset, seqNo and enqueuedTime is needed")
+    return EventPosition(
+        offset=None if offset is None else str(offset),
+        sequence=sequence,
+        time_ms=None if time is None else _time_ms(time),
+        inclusive=inclusive,
+    )
+
+
+def _time_ms(text: object) -> int:
+    try:
+        instant = datetime.fromisoformat(str(text))
+    except ValueError:
+        raise InvalidPosition(f"'{text}' is not a time such as 2026-01-01T00:00:00.000Z") from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=UTC)
+    return instant_ms(instant)
+
+
+def instant_ms(instant: datetime) -> int:
+    """Milliseconds since 1970, a part of one rounded down."""
+    since = instant - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+# --- in a hub --------------------------------------------------------------------------------------------------------
+
+
+def resolve(
+    reader: HubReader,
+    bounds: Mapping[int, Bounds],
+    default: EventPosition,
+    own: Mapping[int, EventPosition],
+    *,
+    is_end: bool,
+) -> dict[int, int]:
+    """The sequence number at which each partition starts, or before which it ends."""
+    wanted = {partition: own.get(partition, default) for partition in bounds}
+    times = {
+        partition: position.time_ms + (position.inclusive is is_end)
+        for partition, position in wanted.items()
+        if position.offset is None and position.sequence < 0 and position.time_ms is not None
+    }
+    by_time = reader.first_at(times)
+    found: dict[int, int] = {}
+    for partition, position in wanted.items():
+        first, end = bounds[partition]
+        if partition in times:
+            at = by_time[partition]
+            sequence = end if at is None else at
+        elif position.offset is not None:
+            sequence = _of_offset(reader, partition, bounds[partition], position, is_end=is_end)
+        else:
+            sequence = position.sequence if is_end or position.inclusive else position.sequence + 1
+        found[partition] = min(max(sequence, first), end)
+    return found
+
+
+def _of_offset(reader: HubReader, partition: int, bounds: Bounds, position: EventPosition, *, is_end: bool) -> int:
+    if position.offset == START_OF_STREAM:
+        return bounds.first
+    if position.offset == END_OF_STREAM:
+        return bounds.end
+    return reader.find_offset(partition, int(position.offset or 0), inclusive=position.inclusive or is_end)

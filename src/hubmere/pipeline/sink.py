@@ -1,0 +1,284 @@
+"""The Spark writer: rows become events, and a task or query that is repeated leaves none of them twice.
+
+A task gathers rows into record batches for each partition, and batches into segments. A segment's producer id is made
+from who writes (query, epoch and task), its number and its very bytes, so that a repeat of the same rows is dropped by
+the partition's log, while rows that came out differently are never mistaken for those that are there: exactly once for
+rows that are the same when they are computed again, at least once otherwise. A task writes full segments itself and
+hands its last one to the driver, whose commit writes it: when the rows before a writer fail, Spark ends its input as if
+that were all (observed on 4.3), and a segment cut short there must not be written. What a failed job wrote stays.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from hubmere.client.connection import Client
+from hubmere.client.consumer import HubReader
+from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
+from hubmere.model.batch import HEADER_BYTES
+from hubmere.model.keys import partition_of_key
+from hubmere.pipeline.options import Options
+from hubmere.translate.columns import record_of
+from hubmere.translate.ingest import checked_partition_key
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0 hands out rows, which are taken as well
+    from pyspark.sql.datasource import (  # type: ignore[assignment]
+        DataSourceStreamWriter as DataSourceStreamArrowWriter,
+    )
+
+# A batch is a publication: below the 256 KB that the smallest tier takes.
+BATCH_BYTES: Final = 240 * 1024
+# What a task holds before it writes, and at most hands to the driver: small enough for the driver to write those of
+# all tasks one after another, large enough that logs do not have to remember many producers.
+SEGMENT_BYTES: Final = 4 * 1024 * 1024
+# What a record costs beside its key, value and headers.
+_RECORD_BYTES: Final = 16
+_BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+_BODY_TYPES: Final = ("string", "binary")
+# Column, the types it may have; `partition` and `partitionId` are two names for one thing.
+_OPTIONAL: Final = {
+    "partitionKey": ("string",),
+    "partition": ("string", "int", "bigint"),
+    "partitionId": ("string", "int", "bigint"),
+    "properties": ("map<string,string>",),
+}
+
+
+class UnwritableRows(ValueError):
+    """Rows that are no events; says why."""
+
+
+class Row(NamedTuple):
+    """One row, as it is to be written."""
+
+    body: bytes | None
+    partition_key: str | None
+    partition: int | None
+    properties: tuple[tuple[str, str | None], ...]
+
+
+@dataclass
+class Gathered(WriterCommitMessage):
+    """What one task has gathered: how much, and its last segment, which is not written yet."""
+
+    events: int
+    name: str
+    batches: list[tuple[int, bytearray]]
+
+
+def writable_columns(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that make an event; others are not written, as in Microsoft's connector."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if types.get("body") not in _BODY_TYPES:
+        raise UnwritableRows("a column 'body' of type string or binary is needed")
+    for name, allowed in _OPTIONAL.items():
+        if name in types and types[name] not in allowed:
+            raise UnwritableRows(f"column '{name}' is of type {types[name]}; {' or '.join(allowed)} is needed")
+    return ("body", *(name for name in _OPTIONAL if name in types))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def read_rows(batches: Iterable[Any], columns: tuple[str, ...]) -> Iterator[Row]:
+    """The rows of Arrow record batches, or of Spark's rows where it hands out those."""
+    for batch in batches:
+        if isinstance(batch, pa.RecordBatch):
+            values = [batch.column(name).to_pylist() for name in columns]
+            for row in zip(*values, strict=True):
+                yield _row(dict(zip(columns, row, strict=True)))
+        else:
+            yield _row({name: batch[name] for name in columns})
+
+
+def _row(values: dict[str, Any]) -> Row:
+    body = values["body"]
+    key = checked_partition_key(values.get("partitionKey"), None)
+    named = values.get("partition")
+    partition = named if named is not None else values.get("partitionId")
+    if key is not None and partition is not None:
+        raise UnwritableRows(f"a row has both a partition ('{partition}') and a partition key ('{key}')")
+    properties = values.get("properties") or ()
+    return Row(
+        body.encode() if isinstance(body, str) else None if body is None else bytes(body),
+        key,
+        None if partition is None else _partition_number(partition),
+        tuple(properties.items() if isinstance(properties, dict) else properties),
+    )
+
+
+def _partition_number(value: object) -> int:
+    text = str(value)
+    if not text.isdecimal():
+        raise UnwritableRows(f"'{text}' is not a partition")
+    return int(text)
+
+
+# --- rows to batches to segments -------------------------------------------------------------------------------------
+
+
+class _Lane:
+    """The events of one partition that are not in a batch yet."""
+
+    __slots__ = ("records", "size_bytes")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.size_bytes = 0
+
+
+class Segment:
+    """Batches for the partitions of a hub, in the order in which they will be written."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._lanes: dict[int, _Lane] = {}
+        self._batches: list[tuple[int, bytearray]] = []
+        self.size_bytes = 0
+
+    def add(self, partition: int, row: Row) -> None:
+        """Put an event behind the others of its partition."""
+        lane = self._lanes.setdefault(partition, _Lane())
+        record = record_of(len(lane.records), row.body, row.partition_key, row.properties)
+        size_bytes = _size_of(record)
+        if lane.records and lane.size_bytes + size_bytes > BATCH_BYTES:
+            self._close(partition)
+            lane = self._lanes[partition] = _Lane()
+            record = record._replace(offset=0)
+        lane.records.append(record)
+        lane.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+
+    def closed(self) -> list[tuple[int, bytearray]]:
+        """Every batch."""
+        for partition in sorted(self._lanes):
+            self._close(partition)
+        return self._batches
+
+    def _close(self, partition: int) -> None:
+        records = self._lanes.pop(partition).records
+        # All of one time, so that their deltas are 0 and the same rows give the same bytes.
+        self._batches.append(
+            (partition, encode_batch([record._replace(timestamp_ms=self._now_ms) for record in records]))
+        )
+
+
+def _size_of(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+
+
+def write_rows(options: Options, writer: str, rows: Iterable[Row]) -> Gathered:
+    """Write the full segments of one task's rows; what is left is for the driver."""
+    with Client(options.account) as client:
+        count = HubReader(client, options.hub).partition_count()
+        # Rows that name no partition go round; tasks begin at different ones.
+        turn = producer_id_of([writer.encode()]) % count
+        events = number = 0
+        segment = Segment(_now_ms())
+        for row in rows:
+            partition, turn = _partition_of(row, count, turn)
+            segment.add(partition, row)
+            events += 1
+            if segment.size_bytes >= SEGMENT_BYTES:
+                _write_segment(client, options.hub, f"{writer}/{number}", segment.closed())
+                segment, number = Segment(_now_ms()), number + 1
+        return Gathered(events, f"{writer}/{number}", segment.closed())
+
+
+def write_last_segments(options: Options, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Write what the tasks have left; returns when all of it is on disk."""
+    with Client(options.account) as client:
+        for message in messages:
+            if isinstance(message, Gathered):
+                _write_segment(client, options.hub, message.name, message.batches)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _partition_of(row: Row, count: int, turn: int) -> tuple[int, int]:
+    """The partition of a row, and whose turn it is after it."""
+    if row.partition is not None:
+        if row.partition >= count:
+            raise UnwritableRows(f"there is no partition {row.partition}; the hub has {count}")
+        return row.partition, turn
+    if row.partition_key is not None:
+        return partition_of_key(row.partition_key, count), turn
+    return turn, (turn + 1) % count
+
+
+def _write_segment(client: Client, hub: str, name: str, batches: list[tuple[int, bytearray]]) -> None:
+    parts = [name.encode()]
+    for partition, batch in batches:
+        # The header holds the time of this attempt; the records behind it are the same for the same rows.
+        parts += (str(partition).encode(), bytes(memoryview(batch)[HEADER_BYTES:]))
+    producer = HubProducer(client, hub, producer_id_of(parts))
+    for partition, batch in batches:
+        producer.send(partition, batch)
+    producer.flush()
+
+
+# --- what Spark calls ------------------------------------------------------------------------------------------------
+
+
+class HubBatchWriter(DataSourceArrowWriter):
+    """Writes a batch. Made once for a write and copied to its tasks, so that their repeats know each other."""
+
+    def __init__(self, options: Options, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise UnwritableRows('events cannot be overwritten; use mode("append")')
+        self._options = options
+        self._columns = writable_columns(schema)
+        self._name = uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Take the rows of one task."""
+        writer = f"{self._name}/{_task().partitionId()}"
+        return write_rows(self._options, writer, read_rows(iterator, self._columns))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have ended well."""
+        write_last_segments(self._options, messages)
+
+
+class HubStreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream: the query's id, the micro-batch and the task say who writes."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._columns = writable_columns(schema)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Take the rows of one task of one micro-batch."""
+        task = _task()
+        query, epoch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+        assert query is not None, "Spark tells every task of a stream its query"
+        assert epoch is not None, "and its micro-batch"
+        writer = f"{query}/{epoch}/{task.partitionId()}"
+        return write_rows(self._options, writer, read_rows(iterator, self._columns))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """All tasks of a micro-batch have ended well."""
+        write_last_segments(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """Nothing to undo: the repeat of the micro-batch adds what is missing."""
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "writers write inside tasks"
+    return task

@@ -1,0 +1,320 @@
+"""The Spark data source `eventhubs`: options and columns of Microsoft's connector, without a jar.
+
+The driver plans ranges of sequence numbers, executors read them (`ranges`). A batch reads from its starting to its
+ending positions as they were when it was planned; a stream keeps its offsets in Spark's checkpoint and takes from each
+trigger what the limits admit. Runs unchanged on Spark 4.0 to 4.3: what an older one lacks (admission control, Arrow
+stream writers, filters) it does without.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from hubmere.client.connection import Client
+from hubmere.client.consumer import Bounds, HubReader
+from hubmere.pipeline import offsets
+from hubmere.pipeline.decode import SCHEMA
+from hubmere.pipeline.offsets import DataLost, Range
+from hubmere.pipeline.options import Options, read_options
+from hubmere.pipeline.positions import resolve
+from hubmere.pipeline.ranges import read_ranges
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_ADMISSION_CONTROL = True
+except ImportError:  # before Spark 4.2
+    HAS_ADMISSION_CONTROL = False
+    if not TYPE_CHECKING:
+
+        class SupportsTriggerAvailableNow:
+            """Stands in where Spark does not know it."""
+
+        ReadLimit = object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.datasource import Filter
+
+    from hubmere.pipeline.pushdown import Narrowing
+
+log = logging.getLogger("hubmere.spark")
+
+NAME: Final = "eventhubs"
+# The columns as Spark's SQL spells them (reference: service 10).
+COLUMNS: Final = (
+    "body binary, partition string, offset string, sequenceNumber bigint, enqueuedTime timestamp, publisher string, "
+    "partitionKey string, properties map<string,string>, systemProperties map<string,string>"
+)
+# Partitions may be added to a hub at any time; a query looks for them this often.
+_DISCOVERY_INTERVAL_S: Final = 1.0
+# Who calls `reader` when Spark is about to offer filters. It refuses readers that take filters while it offers none,
+# which is its default, so those are made only then (notes: Spark 4.1 and later, `filterPushdown.enabled`).
+_PUSHDOWN_MODULE: Final = "data_source_pushdown_filters"
+
+
+class UnknownColumn(ValueError):
+    """A schema that the source cannot give."""
+
+    def __init__(self, name: str, wanted: str) -> None:
+        super().__init__(name, wanted)
+        self.name = name
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        return f"column '{self.name} {self.wanted}' is not one of: {COLUMNS}"
+
+
+class EventHubsDataSource(DataSource):
+    """What Spark finds under the name `eventhubs`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `format(...)`."""
+        return NAME
+
+    def schema(self) -> str:
+        """All columns; a query may name fewer with `.schema(...)` and pays for those only."""
+        return COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a batch."""
+        options, arrow = read_options(self.options), arrow_schema(schema)
+        if sys._getframe(1).f_globals.get("__name__", "").endswith(_PUSHDOWN_MODULE):
+            return FilteredHubReader(options, arrow)
+        return HubBatchReader(options, arrow)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """Reads a stream."""
+        return HubStreamReader(read_options(self.options), arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a batch."""
+        from hubmere.pipeline.sink import HubBatchWriter
+
+        return HubBatchWriter(read_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's name
+        """Writes a stream."""
+        from hubmere.pipeline.sink import HubStreamWriter
+
+        return HubStreamWriter(read_options(self.options), schema)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The columns that a query wants, in its order, each with the type that it has."""
+    spark_types = dict(column.split(" ", 1) for column in COLUMNS.split(", "))
+    for field in schema.fields:
+        if spark_types.get(field.name) != field.dataType.simpleString():
+            raise UnknownColumn(field.name, field.dataType.simpleString())
+    return pa.schema([SCHEMA.field(field.name) for field in schema.fields])
+
+
+class RangesPartition(InputPartition):
+    """The ranges that one task reads."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(tuple(ranges))
+        self.ranges = tuple(ranges)
+
+
+class _Reading:
+    """What both readers do on executors: Spark pickles the reader and calls `read` there."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        # Without any range Spark makes a partition of its own that holds nothing.
+        if not isinstance(partition, RangesPartition):
+            return iter(())
+        options = self._options
+        return read_ranges(
+            options.account,
+            options.hub,
+            partition.ranges,
+            self._schema,
+            fails_on_data_loss=options.fails_on_data_loss,
+        )
+
+    def _planned(self, ranges: Sequence[Range]) -> list[RangesPartition]:
+        tasks = offsets.plan_tasks(ranges, self._options.max_tasks or offsets.DEFAULT_TASKS)
+        return [RangesPartition(task) for task in tasks]
+
+
+class HubBatchReader(_Reading, DataSourceReader):
+    """Reads from the starting to the ending positions, as they are when it is planned."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks."""
+        with Client(self._options.account) as client:
+            reader = HubReader(client, self._options.hub)
+            return self._planned(self._narrowed(reader, self._ranges(reader)))
+
+    def _ranges(self, reader: HubReader) -> list[Range]:
+        options = self._options
+        bounds = reader.bounds(range(reader.partition_count()))
+        starts = resolve(reader, bounds, options.start, options.starts, is_end=False)
+        ends = resolve(reader, bounds, options.end, options.ends, is_end=True)
+        return [Range(partition, starts[partition], ends[partition]) for partition in bounds]
+
+    def _narrowed(self, _reader: HubReader, ranges: list[Range]) -> list[Range]:
+        return [each for each in ranges if each.start < each.end]
+
+
+class FilteredHubReader(HubBatchReader):
+    """A batch that Spark offers its filters to."""
+
+    _left: "Narrowing | None" = None
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802  Spark's name
+        """Narrow the ranges by what is offered, and leave every filter to Spark as well."""
+        from hubmere.pipeline.pushdown import narrowed
+
+        self._left = narrowed(filters)
+        return filters
+
+    def _narrowed(self, reader: HubReader, ranges: list[Range]) -> list[Range]:
+        from hubmere.pipeline.pushdown import narrow_ranges
+
+        assert self._left is not None, "Spark offers filters before it plans"
+        return narrow_ranges(reader, ranges, self._left)
+
+
+class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream. On the driver one of these lives as long as its query; copies of it read on executors."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._client: Client | None = None
+        self._count = 0
+        self._counted_at = 0.0
+        # Where a run with Trigger.AvailableNow ends.
+        self._target: dict[int, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to executors: no connection."""
+        return self.__dict__ | {"_client": None}
+
+    # --- what Spark calls on the driver ---
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Where a query without a checkpoint starts."""
+        options, reader = self._options, self._reader()
+        starts = resolve(reader, self._bounds(reader), options.start, options.starts, is_end=False)
+        return offsets.to_json(options.hub, starts)
+
+    def latestOffset(  # noqa: N802  Spark 4.0 and 4.1 call it without arguments
+        self, start: Mapping[str, Any] | None = None, limit: "ReadLimit | None" = None
+    ) -> dict[str, Any]:
+        """Where the next micro-batch ends: as far as there is something, and as far as the limits admit."""
+        options, reader = self._options, self._reader()
+        bounds = self._bounds(reader)
+        ends = {partition: end for partition, (_, end) in bounds.items()} if self._target is None else self._target
+        if start is None:
+            return offsets.to_json(options.hub, ends)
+        begun = offsets.from_json(options.hub, start)
+        starts, _ = offsets.resume(begun, bounds)
+        # A partition that is not there any more (the hub was made anew) stays where it was.
+        reached = {partition: max(starts[partition], ends.get(partition, starts[partition])) for partition in starts}
+        reached = self._admitted(reader, starts, reached, limit)
+        # Nothing new: Spark must see the very offset that it gave.
+        moved = {partition: end for partition, end in reached.items() if end != starts[partition]}
+        return offsets.to_json(options.hub, begun | moved) if moved else dict(start)
+
+    def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802  Spark's name
+        """The limits of the options."""
+        if self._options.max_events is not None:
+            return ReadMaxRows(self._options.max_events)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Where the hub ends, for the query's metrics."""
+        bounds = self._bounds(self._reader())
+        return offsets.to_json(self._options.hub, {partition: end for partition, (_, end) in bounds.items()})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """The run is to end where the hub ends now."""
+        self._target = {partition: end for partition, (_, end) in self._bounds(self._reader()).items()}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one micro-batch."""
+        options, reader = self._options, self._reader()
+        ends = offsets.from_json(options.hub, end)
+        begun = offsets.from_json(options.hub, start)
+        starts, lost = offsets.resume(begun, reader.bounds(sorted(ends)))
+        if lost and options.fails_on_data_loss:
+            raise DataLost(options.hub, lost)
+        if lost:
+            log.warning("%s", DataLost(options.hub, lost))
+        ranges = [Range(partition, starts[partition], ends[partition]) for partition in sorted(ends)]
+        return self._planned([each for each in ranges if each.start < each.end])
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing to do: the offsets are in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """The query ends."""
+        if self._client is not None:
+            self._client.close()
+
+    # --- the hub ---
+
+    def _reader(self) -> HubReader:
+        if self._client is None:
+            self._client = Client(self._options.account)
+        return HubReader(self._client, self._options.hub)
+
+    def _bounds(self, reader: HubReader) -> dict[int, Bounds]:
+        now = time.monotonic()
+        if not self._count or now - self._counted_at >= _DISCOVERY_INTERVAL_S:
+            self._count, self._counted_at = reader.partition_count(), now
+        return reader.bounds(range(self._count))
+
+    def _admitted(
+        self, reader: HubReader, starts: Mapping[int, int], ends: dict[int, int], limit: "ReadLimit | None"
+    ) -> dict[int, int]:
+        if not HAS_ADMISSION_CONTROL or limit is None or isinstance(limit, ReadAllAvailable):
+            return ends
+        if (max_events := self._options.max_events) is not None:
+            ends = offsets.admit(starts, ends, max_events)
+        if (max_bytes := self._options.max_bytes) is not None:
+            ends = _admit_bytes(reader, starts, ends, max_bytes)
+        return ends
+
+
+def _admit_bytes(
+    reader: HubReader, starts: Mapping[int, int], ends: Mapping[int, int], max_bytes: int
+) -> dict[int, int]:
+    """How far to read with so many bytes of the log, shared out in proportion to the events that wait."""
+    total = sum(ends[partition] - starts[partition] for partition in ends)
+    admitted: dict[int, int] = {}
+    for partition, end in ends.items():
+        waiting = end - starts[partition]
+        share = max(1, max_bytes * waiting // total) if waiting else 0
+        admitted[partition] = reader.find_after_bytes(partition, starts[partition], end, share) if waiting else end
+    return admitted

@@ -1,0 +1,46 @@
+"""The place of batches in the log, which a node tells our clients beside what Kafka tells."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer
+
+from client.hubs import Hubs, an_account, bodies
+from hubmere.client.connection import Client
+from hubmere.client.consumer import UNKNOWN_POSITION, HubReader
+
+
+@pytest.mark.parametrize(("client_id", "is_told"), [("hubmere-spark", True), ("another", False)])
+def test_place_is_told_to_our_clients_alone(hubs: Hubs, client_id: str, is_told: bool) -> None:
+    """Others get exactly what Kafka's protocol says."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(3))
+
+    with Client(replace(an_account(hubs.node), client_id=client_id)) as client:
+        (fetched,) = HubReader(client, hub).read_range(0, 0, 3)
+
+    assert (fetched.position != UNKNOWN_POSITION) is is_told
+
+
+def test_foreign_client_under_our_name_reads_all_the_same(hubs: Hubs) -> None:
+    """A tag that a client does not know is skipped (KIP-482), so a clash of names does no harm."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(3))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": hubs.node.kafka,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": hubs.node.connection_string,
+            "client.id": "hubmere-foreign",
+            "group.id": "$Default",
+            "auto.offset.reset": "earliest",
+        }
+    )
+
+    consumer.subscribe([hub])
+    messages = consumer.consume(3, timeout=20)
+    consumer.close()
+
+    assert [message.value() for message in messages] == bodies(3)

@@ -1,0 +1,66 @@
+"""Queries of tests: options for a hub, and streams that run to their end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from client.hubs import Hubs
+
+START = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isInclusive": True})
+# A stream of a test that hangs should fail before the test's own time is over.
+STREAM_TIMEOUT_S = 90
+
+
+def conf(hubs: Hubs, hub: str, **more: str) -> dict[str, str]:
+    """The option map for a hub, from its beginning on."""
+    return {
+        "eventhubs.connectionString": f"{hubs.node.connection_string};EntityPath={hub}",
+        "eventhubs.endpoint": hubs.node.kafkas,
+        "eventhubs.caFile": hubs.node.ca_file,
+        "eventhubs.startingPosition": START,
+        "eventhubs.operationTimeout": "PT20S",
+    } | {f"eventhubs.{name}": value for name, value in more.items()}
+
+
+def position(**fields: Any) -> str:
+    """A position in the connector's JSON."""
+    return json.dumps({"offset": None, "seqNo": -1, "enqueuedTime": None, "isInclusive": True} | fields)
+
+
+def batch(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """A batch read."""
+    return spark.read.format("eventhubs").options(**options).load()
+
+
+def texts(rows: DataFrame) -> list[str]:
+    """The bodies as texts, in the order of partition and sequence number."""
+    ordered = rows.orderBy("partition", "sequenceNumber").selectExpr("cast(body as string) as text")
+    return [row.text for row in ordered.collect()]
+
+
+def run_stream(spark: SparkSession, options: dict[str, str], out: Path, checkpoint: Path) -> list[int]:
+    """Read everything that is there into files, then end; gives the rows of each micro-batch."""
+    query = (
+        spark.readStream.format("eventhubs")
+        .options(**options)
+        .load()
+        .selectExpr("cast(body as string) as text", "partition", "sequenceNumber")
+        .writeStream.format("parquet")
+        .option("path", str(out))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(STREAM_TIMEOUT_S)
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    finally:
+        query.stop()
+
+
+def streamed(spark: SparkSession, out: Path) -> list[str]:
+    """What streams have written, in the order of partition and sequence number."""
+    ordered = spark.read.parquet(str(out)).orderBy("partition", "sequenceNumber")
+    return [row.text for row in ordered.collect()]

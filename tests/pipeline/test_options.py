@@ -1,0 +1,135 @@
+"""Option maps as they are written for Microsoft's connector."""
+
+import base64
+import json
+from hashlib import pbkdf2_hmac
+
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.padding import PKCS7
+
+from hubmere.client.connection import Place
+from hubmere.pipeline.options import WITHOUT_EFFECT, InvalidOption, Options, read_options
+from hubmere.pipeline.positions import EventPosition
+
+SECRET = "c2VjcmV0IHNlY3JldA=="
+SERVICE = f"Endpoint=sb://ns.example.net/;SharedAccessKeyName=root;SharedAccessKey={SECRET};EntityPath=orders"
+
+
+def options(**given: str) -> Options:
+    """Options by their short names, beside a valid connection string."""
+    names = {f"eventhubs.{name}": value for name, value in given.items()}
+    return read_options({"eventhubs.connectionString": SERVICE} | names)
+
+
+def encrypted(text: str, version: str) -> str:
+    """What the connector of a version makes of a connection string (reference: service 10)."""
+    key = pbkdf2_hmac("sha256", version.encode(), version.encode(), 1000, 32)
+    padder = PKCS7(128).padder()
+    encryptor = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+    padded = padder.update(text.encode()) + padder.finalize()
+    return base64.b64encode(encryptor.update(padded) + encryptor.finalize()).decode()
+
+
+def test_connection_string_alone_is_enough() -> None:
+    """Everything else has the connector's default, but for limits: without one a trigger takes all."""
+    read = options()
+
+    assert (read.hub, read.group) == ("orders", "$Default")
+    assert read.account.place == Place(host="ns.example.net", port=9093, is_secure=True)
+    assert (read.start, read.end) == (EventPosition.end_of_stream(), EventPosition.end_of_stream())
+    assert (read.max_events, read.max_bytes, read.fails_on_data_loss) == (None, None, True)
+    assert (read.account.answer_timeout_s, read.account.patience_s) == (60.0, 300.0)
+
+
+@pytest.mark.parametrize("version", ["2.3.15", "2.3.18", "2.3.22"])
+def test_encrypted_connection_string_is_read(version: str) -> None:
+    """Code for the connector passes its string through `EventHubsUtils.encrypt`; the key is the jar's version."""
+    read = read_options({"eventhubs.connectionString": encrypted(SERVICE, version)})
+
+    assert read.hub == "orders"
+    assert SECRET in read.account.connection_string
+
+
+def test_names_are_read_in_any_case_and_without_prefix() -> None:
+    """Spark hands options on in lower case; `maxEventsPerTrigger` is written both ways."""
+    read = read_options({"EVENTHUBS.CONNECTIONSTRING": SERVICE, "maxeventspertrigger": "500"})
+
+    assert read.max_events == 500
+
+
+def test_connectors_own_options_do_no_harm() -> None:
+    """An option map goes on working unchanged."""
+    given = dict.fromkeys(WITHOUT_EFFECT, "1")
+
+    assert options(**given) == options()
+
+
+def test_times_are_read_as_the_documentation_writes_them() -> None:
+    """`PT%HH%MM%SS` in the Python examples, `PT60S` elsewhere."""
+    read = options(receiverTimeout="PT00H01M20S", operationTimeout="PT10M")
+
+    assert (read.account.answer_timeout_s, read.account.patience_s) == (80.0, 600.0)
+
+
+def test_endpoint_and_trust_can_be_given() -> None:
+    """A node on ports of its own, behind its own certificate authority."""
+    read = options(endpoint="127.0.0.1:19093", caFile="/etc/ca.pem")
+
+    assert read.account.place == Place(host="127.0.0.1", port=19093, is_secure=True, ca_file="/etc/ca.pem")
+    assert not options(tls="false").account.place.is_secure
+
+
+def test_environment_says_where_the_hub_is_when_options_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Persistent tables lose their options."""
+    monkeypatch.setenv("EVENTHUBS_CONNECTION_STRING", SERVICE)
+    monkeypatch.setenv("EVENTHUBS_ENDPOINT", "localhost:1")
+
+    read = read_options({})
+
+    assert (read.hub, read.account.place.port) == ("orders", 1)
+
+
+def test_positions_are_read_for_all_and_for_single_partitions() -> None:
+    """JSON as in the connector's guide for Python."""
+    whole = {"offset": None, "seqNo": -1, "enqueuedTime": "2026-01-01T00:00:00.500Z", "isInclusive": False}
+    key = json.dumps({"ehName": "orders", "partitionId": 3})
+    single = {"offset": None, "seqNo": 42, "enqueuedTime": None, "isInclusive": True}
+
+    read = options(startingPosition=json.dumps(whole), startingPositions=json.dumps({key: single}))
+
+    assert read.start == EventPosition(time_ms=1_767_225_600_500, inclusive=False)
+    assert read.starts == {3: EventPosition(sequence=42)}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger"),
+        ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss"),
+        ({"tls": "perhaps"}, "tls"),
+        ({"endpoint": "nowhere"}, "endpoint"),
+        ({"receiverTimeout": "soon"}, "receiverTimeout"),
+        ({"useAadAuth": "true"}, "useAadAuth"),
+        ({"startingPosition": "first"}, "startingPosition"),
+        ({"startingPosition": "{}"}, "startingPosition"),
+        ({"startingPosition": '{"offset": "x"}'}, "startingPosition"),
+        ({"startingPosition": '{"seqNo": "1"}'}, "startingPosition"),
+        ({"startingPosition": '{"enqueuedTime": "noon"}'}, "startingPosition"),
+        ({"startingPositions": '{"{}": {}}'}, "startingPositions"),
+        ({"startingPositions": '{"{\\"partitionId\\": 1, \\"ehName\\": \\"other\\"}": {}}'}, "startingPositions"),
+        ({"startingPositions": '{"{\\"partitionId\\": 1}": 5}'}, "startingPositions"),
+        ({"connectionString": SERVICE.replace(";EntityPath=orders", "")}, "EntityPath"),
+        ({"connectionString": ""}, "connectionString"),
+        ({"connectionString": "bm90IGVuY3J5cHRlZA=="}, "connectionString"),
+        ({"connectionString": SERVICE.replace("root", "")}, "connectionString"),
+    ],
+    ids=repr,
+)
+def test_option_that_cannot_be_honoured_is_named(given: dict[str, str], named: str) -> None:
+    """The message says which one, and never repeats a key."""
+    with pytest.raises(InvalidOption, match=named) as refusal:
+        options(**given)
+
+    assert SECRET not in str(refusal.value)

@@ -1,0 +1,211 @@
+"""What a task of the sink writes: rows to batches to segments, and repeats of them, on a real node."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from client.hubs import Hubs
+from hubmere.model.errors import InvalidArgument
+from hubmere.pipeline import sink
+from hubmere.pipeline.options import read_options
+from hubmere.pipeline.sink import (
+    Row,
+    Segment,
+    UnwritableRows,
+    read_rows,
+    writable_columns,
+    write_last_segments,
+    write_rows,
+)
+from hubmere.translate import EventView, events
+from hubmere.wire.kafka.records import decode_records
+from pipeline.queries import conf
+
+KEYED = Row(b"keyed", "device", None, (("a", "1"),))
+
+
+def plain(count: int, name: str = "row") -> list[Row]:
+    return [Row(f"{name} {number}".encode(), None, None, ()) for number in range(count)]
+
+
+def stored(hubs: Hubs, hub: str) -> list[EventView]:
+    """Everything in a hub, partition by partition."""
+    reader = hubs.reader(hub)
+    found = []
+    for partition, (first, end) in reader.bounds(range(reader.partition_count())).items():
+        for fetched in reader.read_range(partition, first, end):
+            found += events(fetched.data, 0, first, 1_000_000)
+    return found
+
+
+def write(hubs: Hubs, hub: str, rows: Iterator[Row] | list[Row], writer: str = "query/0/0") -> int:
+    """What a task does with its rows, and then the driver."""
+    options = read_options(conf(hubs, hub))
+    gathered = write_rows(options, writer, rows)
+    write_last_segments(options, [None, gathered])
+    return gathered.events
+
+
+def test_rows_are_spread_by_partition_key_and_turn(hubs: Hubs) -> None:
+    """A named partition, a key's own partition, and the others in turn."""
+    hub = hubs.new(partitions=4)
+    named = [Row(b"named", None, 2, ())]
+
+    written = write(hubs, hub, [*named, KEYED, KEYED, *plain(8)])
+
+    bounds = hubs.reader(hub).bounds(range(4))
+    assert written == 11
+    assert sum(end for _, end in bounds.values()) == 11
+    assert all(end >= 2 for _, end in bounds.values())
+    keyed = [view for view in stored(hubs, hub) if view.body == b"keyed"]
+    assert [(view.partition_key, view.properties["a"].value) for view in keyed] == [("device", "1")] * 2
+
+
+def test_repeat_of_the_same_rows_leaves_nothing(hubs: Hubs) -> None:
+    """A task that is tried again, and a micro-batch of a query that was started again."""
+    hub = hubs.new(partitions=2)
+    rows = [*plain(50), KEYED]
+    write(hubs, hub, rows)
+
+    write(hubs, hub, rows)
+
+    assert len(stored(hubs, hub)) == 51
+
+
+@pytest.mark.parametrize("other", ["query/1/0", "query/0/1", "other/0/0"])
+def test_same_rows_of_another_writer_are_written(hubs: Hubs, other: str) -> None:
+    """Another micro-batch, task or query may well have equal rows."""
+    hub = hubs.new(partitions=2)
+    write(hubs, hub, plain(5), "query/0/0")
+
+    write(hubs, hub, plain(5), other)
+
+    assert len(stored(hubs, hub)) == 10
+
+
+def test_task_that_dies_on_its_way_is_completed_by_its_repeat(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments that were written are recognised, the others are added; no row is lost or twice there."""
+    hub = hubs.new(partitions=2)
+    monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
+    rows = plain(500)
+
+    def dying() -> Iterator[Row]:
+        yield from rows[:400]
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        write(hubs, hub, dying())
+    before = len(stored(hubs, hub))
+    write(hubs, hub, rows)
+
+    assert 0 < before < 500
+    assert sorted(view.body or b"" for view in stored(hubs, hub)) == sorted(row.body or b"" for row in rows)
+
+
+def test_rows_of_a_task_whose_input_was_cut_short_are_not_there_twice(
+    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark ends the input of a writer when the rows before it fail; the task ends, but is never committed."""
+    hub = hubs.new(partitions=2)
+    monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
+    rows = plain(500)
+
+    write_rows(read_options(conf(hubs, hub)), "query/0/0", rows[:333])
+    write(hubs, hub, rows)
+
+    assert len(stored(hubs, hub)) == 500
+
+
+def test_rows_that_come_out_in_another_order_are_never_lost(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a fixed order a repeat may write rows twice, but must not take one for another."""
+    hub = hubs.new(partitions=2)
+    monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
+    rows = plain(300)
+    write(hubs, hub, rows[:200])
+
+    write(hubs, hub, rows[::-1])
+
+    assert {view.body for view in stored(hubs, hub)} == {row.body for row in rows}
+
+
+def test_batches_stay_below_what_the_smallest_tier_takes() -> None:
+    """A partition's events are cut into publications; one that is larger goes alone."""
+    segment = Segment(0)
+    for size in (100_000, 100_000, 100_000, 500_000, 10):
+        segment.add(0, Row(bytes(size), None, None, ()))
+
+    batches = [decode_records(batch) for _, batch in segment.closed()]
+
+    assert [[len(record.value or b"") for record in batch] for batch in batches] == [
+        [100_000, 100_000],
+        [100_000],
+        [500_000],
+        [10],
+    ]
+    assert all([record.offset for record in batch] == list(range(len(batch))) for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"body": "x", "partition": "1", "partitionKey": "k"}, "both a partition"),
+        ({"body": "x", "partition": "first"}, "not a partition"),
+    ],
+)
+def test_row_that_cannot_be_placed_is_refused(row: dict[str, str], why: str) -> None:
+    """As Microsoft's connector does."""
+    with pytest.raises(UnwritableRows, match=why):
+        list(read_rows([row], tuple(row)))
+
+
+def test_partition_that_is_not_there_is_refused(hubs: Hubs) -> None:
+    """The message says how many there are."""
+    with pytest.raises(UnwritableRows, match="no partition 7; the hub has 2"):
+        write(hubs, hubs.new(partitions=2), [Row(b"x", None, 7, ())])
+
+
+def test_partition_key_that_is_too_long_is_refused() -> None:
+    """The service's limit holds for every way in."""
+    with pytest.raises(InvalidArgument, match="partition key"):
+        list(read_rows([{"body": "x", "partitionKey": "k" * 129}], ("body", "partitionKey")))
+
+
+TEXT, MAP = StringType(), MapType(StringType(), StringType())
+
+
+def a_schema(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns"),
+    [
+        (a_schema(body=TEXT), ("body",)),
+        (a_schema(other=IntegerType(), body=BinaryType(), partitionKey=TEXT), ("body", "partitionKey")),
+        (a_schema(properties=MAP, partitionId=IntegerType(), body=TEXT), ("body", "partitionId", "properties")),
+    ],
+    ids=["body", "others", "all"],
+)
+def test_columns_that_make_an_event_are_taken(schema: StructType, columns: tuple[str, ...]) -> None:
+    """Others are not written."""
+    assert writable_columns(schema) == columns
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [a_schema(text=TEXT), a_schema(body=IntegerType()), a_schema(body=TEXT, properties=TEXT)],
+    ids=["no body", "number as body", "text as properties"],
+)
+def test_columns_that_make_no_event_are_refused(schema: StructType) -> None:
+    """Before the first row is computed."""
+    with pytest.raises(UnwritableRows):
+        writable_columns(schema)

@@ -1,0 +1,105 @@
+"""Writing to a hub from a real Spark: what is repeated is there once."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from client.hubs import Hubs, bodies
+from pipeline.queries import STREAM_TIMEOUT_S, batch, conf, texts
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+# More than a segment of the sink, so that a task that fails at its end has written before.
+LARGE_ROWS, LARGE_BODY_BYTES = 110, 100_000
+# Spark hands rows to a writer in batches; the default is more than there are.
+ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+def test_batch_is_written_and_read_back_with_keys_and_properties(spark: SparkSession, hubs: Hubs) -> None:
+    """What a query writes looks like what any other publisher wrote."""
+    hub = hubs.new(partitions=4)
+    rows = spark.range(100).selectExpr(
+        "cast(id as string) as body",
+        "concat('key ', id % 7) as partitionKey",
+        "map('n', cast(id as string)) as properties",
+    )
+
+    rows.write.format("eventhubs").options(**conf(hubs, hub)).mode("append").save()
+    found = batch(spark, conf(hubs, hub)).collect()
+
+    assert {(bytes(row.body).decode(), row.partitionKey, row.properties["n"]) for row in found} == {
+        (str(number), f"key {number % 7}", str(number)) for number in range(100)
+    }
+    assert len({(row.partition, row.partitionKey) for row in found}) == 7
+
+
+def test_task_that_is_tried_again_leaves_no_duplicate(spark: SparkSession, hubs: Hubs) -> None:
+    """The first attempt of each task writes a segment and then fails."""
+    hub = hubs.new(partitions=2)
+
+    def failing_once(numbers: Iterable[int]) -> Iterator[tuple[str]]:
+        task = TaskContext.get()
+        assert task is not None
+        for number in numbers:
+            yield (f"{number} {'x' * LARGE_BODY_BYTES}",)
+        if task.attemptNumber() == 0:
+            raise InterruptedError
+
+    numbers = spark.sparkContext.parallelize(range(LARGE_ROWS), 1)
+    rows = spark.createDataFrame(numbers.mapPartitions(failing_once), "body string")
+    spark.conf.set(ROWS_PER_BATCH, "20")
+    try:
+        rows.write.format("eventhubs").options(**conf(hubs, hub)).mode("append").save()
+    finally:
+        spark.conf.unset(ROWS_PER_BATCH)
+
+    found = batch(spark, conf(hubs, hub)).selectExpr("split(cast(body as string), ' ')[0] as number").collect()
+    assert sorted(int(row.number) for row in found) == list(range(LARGE_ROWS))
+
+
+def test_query_that_died_before_its_commit_leaves_no_duplicate(spark: SparkSession, hubs: Hubs, tmp_path: Path) -> None:
+    """From hub to hub: Spark repeats the last micro-batch, which is in the hub already."""
+    source, target = hubs.new(partitions=2), hubs.new(partitions=3)
+    hubs.publish(source, 0, bodies(30))
+    hubs.publish(source, 1, bodies(30, "other"))
+    run_copy(spark, hubs, source, target, tmp_path)
+    last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
+    hubs.publish(source, 0, bodies(5, "new"))
+    run_copy(spark, hubs, source, target, tmp_path)
+
+    expected = [*bodies(30), *bodies(30, "other"), *bodies(5, "new")]
+    assert sorted(texts(batch(spark, conf(hubs, target)))) == sorted(body.decode() for body in expected)
+
+
+def run_copy(spark: SparkSession, hubs: Hubs, source: str, target: str, checkpoint: Path) -> None:
+    """Copy what is in a hub to another, and end."""
+    query = (
+        spark.readStream.format("eventhubs")
+        .options(**conf(hubs, source, maxEventsPerTrigger="40"))
+        .load()
+        .select("body", "properties")
+        .writeStream.format("eventhubs")
+        .options(**conf(hubs, target))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(STREAM_TIMEOUT_S)
+    finally:
+        query.stop()
+
+
+def test_overwriting_is_refused(spark: SparkSession, hubs: Hubs) -> None:
+    """A log has no past to replace."""
+    writer = spark.range(1).selectExpr("'x' as body").write.format("eventhubs").options(**conf(hubs, hubs.new()))
+
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
+        writer.mode("overwrite").save()

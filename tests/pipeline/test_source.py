@@ -1,0 +1,211 @@
+"""`format("eventhubs")` on a real Spark against a real node: batches and streams, exactly."""
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from azure.eventhub import EventData
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+from client.hubs import Hubs, bodies
+from conformance.amqp.azure_clients import a_consumer, a_producer, receive
+from hubmere.broker.access import make_token
+from hubmere.model.connection_string import ConnectionString
+from hubmere.pipeline.decode import SCHEMA
+from hubmere.pipeline.offsets import Range
+from hubmere.pipeline.options import read_options
+from hubmere.pipeline.source import COLUMNS, FilteredHubReader, RangesPartition
+from pipeline.queries import batch, conf, position, run_stream, streamed, texts
+
+SEQUENCE = ("sequenceNumber",)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def post(hubs: Hubs, hub: str, body: bytes, **headers: str) -> None:
+    """Publish over HTTPS."""
+    rule = ConnectionString.parse(hubs.node.connection_string)
+    token = make_token(
+        f"https://{rule.host}/{hub}", str(rule.key_name), str(rule.key), expires_at_s=int(time.time()) + 600
+    )
+    answer = httpx.post(f"{hubs.node.http}/{hub}/messages", content=body, headers={"authorization": token, **headers})
+    assert answer.status_code == 201
+
+
+# --- batches ---
+
+
+def test_events_of_all_protocols_are_read_with_all_columns(spark: SparkSession, hubs: Hubs) -> None:
+    """Found by name, and each row says the same of its event as an AMQP receiver would."""
+    hub = hubs.new(partitions=1)
+    with a_producer(hubs.node.emulator_connection_string, hub) as producer:
+        event = EventData(b"by amqp")
+        event.properties = {"color": "red", "count": 5}
+        event.message_id = "id-1"
+        producer.send_batch([event, EventData(b"by amqp too")], partition_key="device")
+    post(hubs, hub, b"by https", color="red")
+    hubs.publish(hub, 0, [b"by kafka"])
+
+    rows = batch(spark, conf(hubs, hub)).orderBy("sequenceNumber").collect()
+    received = receive(a_consumer(hubs.node.emulator_connection_string, hub), 4).events
+
+    assert [bytes(row.body) for row in rows] == [b"by amqp", b"by amqp too", b"by https", b"by kafka"]
+    assert [row.offset for row in rows] == [event.offset for _, event in received]
+    assert [row.sequenceNumber for row in rows] == [event.sequence_number for _, event in received]
+    assert [row.enqueuedTime for row in rows] == [event.enqueued_time.replace(tzinfo=None) for _, event in received]
+    assert [row.partitionKey for row in rows] == ["device", "device", None, None]
+    assert rows[0].properties == {"color": "red", "count": "5"}
+    assert rows[0].systemProperties == {"x-opt-partition-key": "device", "message-id": "id-1"}
+    assert rows[2].properties["color"] == "red"
+
+
+def test_batch_reads_exactly_between_its_positions(spark: SparkSession, hubs: Hubs) -> None:
+    """By sequence number, by time and by partition; the end of a batch is the end when it was planned."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(100))
+    hubs.publish(hub, 1, bodies(10, "other"))
+    time.sleep(0.01)
+    between = time.time()
+    hubs.publish(hub, 0, bodies(5, "late"))
+    only_first = json.dumps({json.dumps({"ehName": hub, "partitionId": 1}): json.loads(position(offset="@latest"))})
+
+    ends = {"endingPosition": position(seqNo=25)}
+    numbered = batch(spark, conf(hubs, hub, startingPosition=position(seqNo=20), startingPositions=only_first, **ends))
+    instant = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(between)) + f".{int(between * 1000) % 1000:03d}Z"
+    timed = batch(spark, conf(hubs, hub, startingPosition=position(enqueuedTime=instant)))
+
+    assert texts(numbered) == [f"event {number}" for number in range(20, 25)]
+    assert texts(timed) == [f"late {number}" for number in range(5)]
+
+
+def test_row_leads_back_to_its_event_by_offset(spark: SparkSession, hubs: Hubs) -> None:
+    """The offset of a row is a starting position, for Spark as for AMQP receivers."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(50), bodies(50, "more"))
+    row = batch(spark, conf(hubs, hub)).where("sequenceNumber = 73").first()
+    assert row is not None
+
+    from_it = batch(spark, conf(hubs, hub, startingPosition=position(offset=row.offset)))
+    behind_it = batch(spark, conf(hubs, hub, startingPosition=position(offset=row.offset, isInclusive=False)))
+
+    assert texts(from_it)[0] == "more 23"
+    assert texts(behind_it)[0] == "more 24"
+
+
+def test_query_that_names_its_columns_gets_those(spark: SparkSession, hubs: Hubs) -> None:
+    """Spark does not tell a Python source which columns a query needs; the schema does."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(3))
+
+    reader = spark.read.format("eventhubs").options(**conf(hubs, hub)).schema("sequenceNumber bigint, body binary")
+
+    assert [(row.sequenceNumber, bytes(row.body)) for row in reader.load().collect()] == list(enumerate(bodies(3)))
+
+
+def test_schema_that_the_source_cannot_give_is_refused(spark: SparkSession, hubs: Hubs) -> None:
+    """The message names the column and those that there are."""
+    reader = spark.read.format("eventhubs").options(**conf(hubs, hubs.new())).schema("bodies string")
+
+    with pytest.raises(PySparkException, match="column 'bodies string' is not one of: body binary"):
+        reader.load().collect()
+
+
+def test_filters_are_pushed_down_when_spark_offers_them(spark: SparkSession, hubs: Hubs) -> None:
+    """Off by default in Spark; the same query gives the same rows with it on."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(50))
+    hubs.publish(hub, 1, bodies(50, "other"))
+    query = batch(spark, conf(hubs, hub)).where("partition = '1' and sequenceNumber >= 10 and sequenceNumber < 13")
+    without = texts(query)
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        pushed = texts(query.where("true"))
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+    assert without == pushed == ["other 10", "other 11", "other 12"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([], [Range(0, 0, 50), Range(1, 0, 50)]),
+        ([EqualTo(("partition",), "1")], [Range(1, 0, 50)]),
+        ([In(("partition",), ("0", "7"))], [Range(0, 0, 50)]),
+        ([GreaterThan(SEQUENCE, 9), LessThanOrEqual(SEQUENCE, 12)], [Range(0, 10, 13), Range(1, 10, 13)]),
+        ([EqualTo(("partition",), "0"), EqualTo(SEQUENCE, 5)], [Range(0, 5, 6)]),
+        ([In(SEQUENCE, (3, 8)), EqualTo(("partition",), "0")], [Range(0, 3, 9)]),
+        ([LessThan(SEQUENCE, 0)], []),
+        ([EqualTo(("properties", "a"), "x")], [Range(0, 0, 50), Range(1, 0, 50)]),
+    ],
+    ids=repr,
+)
+def test_filters_narrow_the_ranges(hubs: Hubs, filters: list[Any], expected: list[Range]) -> None:
+    """Partitions and sequence numbers that cannot match are not fetched; every filter stays with Spark as well."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(50))
+    hubs.publish(hub, 1, bodies(50, "other"))
+    reader = FilteredHubReader(read_options(conf(hubs, hub)), SCHEMA)
+
+    left = list(reader.pushFilters(filters))
+    tasks = reader.partitions()
+
+    assert left == filters
+    ranges = [each for task in tasks if isinstance(task, RangesPartition) for each in task.ranges]
+    assert ranges == expected
+
+
+def test_filter_on_time_narrows_the_ranges(hubs: Hubs) -> None:
+    """By the log's own index of times."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(10))
+    time.sleep(0.01)
+    between_ms = time.time_ns() // 1_000_000
+    time.sleep(0.01)
+    hubs.publish(hub, 0, bodies(10, "late"))
+
+    instant = datetime.fromtimestamp(between_ms / 1000, UTC)
+    ranges = {}
+    for name, each in {"late": GreaterThanOrEqual, "early": LessThan}.items():
+        reader = FilteredHubReader(read_options(conf(hubs, hub)), SCHEMA)
+        reader.pushFilters([each(("enqueuedTime",), instant)])
+        (task,) = reader.partitions()
+        assert isinstance(task, RangesPartition)
+        ranges[name] = task.ranges
+
+    assert ranges == {"late": (Range(0, 10, 20),), "early": (Range(0, 0, 10),)}
+
+
+# --- streams ---
+
+
+def test_stream_takes_what_the_limit_admits_and_goes_on_from_its_checkpoint(
+    spark: SparkSession, hubs: Hubs, tmp_path: Path
+) -> None:
+    """Every event once, over two runs with Trigger.AvailableNow."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(60))
+    hubs.publish(hub, 1, bodies(40, "other"))
+    options = conf(hubs, hub, maxEventsPerTrigger="40")
+
+    first = run_stream(spark, options, tmp_path / "out", tmp_path / "checkpoint")
+    hubs.publish(hub, 1, bodies(7, "second"))
+    second = run_stream(spark, options, tmp_path / "out", tmp_path / "checkpoint")
+
+    assert (first, second) == ([40, 40, 20], [7])
+    expected = [*bodies(60), *bodies(40, "other"), *bodies(7, "second")]
+    assert streamed(spark, tmp_path / "out") == [body.decode() for body in expected]
+
+
+def test_columns_are_those_of_the_connector(spark: SparkSession, hubs: Hubs) -> None:
+    """Names, order and types (reference: service 10)."""
+    columns = batch(spark, conf(hubs, hubs.new())).schema
+
+    assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns.fields) == COLUMNS

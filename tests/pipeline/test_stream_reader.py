@@ -1,0 +1,236 @@
+"""The stream reader as Spark drives it on the driver and on executors, without the wait for a session."""
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from client.hubs import Hubs, bodies
+from hubmere.pipeline.decode import SCHEMA
+from hubmere.pipeline.offsets import CheckpointMismatch, DataLost
+from hubmere.pipeline.options import read_options
+from hubmere.pipeline.source import HubStreamReader
+from pipeline.queries import conf, position
+
+
+class Readers:
+    """Makes readers of hubs, and stops them as Spark does when a query ends."""
+
+    def __init__(self, hubs: Hubs) -> None:
+        self._hubs = hubs
+        self._made: list[HubStreamReader] = []
+
+    def __call__(self, hub: str, **options: str) -> HubStreamReader:
+        self._made.append(HubStreamReader(read_options(conf(self._hubs, hub, **options)), SCHEMA))
+        return self._made[-1]
+
+    def stop(self) -> None:
+        for reader in self._made:
+            reader.stop()
+
+
+@pytest.fixture
+def a_reader(hubs: Hubs) -> Iterator[Readers]:
+    readers = Readers(hubs)
+    yield readers
+    readers.stop()
+
+
+def read(reader: HubStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """The bodies of a micro-batch, each task read by a copy of the reader as on an executor."""
+    found: list[str] = []
+    for task in reader.partitions(start, end):
+        copy, task = pickle.loads(pickle.dumps((reader, task)))
+        for batch in copy.read(task):
+            found += [body.decode() for body in batch.column("body").to_pylist()]
+    return found
+
+
+def texts(*parts: list[bytes]) -> list[str]:
+    return [body.decode() for part in parts for body in part]
+
+
+def test_new_query_starts_where_its_positions_say(hubs: Hubs, a_reader: Readers) -> None:
+    """Without any it starts at the end, as the connector does."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(5))
+
+    assert a_reader(hub).initialOffset() == {hub: {"0": 0, "1": 0}}
+    latest = a_reader(hub, startingPosition=position(offset="@latest"))
+    assert latest.initialOffset() == {hub: {"0": 5, "1": 0}}
+
+
+def test_nothing_new_gives_the_same_offset(hubs: Hubs, a_reader: Readers) -> None:
+    """Spark runs no micro-batch then."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(5))
+    reader = a_reader(hub)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+    assert end == {hub: {"0": 5, "1": 0}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert reader.reportLatestOffset() == end
+
+
+def test_events_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
+    """The limit of the options is the one that Spark hands back."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(90))
+    hubs.publish(hub, 1, bodies(10))
+    reader = a_reader(hub, maxEventsPerTrigger="50")
+    limit = reader.getDefaultReadLimit()
+
+    assert limit == ReadMaxRows(50)
+    assert reader.latestOffset(reader.initialOffset(), limit) == {hub: {"0": 45, "1": 5}}
+
+
+def test_bytes_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
+    """To whole batches of the log, about so many bytes."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, *([b"%d " % number + b"x" * 1000] * 10 for number in range(10)))
+    reader = a_reader(hub, maxBytesPerTrigger="30000")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(30_000)
+
+    offset, taken = reader.initialOffset(), []
+    while (reached := reader.latestOffset(offset, limit)) != offset:
+        taken.append(reached[hub]["0"] - offset[hub]["0"])
+        offset = reached
+
+    assert sum(taken) == 100
+    assert len(taken) == 4
+
+
+def test_run_with_available_now_ends_where_the_hub_ended(hubs: Hubs, a_reader: Readers) -> None:
+    """Events that come later are for the next run."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(5))
+    reader = a_reader(hub)
+    start = reader.initialOffset()
+
+    reader.prepareForTriggerAvailableNow()
+    hubs.publish(hub, 0, bodies(5, "late"))
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    assert end == {hub: {"0": 5}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(hubs: Hubs, a_reader: Readers) -> None:
+    """A hub may grow while a query runs or is down."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(3))
+    start = {hub: {"0": 1}}
+
+    hubs.grow(hub, 3)
+    hubs.publish(hub, 2, bodies(4, "grown"))
+    reader = a_reader(hub)
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    assert end == {hub: {"0": 3, "2": 4}}
+    assert read(reader, start, end) == texts(bodies(3)[1:], bodies(4, "grown"))
+
+
+def test_events_that_retention_took_stop_the_query(hubs: Hubs, a_reader: Readers) -> None:
+    """The lost range is named."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(30))
+    hubs.trim(hub, 0, 15)
+    reader = a_reader(hub)
+    start = {hub: {"0": 10}}
+
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    with pytest.raises(DataLost, match="partition 0: 10 to 14"):
+        reader.partitions(start, end)
+
+
+def test_events_that_retention_took_are_passed_over_by_who_accepts_it(hubs: Hubs, a_reader: Readers) -> None:
+    """And whether they went before the plan or after it."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(30))
+    hubs.trim(hub, 0, 15)
+    reader = a_reader(hub, failOnDataLoss="false")
+    tasks = reader.partitions({hub: {"0": 10}}, {hub: {"0": 30}})
+    hubs.trim(hub, 0, 20)
+
+    found = [body for task in tasks for batch in reader.read(task) for body in batch.column("body").to_pylist()]
+
+    assert found == bodies(30)[20:]
+
+
+def test_hub_that_was_made_anew_is_noticed(hubs: Hubs, a_reader: Readers) -> None:
+    """Its numbers begin again, so the checkpoint is beyond its end."""
+    hub = hubs.new(partitions=1)
+    hubs.make_again(hub, partitions=1)
+    hubs.publish(hub, 0, bodies(3))
+    start = {hub: {"0": 100}}
+
+    strict, lenient = a_reader(hub), a_reader(hub, failOnDataLoss="false")
+    end = strict.latestOffset(start, ReadAllAvailable())
+
+    with pytest.raises(DataLost, match="it ends at 3, the query is at 100"):
+        strict.partitions(start, end)
+    assert read(lenient, start, end) == texts(bodies(3))
+
+
+def test_checkpoint_of_another_hub_is_refused(hubs: Hubs, a_reader: Readers) -> None:
+    """A copied checkpoint must not skip events."""
+    with pytest.raises(CheckpointMismatch):
+        a_reader(hubs.new()).latestOffset({"another": {"0": 1}}, ReadAllAvailable())
+
+
+def test_older_spark_asks_without_arguments(hubs: Hubs, a_reader: Readers) -> None:
+    """Spark 4.0 and 4.1 know no limits."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(3))
+
+    assert a_reader(hub).latestOffset() == {hub: {"0": 3}}
+
+
+def test_aborted_transactions_are_not_read(hubs: Hubs, a_reader: Readers) -> None:
+    """Only committed events count, whatever lies between them in the log."""
+    hub = hubs.new(partitions=1)
+    producer = Producer(
+        {
+            "bootstrap.servers": hubs.node.kafka,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": hubs.node.connection_string,
+            "transactional.id": hub,
+        }
+    )
+    producer.init_transactions(20)
+    for name, ends in (("kept", True), ("aborted", False), ("kept too", True)):
+        producer.begin_transaction()
+        for body in bodies(3, name):
+            producer.produce(hub, body, partition=0)
+        producer.flush(20)
+        (producer.commit_transaction if ends else producer.abort_transaction)(20)
+    reader = a_reader(hub)
+    start = reader.initialOffset()
+
+    found = read(reader, start, reader.latestOffset(start, ReadAllAvailable()))
+
+    assert found == texts(bodies(3, "kept"), bodies(3, "kept too"))
+
+
+def test_many_small_partitions_are_one_task(hubs: Hubs, a_reader: Readers) -> None:
+    """A task costs more than reading a few events; the largest that an event may be is read among them."""
+    hub = hubs.new(partitions=32)
+    for partition in range(32):
+        hubs.publish(hub, partition, bodies(2, f"{partition}"))
+    hubs.publish(hub, 7, [b"x" * 1_000_000])
+    reader = a_reader(hub)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    found = read(reader, start, end)
+
+    assert len(reader.partitions(start, end)) == 1
+    assert len(found) == 65
+    assert max(map(len, found)) == 1_000_000
