@@ -139,6 +139,7 @@ class Node:
         self._catalog: SqliteCatalog | None = None
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
+        self._kafka: KafkaEndpoint | None = None
         self._portal: Portal | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
@@ -311,7 +312,7 @@ class Node:
             handshake_timeout_s=settings.handshake_timeout_s,
             takes_certificates=settings.tls_client_ca is not None,
         )
-        kafka = KafkaEndpoint(
+        kafka = self._kafka = KafkaEndpoint(
             broker,
             self._clock,
             places,
@@ -439,6 +440,8 @@ class Node:
             await self._portal.stop()
         if self._listener is not None:
             await self._listener.stop()
+        if self._kafka is not None:
+            self._kafka.close()
         if self._engine is not None:
             self._engine.close()
         if self._catalog is not None:

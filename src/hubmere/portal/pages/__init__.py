@@ -1,0 +1,1 @@
+"""The pages of the portal, one file each; `routes` says how one is found."""

@@ -1,0 +1,101 @@
+"""One event, opened: its body three ways, its properties, and how it looks over each protocol."""
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+
+from nicegui import ui
+
+from hubmere.portal import texts, theme
+from hubmere.portal.search import Found
+from hubmere.translate import EventView, TypedValue
+
+_NO_BODY = "This event has no body: in a compacted hub it deletes its key."
+
+
+def open_event(hub: str, hit: Found) -> None:
+    """Show an event in a dialog."""
+    event = hit.event
+    with theme.dialog(f"Event {event.sequence} of {hub}, partition {hit.partition}", has_close=True):
+        with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
+            for name in _views(event):
+                ui.tab(name)
+        with ui.tab_panels(tabs, value=next(iter(_views(event))), animated=False).style(
+            "background: transparent; width: 100%"
+        ):
+            for name, text in _views(event).items():
+                with ui.tab_panel(name).style("padding: 8px 0"):
+                    theme.code(text)
+
+
+def _views(event: EventView) -> Mapping[str, str]:
+    """Every way to look at an event, by name; JSON only where the body is some."""
+    body = event.body
+    as_json = None if body is None else texts.as_json(body)
+    views = {"Text": _NO_BODY if body is None else texts.as_text(body)}
+    if as_json is not None:
+        views = {"JSON": as_json, **views}
+    if body is not None:
+        views["Hex"] = texts.as_hex(body)
+    views["AMQP"] = amqp_view(event)
+    views["Kafka"] = kafka_view(event)
+    views["HTTP"] = http_view(event)
+    return views
+
+
+def amqp_view(event: EventView) -> str:
+    """What an AMQP receiver is given beside the body."""
+    system = {
+        "x-opt-sequence-number": event.sequence,
+        "x-opt-offset": str(event.offset),
+        "x-opt-enqueued-time": texts.instant(event.enqueued_ms),
+    }
+    lines = ["Annotations and properties", *(f"  {name} = {value}" for name, value in system.items())]
+    lines += [f"  {name} = {_shown(value)}" for name, value in event.system_properties.items()]
+    lines += [
+        "",
+        "Application properties",
+        *(f"  {name} = {_shown(value)}" for name, value in event.properties.items()),
+    ]
+    return "\n".join(lines)
+
+
+def kafka_view(event: EventView) -> str:
+    """What a Kafka consumer is given."""
+    size = "null" if event.body is None else texts.size(len(event.body))
+    key = "null" if event.key is None else _bytes(event.key)
+    lines = [
+        f"offset = {event.sequence}",
+        f"timestamp = {event.enqueued_ms}",
+        f"key = {key}",
+        f"value = {size}",
+        "",
+        "headers",
+    ]
+    lines += [f"  {name} = {'null' if value is None else _bytes(value)}" for name, value in event.headers]
+    return "\n".join(lines)
+
+
+def http_view(event: EventView) -> str:
+    """What the look-up over HTTP answers."""
+    shown = {
+        "sequenceNumber": event.sequence,
+        "offset": str(event.offset),
+        "enqueuedTime": texts.instant(event.enqueued_ms),
+        "partitionKey": event.partition_key,
+        "publisher": event.publisher,
+        "properties": {name: _shown(value) for name, value in event.properties.items()},
+    }
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def _shown(typed: TypedValue) -> str:
+    value = typed.value
+    text = _bytes(bytes(value)) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
+    return f"{text} ({typed.type})" if not isinstance(value, (str, uuid.UUID)) else text
+
+
+def _bytes(value: bytes) -> str:
+    text = value.decode("utf-8", "replace")
+    return text if texts.is_text(text) else f"base64:{base64.b64encode(value).decode()}"

@@ -1,0 +1,98 @@
+"""Scale: throughput units, what they allow, what is used of them, and auto-inflate."""
+
+from dataclasses import replace
+
+from fastapi import Request
+from nicegui import ui
+
+from hubmere.broker.live import rates_of
+from hubmere.model.entity import Rights
+from hubmere.model.spec import NamespaceSpec
+from hubmere.portal import charts, texts, theme
+from hubmere.portal.charts import Line, LineChart
+from hubmere.portal.pages.routes import page
+from hubmere.portal.theme import Place
+
+# A limit of the broker that no machine reaches stands for "none".
+_NO_LIMIT = 1e15
+_CHARTS = (
+    ("Data in per second", "incoming_bytes", "ingress_bytes", True),
+    ("Events in per second", "incoming_messages", "ingress_events", False),
+    ("Data out per second", "outgoing_bytes", "egress_bytes", True),
+    ("Events out per second", "outgoing_messages", "egress_events", False),
+)
+
+
+@page("/scale", "Scale")
+def scale(place: Place, _: Request) -> None:
+    """What there is, what is used, and how to change it."""
+    place.desk.require(Rights.ALL, place.namespace)
+    summary = _summary()
+    with ui.element("div").classes("h-grid"):
+        drawn = [
+            (LineChart(title, (Line("used", charts.ACCENT),), is_bytes=is_bytes), flow, limit)
+            for title, flow, limit, is_bytes in _CHARTS
+        ]
+
+    def refresh() -> None:
+        namespace = place.namespace
+        place.desk.sampler.look(namespace)
+        history = place.desk.sampler.history(namespace)
+        rates = rates_of(namespace.limits, namespace.entity.capacity)
+        for chart, flow, name in drawn:
+            limit = None if rates is None else getattr(rates, name)
+            chart.show(
+                {"used": charts.points(history, flow)}, limit=None if limit is None or limit > _NO_LIMIT else limit
+            )
+        entity = namespace.entity
+        summary["tier"].text = str(entity.tier)
+        summary["units"].text = texts.number(entity.capacity)
+        summary["inflate"].text = f"up to {entity.maximum_throughput_units}" if entity.auto_inflate else "off"
+        summary["throttling"].text = "on" if namespace.throughput is not None else "off"
+
+    theme.follow(refresh)
+    if place.may(Rights.MANAGE):
+        _change(place)
+    else:
+        theme.note("To change them, sign in with a key that has the Manage right on the namespace.")
+
+
+def _summary() -> dict[str, ui.label]:
+    with ui.element("div").classes("h-tiles"):
+        return {
+            "tier": theme.tile("Tier"),
+            "units": theme.tile("Throughput units"),
+            "inflate": theme.tile("Auto-inflate"),
+            "throttling": theme.tile("Throttling"),
+        }
+
+
+def _change(place: Place) -> None:
+    entity, limits = place.namespace.entity, place.namespace.limits
+    with theme.card("Change"):
+        with theme.row():
+            units = ui.number("Throughput units", value=entity.capacity, min=1, precision=0).props("outlined dense")
+            inflate = ui.switch("Auto-inflate", value=entity.auto_inflate)
+            maximum = ui.number("At most", value=entity.maximum_throughput_units or None, min=1, precision=0)
+            maximum.props("outlined dense").bind_visibility_from(inflate, "value")
+        if place.namespace.throughput is None:
+            theme.note("This node does not throttle: the units are kept and shown, but hold nobody back.")
+        if not limits.has_auto_inflate:
+            inflate.disable()
+            theme.note(f"Auto-inflate is not part of the tier {entity.tier}.")
+
+        async def save() -> None:
+            namespace = place.namespace
+            place.desk.require(Rights.MANAGE, namespace)
+            spec = replace(
+                NamespaceSpec.of(namespace.entity),
+                capacity=int(units.value or 0),
+                auto_inflate=bool(inflate.value),
+                maximum_throughput_units=int(maximum.value or 0) if inflate.value else 0,
+            )
+            manager, name = place.desk.broker.manager, namespace.entity.name
+            await place.desk.carry_out(lambda by, done: manager.update_namespace(name, spec, by, done))
+            ui.notify("Saved; it counts at once.", type="positive")
+
+        with theme.row():
+            ui.button("Save", on_click=theme.acting(save)).props("no-caps unelevated")

@@ -1,0 +1,104 @@
+"""Code to copy: how each family of clients reaches a hub of this node. No secret is in them; a variable stands for it.
+
+A table from the name of a client family to a template; the page shows them in this order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hubmere.portal.places import Places
+
+# The variable that every snippet reads the connection string from.
+VARIABLE = "HUBMERE_CONNECTION_STRING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snippet:
+    """One program or command."""
+
+    title: str
+    language: str
+    code: str
+
+
+_PYTHON = """# pip install azure-eventhub
+import os
+from azure.eventhub import EventData, EventHubProducerClient
+
+client = EventHubProducerClient.from_connection_string(os.environ["{variable}"], eventhub_name="{hub}")
+with client:
+    batch = client.create_batch()
+    batch.add(EventData("hello"))
+    client.send_batch(batch)
+"""
+
+_JAVASCRIPT = """// npm install @azure/event-hubs
+const {{ EventHubProducerClient }} = require("@azure/event-hubs");
+
+async function main() {{
+  const client = new EventHubProducerClient(process.env.{variable}, "{hub}");
+  await client.sendBatch([{{ body: "hello" }}]);
+  await client.close();
+}}
+
+main();
+"""
+
+_JAVA = """// com.azure:azure-messaging-eventhubs
+EventHubProducerClient client = new EventHubClientBuilder()
+    .connectionString(System.getenv("{variable}"), "{hub}")
+    .buildProducerClient();
+client.send(List.of(new EventData("hello")));
+client.close();
+"""
+
+_KAFKA = """# client.properties for any Kafka client; the topic is {hub}
+bootstrap.servers={kafka}
+security.protocol={security}
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+    username="$ConnectionString" password="<the connection string>";
+"""
+
+_CURL = """# $TOKEN is a SAS token made from the connection string's key
+curl -X POST "{http}/{hub}/messages" \\
+     -H "Authorization: $TOKEN" -H "Content-Type: application/json" \\
+     -d '{{"hello": "world"}}'
+"""
+
+_SPARK = """# pip install "hubmere[spark]"
+import os
+
+events = (
+    spark.readStream.format("eventhubs")
+    .option("connectionString", os.environ["{variable}"])
+    .option("eventHub", "{hub}")
+    .load()
+)
+events.writeStream.format("console").start()
+"""
+
+_TEMPLATES: Mapping[str, tuple[str, str]] = {
+    "Python": ("python", _PYTHON),
+    "JavaScript": ("javascript", _JAVASCRIPT),
+    "Java": ("java", _JAVA),
+    "Kafka": ("properties", _KAFKA),
+    "curl": ("bash", _CURL),
+    "Spark": ("python", _SPARK),
+}
+
+
+def snippets(places: Places, namespace: str, hub: str) -> list[Snippet]:
+    """Every snippet for a hub, with this node's own names and ports."""
+    host = places.host_of(namespace)
+    values = {
+        "variable": VARIABLE,
+        "hub": hub,
+        "kafka": f"{host}:{places.kafka or places.kafkas}",
+        "security": "SASL_PLAINTEXT" if places.kafka else "SASL_SSL",
+        "http": f"http://{host}:{places.http}" if places.http else f"https://{host}:{places.https}",
+    }
+    return [
+        Snippet(title=title, language=language, code=template.format(**values))
+        for title, (language, template) in _TEMPLATES.items()
+    ]

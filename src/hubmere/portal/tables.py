@@ -1,0 +1,125 @@
+"""Tables of which only the page that is shown leaves the node, however many items there are."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from hubmere.portal.theme import acting
+
+T = TypeVar("T")
+
+ROWS_PER_PAGE = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One column: what it shows of an item, and what it is sorted by if it can be."""
+
+    name: str
+    label: str
+    show: Callable[[T], object]
+    sort: Callable[[T], Any] | None = None
+    is_number: bool = False
+
+
+_LINK_CELL = """<q-td :props="props"><a class="h-link" :href="props.row.href">{{ props.value }}</a></q-td>"""
+_EMPTY = """<span class="h-soft" style="padding: 6px 0">Nothing here.</span>"""
+_BUTTONS_CELL = """<q-td :props="props">
+<q-btn v-for="action in props.row.actions" :key="action" flat dense no-caps color="primary" :label="action"
+  :aria-label="action + ' ' + props.row.row_key"
+  @click="() => $parent.$emit('act', action, props.row.row_key)" /></q-td>"""
+
+
+class PagedTable(Generic[T]):
+    """A table of which only the page that is shown leaves the node, however many items there are."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column[T]],
+        *,
+        key: Callable[[T], str],
+        href: Callable[[T], str] | None = None,
+        actions: Callable[[T], Sequence[str]] | None = None,
+        on_act: Callable[[str, str], Awaitable[None] | None] | None = None,
+        actions_first: bool = False,
+        sorted_by: str | None = None,
+    ) -> None:
+        self._columns = {column.name: column for column in columns}
+        self._key = key
+        self._href = href
+        self._actions = actions
+        self._items: Sequence[T] = ()
+        shown = [_column(column) for column in columns]
+        if actions is not None:
+            place, align = (0, "left") if actions_first else (len(shown), "right")
+            shown.insert(place, {"name": "actions", "label": "", "field": "actions", "align": align})
+        pagination = {
+            "rowsPerPage": ROWS_PER_PAGE,
+            "page": 1,
+            "sortBy": sorted_by,
+            "descending": False,
+            "rowsNumber": 0,
+        }
+        self._table = ui.table(columns=shown, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
+        self._table.props('flat dense :rows-per-page-options="[10, 25, 50, 100]"')
+        self._table.on("request", self._turn)
+        self._table.add_slot("no-data", _EMPTY)
+        if href is not None:
+            self._table.add_slot(f"body-cell-{columns[0].name}", _LINK_CELL)
+        if on_act is not None:
+            self._table.add_slot("body-cell-actions", _BUTTONS_CELL)
+            handler = acting(on_act)
+            self._table.on("act", lambda event: handler(event.args[0], event.args[1]))
+
+    def show(self, items: Sequence[T]) -> None:
+        """Show items; the page, order and size that a person chose stay."""
+        self._items = items
+        self._draw(dict(self._table.pagination))
+
+    def visible(self, items: Sequence[T]) -> Sequence[T]:
+        """Those of the items that are on the page that is shown."""
+        return self._page(items, self._table.pagination)
+
+    def _turn(self, event: GenericEventArguments) -> None:
+        self._draw(event.args["pagination"])
+
+    def _page(self, items: Sequence[T], pagination: Mapping[str, Any]) -> Sequence[T]:
+        column = self._columns.get(pagination.get("sortBy") or "")
+        if column is not None and column.sort is not None:
+            items = sorted(items, key=column.sort, reverse=bool(pagination.get("descending")))
+        size = int(pagination.get("rowsPerPage") or ROWS_PER_PAGE)
+        first = (int(pagination.get("page") or 1) - 1) * size
+        return items[first : first + size]
+
+    def _draw(self, pagination: dict[str, Any]) -> None:
+        pagination["rowsNumber"] = len(self._items)
+        size = int(pagination.get("rowsPerPage") or ROWS_PER_PAGE)
+        last_page = max(-(-len(self._items) // size), 1)
+        pagination["page"] = min(int(pagination.get("page") or 1), last_page)
+        rows = [self._row(item) for item in self._page(self._items, pagination)]
+        if rows != self._table.rows:
+            self._table.rows = rows
+        if pagination != self._table.pagination:
+            self._table.pagination = pagination
+
+    def _row(self, item: T) -> dict[str, object]:
+        row: dict[str, object] = {name: column.show(item) for name, column in self._columns.items()}
+        row["row_key"] = self._key(item)
+        if self._href is not None:
+            row["href"] = self._href(item)
+        if self._actions is not None:
+            row["actions"] = list(self._actions(item))
+        return row
+
+
+def _column(column: Column[Any]) -> dict[str, object]:
+    return {
+        "name": column.name,
+        "label": column.label,
+        "field": column.name,
+        "align": "right" if column.is_number else "left",
+        "sortable": column.sort is not None,
+    }

@@ -1,0 +1,91 @@
+"""Light and dark, desk and phone, keyboard, and a thousand hubs."""
+
+import re
+
+from playwright.sync_api import Browser, expect
+
+from hubmere.testing import Node
+from portal.browser.visitor import Visitor
+
+_OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+_PAGES = (
+    ("", "Overview"),
+    ("/hub?hub=orders", "orders"),
+    ("/explorer", "Explorer"),
+    ("/scale", "Scale"),
+    ("/capture", "Capture"),
+    ("/access", "Access"),
+    ("/links", "Links"),
+)
+
+
+def test_pages_fit_on_a_phone(browser: Browser, portal_node: Node) -> None:
+    """Nothing sticks out: wide tables scroll inside themselves."""
+    phone = Visitor(browser.new_context(viewport={"width": 390, "height": 800}), portal_node)
+    phone.enter(portal_node.admin_token)
+
+    overflows = {}
+    for path, heading in _PAGES:
+        phone.open(path, heading)
+        overflows[heading] = phone.page.evaluate(_OVERFLOW)
+
+    phone.button("Menu").click()
+    phone.page.get_by_role("link", name="Scale").click()
+    phone.expect_heading("Scale")
+    assert overflows == dict.fromkeys(overflows, 0)
+    phone.context.close()
+
+
+def test_colours_follow_the_browser_and_can_be_turned(browser: Browser, portal_node: Node) -> None:
+    """Whoever works at night chooses once for the session."""
+    visitor = Visitor(browser.new_context(color_scheme="dark"), portal_node)
+    visitor.enter(portal_node.admin_token)
+    visitor.open("/scale", "Scale")
+    body = visitor.page.locator("body")
+    expect(body).to_have_class(re.compile("body--dark"))
+
+    visitor.button("Colours: as the browser prefers").click()
+    expect(body).to_have_class(re.compile("body--light"))
+    visitor.open("/links", "Links")
+
+    expect(body).to_have_class(re.compile("body--light"))
+    visitor.context.close()
+
+
+def test_portal_is_used_by_keyboard(admin: Visitor) -> None:
+    """Navigation, a dialog, and back, without a mouse."""
+    page = admin.page
+    admin.open("/links", "Links")
+
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent").endswith("Access"):
+            break
+    page.keyboard.press("Enter")
+    admin.expect_heading("Access")
+    admin.button("New rule").focus()
+    page.keyboard.press("Enter")
+    expect(admin.field("Name")).to_be_focused()
+    page.keyboard.press("Escape")
+
+    expect(admin.button("Create")).to_have_count(0)
+
+
+def test_thousand_hubs_are_a_page_at_a_time(browser: Browser) -> None:
+    """What is not shown does not leave the node."""
+    names = [f"hub-{number:04}" for number in range(1000)]
+    with Node(hubs=names, settings={"memory": True, "as": "unlimited"}) as node:
+        visitor = Visitor(browser.new_context(), node)
+        visitor.enter(node.admin_token)
+        visitor.open("", "Overview")
+        rows = visitor.page.locator("tbody tr")
+
+        expect(rows).to_have_count(25)
+        expect(visitor.page.get_by_text("1-25 of 1000")).to_be_visible()
+        visitor.button("Next page").click()
+        expect(visitor.row("hub-0025")).to_be_visible()
+        visitor.page.get_by_label("Find a hub").fill("0777")
+        expect(rows).to_have_count(1)
+        expect(visitor.row("hub-0777")).to_be_visible()
+        assert "hub-0500" not in visitor.page.content()
+        visitor.context.close()

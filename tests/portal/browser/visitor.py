@@ -1,0 +1,132 @@
+"""Somebody in front of the portal: a browser context with a few habits, and what it arranges beside the browser."""
+
+import json
+from typing import Any
+
+import httpx
+from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, expect
+
+from hubmere.broker.access import make_token
+from hubmere.model.connection_string import ConnectionString
+from hubmere.testing import Node
+
+_FAR_FUTURE_S = 4_000_000_000
+# On a machine that is busy with other tests; nothing here takes a second on an idle one.
+_PATIENCE_MS = 20_000
+
+
+class Visitor:
+    """One person in one browser."""
+
+    def __init__(self, context: BrowserContext, node: Node) -> None:
+        self.node = node
+        self.origin = f"http://localhost:{node.http.rpartition(':')[2]}"
+        self.context = context
+        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.origin)
+        context.set_default_timeout(_PATIENCE_MS)
+        expect.set_options(timeout=_PATIENCE_MS)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self._root = ConnectionString.parse(node.connection_string)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
+
+    # --- in the browser ---
+
+    def enter(self, credential: str) -> None:
+        """With the cookie of somebody who has just signed in."""
+        answer = httpx.post(
+            f"{self.origin}/portal/sign-in",
+            data={"credential": credential},
+            headers={"Origin": self.origin},
+            timeout=60,
+        )
+        [(name, value)] = answer.cookies.items()
+        self.context.add_cookies([{"name": name, "value": value, "domain": "localhost", "path": "/portal"}])
+
+    def sign_in(self, credential: str) -> None:
+        """Through the form, to the overview."""
+        self.page.goto(f"{self.origin}/portal/")
+        self.page.get_by_label("Connection string or token").fill(credential)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.expect_heading("Overview")
+
+    def open(self, path: str, heading: str) -> None:
+        """A page of the namespace by its address."""
+        self.page.goto(f"{self.origin}/portal/n/{self.node.namespace}{path}")
+        self.expect_heading(heading)
+
+    def expect_heading(self, text: str) -> None:
+        """Wait until a page is there and connected: its header only works then."""
+        expect(self.page.locator("[role=heading][aria-level='1']")).to_have_text(text)
+
+    def button(self, name: str, exact: bool = True) -> Locator:
+        """A button by what it says."""
+        return self.page.get_by_role("button", name=name, exact=exact)
+
+    def field(self, label: str) -> Locator:
+        """A field of the topmost dialog, or of the page."""
+        return self.page.get_by_label(label, exact=True).last
+
+    def choose(self, label: str, option: str) -> None:
+        """Pick from a list."""
+        self.field(label).click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+
+    def expect_told(self, text: str) -> None:
+        """Wait for a notice."""
+        expect(self.page.locator(".q-notification", has_text=text).first).to_be_visible()
+
+    def row(self, text: str) -> Locator:
+        """A row of a table by something in it."""
+        return self.page.locator("tbody tr", has_text=text)
+
+    # --- beside the browser ---
+
+    def rest(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """A request of a holder of the root key."""
+        assert self._root.key_name is not None
+        assert self._root.key is not None
+        token = make_token("http://localhost/", self._root.key_name, self._root.key, expires_at_s=_FAR_FUTURE_S)
+        headers = {"Authorization": token, **arguments.pop("headers", {})}
+        answer = httpx.request(method, f"{self.node.http}/{path}", headers=headers, timeout=20, **arguments)
+        answer.raise_for_status()
+        return answer
+
+    def add_hub(self, name: str, partitions: int = 2) -> None:
+        """A hub of the test's own."""
+        described = {"properties": {"partitionCount": partitions}}
+        self.arm("PUT", f"eventhubs/{name}", described)
+
+    def add_rule(self, name: str, *rights: str) -> str:
+        """A rule of the test's own, and its connection string."""
+        self.arm("PUT", f"authorizationRules/{name}", {"properties": {"rights": list(rights)}})
+        keys = self.arm("POST", f"authorizationRules/{name}/listKeys", {})
+        text: str = keys["primaryConnectionString"]
+        return text
+
+    def arm(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        """A request to the management plane."""
+        where = f"subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{self.node.namespace}/{path}"
+        answer = httpx.request(
+            method,
+            f"{self.node.http}/{where}?api-version=2024-01-01",
+            headers={"Authorization": f"Bearer {self.node.admin_token}"},
+            json=body,
+            timeout=20,
+        )
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def publish(self, hub: str, body: str, key: str | None = None) -> None:
+        """One event over HTTPS' plain twin."""
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["BrokerProperties"] = json.dumps({"PartitionKey": key})
+        self.rest("POST", f"{hub}/messages", content=body, headers=headers)

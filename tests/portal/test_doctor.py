@@ -1,0 +1,177 @@
+"""The doctor names what is wrong, and keeps quiet about what is not."""
+
+import pytest
+
+from hubmere.broker.live import LiveHub
+from hubmere.model.entity import Status
+from hubmere.model.spec import HubSpec
+from hubmere.portal.doctor import DUEL_CHANGES, STALLED_SECONDS, Finding, Observer, Scene, Severity, findings
+from hubmere.portal.sampler import FLOWS, NO_RATES, Rates
+from portal.builders import Desktop
+
+
+def examined(
+    desktop: Desktop, observer: Observer | None = None, rates: Rates = NO_RATES, ahead_ms: int = 0
+) -> list[Finding]:
+    """What the doctor says now."""
+    namespace = desktop.broker.namespace("hubmere")
+    hubs: list[LiveHub] = list(namespace.hubs.values())
+    return findings(
+        Scene(
+            namespace=namespace,
+            hubs=hubs,
+            observer=observer or Observer(),
+            rates=lambda _: rates,
+            now=desktop.clock.monotonic(),
+            now_ms=desktop.clock.now_ms() - ahead_ms,
+        )
+    )
+
+
+def a_rate(flow: str) -> Rates:
+    """One of a kind each second, and nothing else."""
+    return tuple(1.0 if name == flow else 0.0 for name in FLOWS)
+
+
+def watched(desktop: Desktop, observer: Observer, seconds: float) -> None:
+    """Let time pass under the observer's eyes."""
+    desktop.clock.advance(seconds)
+    observer.observe([desktop.hub], desktop.clock.monotonic())
+
+
+def test_healthy_namespace_has_no_findings(desktop: Desktop) -> None:
+    """A doctor who always finds something is not asked again."""
+    observer = Observer()
+    desktop.publish(b"x")
+    reader = desktop.a_reader(epoch=1)
+    observer.observe([desktop.hub], 0.0)
+
+    reader.delivered(1, 1, 1, 0.0)
+    watched(desktop, observer, 3600)
+
+    assert examined(desktop, observer) == []
+
+
+def test_reader_that_takes_nothing_is_stalled(desktop: Desktop) -> None:
+    """It has events before it and does not ask for them."""
+    observer = Observer()
+    desktop.publish(b"x")
+    desktop.a_reader(name="slow")
+    observer.observe([desktop.hub], desktop.clock.monotonic())
+
+    watched(desktop, observer, STALLED_SECONDS)
+
+    [finding] = examined(desktop, observer)
+    assert (finding.ailment, finding.severity) == ("Stalled reader", Severity.WRONG)
+    assert finding.where == "orders/0 as $default"
+    assert "'slow'" in finding.what
+
+
+def test_reader_that_moves_is_not_stalled(desktop: Desktop) -> None:
+    """Being behind is no illness while it gets on."""
+    observer = Observer()
+    desktop.publish(b"x", b"y")
+    reader = desktop.a_reader()
+    observer.observe([desktop.hub], desktop.clock.monotonic())
+
+    desktop.clock.advance(STALLED_SECONDS - 1)
+    reader.delivered(1, 1, 1, 0.0)
+    observer.observe([desktop.hub], desktop.clock.monotonic())
+    watched(desktop, observer, STALLED_SECONDS - 1)
+
+    assert examined(desktop, observer) == []
+
+
+def test_owners_that_take_a_partition_from_each_other_are_duelling(desktop: Desktop) -> None:
+    """Two processors without a common store do this for ever."""
+    observer = Observer()
+
+    for epoch in range(DUEL_CHANGES):
+        desktop.a_reader(epoch=epoch, name=f"processor-{epoch % 2}")
+        watched(desktop, observer, 1)
+
+    assert [finding.ailment for finding in examined(desktop, observer)] == ["Duelling owners"]
+
+
+def test_one_hand_over_is_no_duel(desktop: Desktop) -> None:
+    """A deployment replaces each owner once."""
+    observer = Observer()
+
+    for epoch in range(DUEL_CHANGES - 1):
+        desktop.a_reader(epoch=epoch)
+        watched(desktop, observer, 1)
+
+    assert examined(desktop, observer) == []
+
+
+def test_old_quarrel_is_forgotten(desktop: Desktop) -> None:
+    """What is over is not wrong any more."""
+    observer = Observer()
+    for epoch in range(DUEL_CHANGES):
+        desktop.a_reader(epoch=epoch)
+        watched(desktop, observer, 1)
+
+    watched(desktop, observer, 120)
+
+    assert examined(desktop, observer) == []
+
+
+def test_readers_who_share_a_partition_are_told(desktop: Desktop) -> None:
+    """Each of them gets every event, which few people want."""
+    for name in ("a", "b"):
+        desktop.a_reader(name=name)
+
+    [finding] = examined(desktop)
+
+    assert (finding.ailment, finding.severity) == ("Shared partition", Severity.DOUBTFUL)
+
+
+@pytest.mark.parametrize(
+    ("flow", "ailment"),
+    [
+        ("throttled_requests", "Throttled"),
+        ("server_errors", "Server errors"),
+        ("user_errors", "Refused requests"),
+    ],
+)
+def test_refusals_are_named_by_their_kind(desktop: Desktop, flow: str, ailment: str) -> None:
+    """The three have different remedies."""
+    found = examined(desktop, rates=a_rate(flow))
+
+    assert [finding.ailment for finding in found] == [ailment]
+
+
+def test_disabled_hub_is_told(desktop: Desktop) -> None:
+    """Clients only see that they are refused."""
+    spec = HubSpec(partition_count=4, status=Status.SEND_DISABLED)
+    desktop.do(lambda done: desktop.manager.update_hub("hubmere", "orders", spec, desktop.by(), done))
+
+    [finding] = examined(desktop)
+
+    assert finding.ailment == "Hub disabled"
+    assert "SendDisabled" in finding.what
+
+
+def test_events_of_the_future_are_a_skewed_clock(desktop: Desktop) -> None:
+    """Look-ups by time are wrong until it is set."""
+    desktop.publish(b"x")
+
+    [finding] = examined(desktop, ahead_ms=120_000)
+
+    assert (finding.ailment, finding.where) == ("Clock skew", "orders/0")
+
+
+def test_worst_comes_first(desktop: Desktop) -> None:
+    """Whoever reads one line reads the right one."""
+    rates = tuple(1.0 if name in ("user_errors", "server_errors") else 0.0 for name in FLOWS)
+
+    found = examined(desktop, rates=rates)
+
+    assert [finding.severity for finding in found] == [Severity.WRONG, Severity.DOUBTFUL]
+
+
+def test_idle_hubs_are_not_opened_by_an_examination(desktop: Desktop) -> None:
+    """A thousand idle hubs stay idle while somebody looks."""
+    examined(desktop)
+
+    assert desktop.hub.open_logs() == []
