@@ -120,6 +120,54 @@ def _everywhere(*features: Feature) -> dict[Transport, frozenset[Feature]]:
 
 CLIENTS: tuple[Client, ...] = (
     Client(
+        name=Name.PYTHON,
+        language="Python",
+        version=_of_pip("azure-eventhub"),
+        claims={
+            Transport.PLAIN: frozenset(
+                {
+                    Feature.BATCHES,
+                    Feature.SINGLES,
+                    Feature.KEY,
+                    Feature.LARGE,
+                    Feature.BODIES,
+                    Feature.BUFFERED,
+                    Feature.POSITIONS,
+                    Feature.LATEST,
+                    Feature.GROUPS,
+                    Feature.OWNER,
+                    Feature.LAST_ENQUEUED,
+                    Feature.PROPERTIES,
+                    Feature.CHECKPOINTS,
+                    Feature.REFUSALS,
+                    Feature.THROTTLING,
+                }
+            ),
+            Transport.TLS: frozenset({Feature.BATCHES}),
+            Transport.WEB_SOCKET: frozenset({Feature.BATCHES}),
+        },
+    ),
+    Client(
+        name=Name.PYTHON_ASYNC,
+        language="Python, asyncio",
+        version=_of_pip("azure-eventhub"),
+        claims={
+            Transport.PLAIN: frozenset({Feature.BATCHES, Feature.BUFFERED, Feature.PROCESSOR}),
+            Transport.TLS: frozenset({Feature.BATCHES}),
+        },
+    ),
+    Client(
+        name=Name.PROTON,
+        language="Python, AMQP 1.0 without an SDK",
+        version=_of_pip("python-qpid-proton"),
+        claims={
+            Transport.PLAIN: frozenset(
+                {Feature.SINGLES, Feature.LARGE, Feature.POSITIONS, Feature.DRAIN, Feature.REFUSALS}
+            ),
+            Transport.TLS: frozenset({Feature.SINGLES}),
+        },
+    ),
+    Client(
         name=Name.JS,
         language="Node.js",
         version=_of_npm("@azure/event-hubs"),

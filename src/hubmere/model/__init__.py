@@ -10,6 +10,7 @@ __all__ = [
     "emulator",
     "entity",
     "errors",
+    "keys",
     "names",
     "position",
     "spec",

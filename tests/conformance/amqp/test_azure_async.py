@@ -12,6 +12,11 @@ from conformance.amqp.azure_clients import QUICK, WAIT_SECONDS
 from conformance.amqp.conftest import TlsNode
 
 # The SDK leaves some of its sockets to the garbage collector.
+from conformance.arena import Transport
+from conformance.matrix import Feature, Name
+
+judges = pytest.mark.judges
+
 pytestmark = [
     pytest.mark.foreign,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -56,6 +61,7 @@ async def receive(consumer: EventHubConsumerClient, count: int, **options: Any) 
     return told
 
 
+@judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.BATCHES)
 def test_events_go_in_and_come_out(connection_string: str, hub: str) -> None:
     """Batches, single events and keys; then every partition at once."""
 
@@ -72,6 +78,7 @@ def test_events_go_in_and_come_out(connection_string: str, hub: str) -> None:
     assert sorted(asyncio.run(scenario())) == sorted([*"0123456789", "single"])
 
 
+@judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.BUFFERED)
 def test_the_buffered_producer_delivers_everything(connection_string: str, hub: str) -> None:
     """Its own grouping by key and partition is kept."""
     sent: list[Any] = []
@@ -99,6 +106,7 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
     assert sorted(told, key=int) == [f"{number}" for number in range(60)]
 
 
+@judges(client=Name.PYTHON_ASYNC, transport=Transport.TLS, feature=Feature.BATCHES)
 def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
     """The asynchronous transport verifies by itself."""
     tls = {
@@ -115,6 +123,7 @@ def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
     assert asyncio.run(scenario()) == ["async"]
 
 
+@judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.PROCESSOR)
 def test_two_consumers_share_the_partitions(connection_string: str, hub: str) -> None:
     """With a common store of ownerships they divide the hub, and every event is read by one of them."""
 

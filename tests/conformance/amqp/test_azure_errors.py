@@ -14,13 +14,18 @@ from azure.eventhub.exceptions import (
 )
 
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer, receive
+
+# The SDK leaves some of its sockets to the garbage collector.
+from conformance.arena import Transport
+from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from hubmere.model.entity import Status
 from hubmere.model.errors import PartitionOffline
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 
-# The SDK leaves some of its sockets to the garbage collector.
+judges = pytest.mark.judges
+
 pytestmark = [
     pytest.mark.foreign,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -34,6 +39,7 @@ def send(
         producer.send_event(EventData(body), partition_id=partition)
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
 def test_a_wrong_key_is_an_authentication_error(shared_node: AmqpNode, hub: str) -> None:
     """Status 401 of the claims node."""
     with pytest.raises(AuthenticationError, match="InvalidSignature"):
@@ -48,6 +54,7 @@ def test_a_missing_right_is_told_by_name(shared_node: AmqpNode, hub: str) -> Non
         send(listen_only, hub)
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
 def test_an_unknown_hub_cannot_be_found(connection_string: str) -> None:
     """The claims node says so before there is a link."""
     with pytest.raises(AuthenticationError, match="could not be found"):
@@ -89,6 +96,7 @@ def test_an_event_that_is_too_large_is_a_send_error(connection_string: str, hub:
         send(connection_string, hub, bytes((1 << 20) + 100))
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.OWNER)
 def test_a_higher_owner_level_disconnects_the_reader(connection_string: str, hub: str) -> None:
     """`amqp:link:stolen`, which the SDK does not retry."""
     send(connection_string, hub)
@@ -119,6 +127,7 @@ def test_a_lower_owner_level_is_refused(connection_string: str, hub: str) -> Non
     assert "higher epoch '5' already exists" in str(error)
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
 def test_a_sixth_reader_is_refused(connection_string: str, hub: str) -> None:
     """`amqp:resource-limit-exceeded`."""
     send(connection_string, hub)
@@ -156,6 +165,7 @@ def test_throttling_is_retried_by_the_sdk_and_nothing_is_lost(small: AmqpNode) -
     assert small.call(lambda: small.hub().counters.throttled_requests) > 0
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.THROTTLING)
 def test_throttling_without_retries_is_told(small: AmqpNode) -> None:
     """The program sees the service's words."""
 

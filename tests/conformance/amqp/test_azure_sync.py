@@ -12,9 +12,14 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 from conformance.amqp.azure_clients import WAIT_SECONDS, Received, a_consumer, a_producer, receive
 from conformance.amqp.conftest import Hubs, TlsNode
-from endpoints.amqp.amqp_node import AmqpNode
 
 # The SDK leaves some of its sockets to the garbage collector.
+from conformance.arena import Transport
+from conformance.matrix import Feature, Name
+from endpoints.amqp.amqp_node import AmqpNode
+
+judges = pytest.mark.judges
+
 pytestmark = [
     pytest.mark.foreign,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -29,6 +34,7 @@ def send(connection_string: str, hub: str, *bodies: str, **target: Any) -> None:
         producer.send_batch(batch)
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(connection_string: str, hub: str) -> None:
     """Body, properties and everything that the service adds."""
     event = EventData(b"body")
@@ -51,6 +57,7 @@ def test_a_batch_arrives_as_it_was_sent(connection_string: str, hub: str) -> Non
     assert abs(told.enqueued_time - datetime.now(UTC)) < timedelta(minutes=1)
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.SINGLES)
 def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> None:
     """`send_event` is one message, `send_batch` of a list is an envelope."""
     with a_producer(connection_string, hub) as producer:
@@ -62,6 +69,7 @@ def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> Non
     assert told.bodies == ["one", "two", "three"]
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.KEY)
 def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
     """And is told to who reads them."""
     for number in range(3):
@@ -89,6 +97,7 @@ def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None
     assert len(told.events) == len(batch)
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LARGE)
 def test_events_larger_than_a_frame_arrive(connection_string: str, hub: str) -> None:
     """Several frames in, several frames out."""
     body = "x" * 700_000
@@ -97,6 +106,7 @@ def test_events_larger_than_a_frame_arrive(connection_string: str, hub: str) -> 
     assert receive(a_consumer(connection_string, hub), 2, partition_id="0").bodies == [body, "small"]
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.BODIES)
 @pytest.mark.parametrize(
     ("body_type", "body"),
     [
@@ -120,6 +130,7 @@ def test_every_kind_of_body_survives(
     assert told.raw_amqp_message.footer == {b"f": 1}
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.BUFFERED)
 def test_the_buffered_producer_delivers_everything(connection_string: str, hub: str) -> None:
     """With keys, with partitions and with neither."""
     sent: list[Any] = []
@@ -145,6 +156,7 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
     assert sorted(told.bodies) == sorted([f"{number}" for number in range(60)] + ["a", "b"])
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.PROPERTIES)
 def test_runtime_information(connection_string: str, hub: str) -> None:
     """What the management node tells, through the SDK's own types."""
     send(connection_string, hub, "a", "b", partition_id="0")
@@ -160,6 +172,7 @@ def test_runtime_information(connection_string: str, hub: str) -> None:
     assert (empty["is_empty"], empty["last_enqueued_offset"]) == (True, "-1")
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LAST_ENQUEUED)
 def test_last_enqueued_information_comes_with_events(connection_string: str, hub: str) -> None:
     """For lag, without asking."""
     send(connection_string, hub, "a", "b", "c", partition_id="0")
@@ -187,6 +200,7 @@ def filled(shared_node: AmqpNode, hubs: Hubs) -> tuple[str, list[EventData]]:
     return name, [event for _, event in told.events]
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.POSITIONS)
 @pytest.mark.parametrize(
     ("position", "inclusive", "first"), [(2, False, 3), (2, True, 2), ("offset", False, 3), ("time", True, 0)]
 )
@@ -212,6 +226,7 @@ def test_a_consumer_starts_where_it_asks(
     assert told.bodies == list("01234"[first:])
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.GROUPS)
 def test_a_group_is_found_in_any_case(connection_string: str, filled: tuple[str, list[EventData]]) -> None:
     """Clients write `$default` too."""
     told = receive(a_consumer(connection_string, filled[0], "$default"), 5, partition_id="0")
@@ -219,6 +234,7 @@ def test_a_group_is_found_in_any_case(connection_string: str, filled: tuple[str,
     assert told.bodies == list("01234")
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LATEST)
 def test_latest_is_what_comes_from_now_on(connection_string: str, hub: str) -> None:
     """The SDK's default position."""
     send(connection_string, hub, "old", partition_id="0")
@@ -231,6 +247,7 @@ def test_latest_is_what_comes_from_now_on(connection_string: str, hub: str) -> N
     assert told.wait().bodies[0] != "old"
 
 
+@judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.CHECKPOINTS)
 def test_checkpoints_are_where_a_consumer_goes_on(connection_string: str, hub: str) -> None:
     """A processor that stops and starts again misses and repeats nothing."""
     store = InMemoryCheckpointStore()
@@ -258,6 +275,7 @@ def test_checkpoints_are_where_a_consumer_goes_on(connection_string: str, hub: s
     assert again.bodies == ["c"]
 
 
+@judges(client=Name.PYTHON, transport=Transport.TLS, feature=Feature.BATCHES)
 def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
     """What production uses: TLS, and the node's certificate checked."""
     tls = {

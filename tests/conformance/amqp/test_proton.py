@@ -9,7 +9,11 @@ from proton.reactor import Copy, Filter, LinkOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
 from conformance.amqp.conftest import TlsNode
+from conformance.arena import Transport
+from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import AmqpNode
+
+judges = pytest.mark.judges
 
 pytestmark = pytest.mark.foreign
 
@@ -54,6 +58,7 @@ def receive(
     return told
 
 
+@judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.SINGLES)
 def test_messages_go_in_and_come_out(connection: BlockingConnection, hub: str) -> None:
     """With the rule's name and key over SASL PLAIN; no claims node is needed."""
     sender = connection.create_sender(f"{hub}/Partitions/0")
@@ -67,6 +72,7 @@ def test_messages_go_in_and_come_out(connection: BlockingConnection, hub: str) -
     assert told.annotations[symbol("x-opt-sequence-number")] == 0
 
 
+@judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.POSITIONS)
 def test_a_selector_starts_where_it_says(connection: BlockingConnection, hub: str) -> None:
     """Proton's own way to write a filter."""
     send(connection, f"{hub}/Partitions/0", *"0123")
@@ -88,6 +94,7 @@ def test_a_filter_with_a_numeric_descriptor_works_too(connection: BlockingConnec
     assert [message.body for message in told] == ["3"]
 
 
+@judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.DRAIN)
 def test_drain_comes_back(connection: BlockingConnection, hub: str) -> None:
     """A fetch with drain ends when nothing is left, without a time-out."""
     send(connection, f"{hub}/Partitions/0", "a", "b")
@@ -101,6 +108,7 @@ def test_drain_comes_back(connection: BlockingConnection, hub: str) -> None:
     assert receiver.link.credit == 0
 
 
+@judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.LARGE)
 def test_large_messages_are_split_both_ways(connection: BlockingConnection, hub: str) -> None:
     """Proton takes frames of 32 KB."""
     body = "x" * 300_000
@@ -120,6 +128,7 @@ def test_many_messages_keep_their_order(connection: BlockingConnection, hub: str
     assert [message.body for message in told] == [f"{number}" for number in range(300)]
 
 
+@judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
 def test_a_refusal_carries_condition_and_text(connection: BlockingConnection) -> None:
     """What a generic client can show."""
     with pytest.raises(LinkDetached, match="could not be found"):
@@ -149,6 +158,7 @@ def test_a_connection_without_sasl_is_anonymous(shared_node: AmqpNode, hub: str)
     bare.close()
 
 
+@judges(client=Name.PROTON, transport=Transport.TLS, feature=Feature.SINGLES)
 def test_over_tls(tls_node: TlsNode, tls_hub: str) -> None:
     """The node's certificate is checked against its CA."""
     domain = SSLDomain(SSLDomain.MODE_CLIENT)

@@ -10,9 +10,13 @@ import pytest
 from azure.eventhub import EventData, TransportType
 
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer
+from conformance.arena import Transport
+from conformance.matrix import Feature, Name
 from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
 from hubmere.testing import Node
+
+judges = pytest.mark.judges
 
 pytestmark = pytest.mark.foreign
 
@@ -85,6 +89,7 @@ def test_a_key_lands_in_one_partition_over_http_and_amqp(node: Node, http: httpx
     assert all(len(partitions) == 1 for partitions in places.values())
 
 
+@judges(client=Name.PYTHON, transport=Transport.WEB_SOCKET, feature=Feature.BATCHES)
 def test_the_sdk_sends_and_receives_over_websockets(node: Node, hub: str) -> None:
     """AMQP over WebSocket on the HTTPS port, with TLS by our CA."""
     options: dict[str, Any] = {
