@@ -194,8 +194,7 @@ CLIENTS: tuple[Client, ...] = (
         name=Name.JAVA,
         language="Java",
         version=_of_maven("azure-messaging-eventhubs"),
-        claims=_over(
-            (Transport.PLAIN, Transport.TLS),
+        claims=_everywhere(
             Feature.BATCHES,
             Feature.SINGLES,
             Feature.KEY,
@@ -238,13 +237,6 @@ class Gap:
 
 
 GAPS: tuple[Gap, ...] = (
-    Gap(
-        Name.JAVA,
-        Transport.WEB_SOCKET,
-        None,
-        "the client asks for the upgrade with a whole URL instead of a path (RFC 9112, 3.2.2), which is answered "
-        "with 403",
-    ),
     *(
         Gap(
             Name.JS,

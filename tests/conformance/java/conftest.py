@@ -13,11 +13,7 @@ from conformance.driver import Driver
 _HERE = Path(__file__).parent
 _PASSWORD = "changeit"
 _COMPILE_SECONDS = 100
-# WebSocket is among the gaps of the matrix.
-TRANSPORTS = [
-    pytest.param(transport, marks=pytest.mark.judges(transport=transport))
-    for transport in (Transport.PLAIN, Transport.TLS)
-]
+TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
 
 
 @pytest.fixture(scope="session")
