@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -70,8 +71,13 @@ def started(node: Node, *arguments: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-m", "hubmere", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=environment(HUBMERE_DATA=str(node.data)),
+        env=environment(HUBMERE_DATA=str(node.data)), preexec_fn=_hears_interrupts,
     )  # fmt: skip
+
+
+def _hears_interrupts() -> None:
+    """A shell without a terminal has its background jobs ignore SIGINT, and they hand that on to their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def piped(node: Node, data: bytes, *arguments: str) -> tuple[int, bytes, str]:
