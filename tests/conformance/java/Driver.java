@@ -262,12 +262,12 @@ public final class Driver {
 
     // --- processing
 
-    /** Two processors share a store in turn: the first reads and checkpoints some events, the second what comes after. */
+    /** Two processors in turn: the first reads and checkpoints some events, the second goes on from its checkpoints. */
     private static Object process(Place place, JsonNode arguments) throws Exception {
         MemoryCheckpoints store = new MemoryCheckpoints();
         List<String> first = processed(place, store, arguments.get("count").asInt());
         sendSingles(place, arguments);
-        List<String> second = processed(place, store, arguments.get("bodies").size());
+        List<String> second = processed(place, store.handedOver(), arguments.get("bodies").size());
         return Map.of("first", first, "second", second);
     }
 
@@ -289,6 +289,6 @@ public final class Driver {
         processor.start();
         done.await(20, TimeUnit.SECONDS);
         processor.stop();
-        return bodies;
+        return List.copyOf(bodies);
     }
 }

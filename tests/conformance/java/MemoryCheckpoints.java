@@ -12,6 +12,15 @@ import reactor.core.publisher.Mono;
 final class MemoryCheckpoints implements CheckpointStore {
     private final Map<String, PartitionOwnership> owners = new ConcurrentHashMap<>();
     private final Map<String, Checkpoint> checkpoints = new ConcurrentHashMap<>();
+    private volatile boolean isClosed;
+
+    /** The checkpoints for another processor; whoever still claims something here, as a stopped one may, gets nothing. */
+    MemoryCheckpoints handedOver() {
+        isClosed = true;
+        MemoryCheckpoints next = new MemoryCheckpoints();
+        next.checkpoints.putAll(checkpoints);
+        return next;
+    }
 
     @Override
     public Flux<PartitionOwnership> listOwnership(String namespace, String hub, String group) {
@@ -20,7 +29,7 @@ final class MemoryCheckpoints implements CheckpointStore {
 
     @Override
     public Flux<PartitionOwnership> claimOwnership(List<PartitionOwnership> wanted) {
-        return Flux.fromIterable(wanted).mapNotNull(this::claimed);
+        return isClosed ? Flux.empty() : Flux.fromIterable(wanted).mapNotNull(this::claimed);
     }
 
     /** Who claims must have seen the claim before; null when it has not. */
