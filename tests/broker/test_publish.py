@@ -187,6 +187,21 @@ def test_over_the_units_a_publication_is_refused_whole() -> None:
     bench.close()
 
 
+def test_a_publication_that_the_log_refuses_costs_no_units() -> None:
+    """Otherwise a producer with a gap in its numbers would eat the throughput of the others."""
+    bench = Bench(profile=Profile.STANDARD)
+    publisher = bench.broker.open_publisher(bench.hub, partition="0", lenient=True)
+    send(publisher, batch=a_batch(1, producer=(9, 0, 1)))
+
+    for _ in range(5):
+        with pytest.raises(SequenceGap):
+            send(publisher, size_bytes=MB // 2, batch=a_batch(1, producer=(9, 0, 7)))
+    send(publisher, size_bytes=MB - 200, batch=a_batch(1, producer=(9, 0, 2)))
+
+    assert ends(bench)[0] == 2
+    bench.close()
+
+
 def test_kafka_publications_are_taken_and_the_producer_told_to_wait() -> None:
     """Over quota a Kafka producer slows down and loses nothing."""
     bench = Bench(profile=Profile.STANDARD)

@@ -4,7 +4,9 @@ import pytest
 
 from hubmere.broker.live import LiveHub
 from hubmere.model.entity import Status
+from hubmere.model.errors import ServerBusy
 from hubmere.model.spec import HubSpec
+from hubmere.model.tier import Profile
 from hubmere.portal.doctor import DUEL_CHANGES, STALLED_SECONDS, Finding, Observer, Scene, Severity, findings
 from hubmere.portal.sampler import FLOWS, NO_RATES, Rates
 from portal.builders import Desktop
@@ -139,6 +141,25 @@ def test_refusals_are_named_by_their_kind(desktop: Desktop, flow: str, ailment: 
     found = examined(desktop, rates=a_rate(flow))
 
     assert [finding.ailment for finding in found] == [ailment]
+
+
+def test_namespace_at_its_limit_is_told_for_some_seconds() -> None:
+    """Auto-inflate looks every second and forgets; the doctor goes by when it happened."""
+    desktop = Desktop(profile=Profile.STANDARD)
+    throughput = desktop.broker.namespace("hubmere").throughput
+    assert throughput is not None
+    healthy = examined(desktop)
+    throughput.admit("orders", 1 << 20, 1, desktop.clock.monotonic())
+    with pytest.raises(ServerBusy):
+        throughput.admit("orders", 1 << 20, 1, desktop.clock.monotonic())
+    throughput.was_pressed = False
+
+    pressed = examined(desktop)
+    desktop.clock.advance(3600)
+    later = examined(desktop)
+
+    assert [[finding.ailment for finding in found] for found in (healthy, pressed, later)] == [[], ["At its limit"], []]
+    desktop.close()
 
 
 def test_disabled_hub_is_told(desktop: Desktop) -> None:

@@ -76,7 +76,12 @@ class Publisher:
             throughput = self.hub.namespace.throughput
             if throughput is not None:
                 throughput.admit(self.hub.entity.uid, size_bytes, count, now)
-            receipt = self._append(batch, key, now_ms, callback)
+            try:
+                receipt = self._append(batch, key, now_ms, callback)
+            except Refusal:
+                if throughput is not None:
+                    throughput.give_back(self.hub.entity.uid, size_bytes, count, now)
+                raise
         except Refusal as refusal:
             self._count_refusal(refusal, requests)
             raise

@@ -177,7 +177,7 @@ class Throughput:
         self._out_events = FairBucket(rates.egress_events, now)
         # Auto-inflate looks at these: whether somebody was held back since it last looked, and when.
         self.was_pressed = False
-        self.last_pressed_at = now
+        self.last_pressed_at = float("-inf")
 
     def change_rates(self, rates: Rates, now: float) -> None:
         """Scale up or down, effective at once."""
@@ -193,6 +193,11 @@ class Throughput:
             raise ServerBusy(RETRY_AFTER_SECONDS)
         self._in_bytes.spend(hub, size_bytes, now)
         self._in_events.spend(hub, events, now)
+
+    def give_back(self, hub: str, size_bytes: int, events: int, now: float) -> None:
+        """Undo an admission whose publication was refused after all."""
+        self._in_bytes.spend(hub, -size_bytes, now)
+        self._in_events.spend(hub, -events, now)
 
     def ingress_delay(self, hub: str, now: float) -> float:
         """Seconds for which a Kafka producer of this hub should be held back; 0 when it is within its share."""

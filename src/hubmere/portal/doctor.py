@@ -213,7 +213,7 @@ def _throttled(scene: Scene) -> Iterator[Finding]:
 
 def _pressed(scene: Scene) -> Iterator[Finding]:
     throughput = scene.namespace.throughput
-    if throughput is not None and throughput.was_pressed and scene.now - throughput.last_pressed_at < _PRESSED_SECONDS:
+    if throughput is not None and scene.now - throughput.last_pressed_at < _PRESSED_SECONDS:
         yield Finding(
             severity=Severity.DOUBTFUL,
             ailment="At its limit",

@@ -4,6 +4,7 @@ Four kinds of links stand behind `LinkPart`: `Inbound` and `Outbound` on hubs, `
 service nodes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
@@ -85,7 +86,7 @@ class QuietPart:
         """Nothing to free."""
 
 
-class HubPart(QuietPart):
+class HubPart(QuietPart, ABC):
     """A part on a hub: it stands on a right, and goes when the right, the hub or the node does."""
 
     __slots__ = ("_host", "_link", "resource")
@@ -97,6 +98,6 @@ class HubPart(QuietPart):
         self._link = link
         self.resource = resource
 
+    @abstractmethod
     def evicted(self, refusal: Refusal) -> None:
         """Have the link detached for a reason, as soon as nothing that it took is unsettled."""
-        raise NotImplementedError
