@@ -71,11 +71,11 @@ def started(node: Node, *arguments: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-m", "hubmere", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=environment(HUBMERE_DATA=str(node.data)), preexec_fn=_hears_interrupts,
+        env=environment(HUBMERE_DATA=str(node.data)), preexec_fn=hears_interrupts,
     )  # fmt: skip
 
 
-def _hears_interrupts() -> None:
+def hears_interrupts() -> None:
     """A shell without a terminal has its background jobs ignore SIGINT, and they hand that on to their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

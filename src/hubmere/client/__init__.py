@@ -1,1 +1,2 @@
-"""A small blocking client of the Kafka endpoint, for the command line and for Spark: reads ranges, writes once."""
+"""Small blocking clients for the command line and for Spark: Kafka (reads ranges, writes once) and AMQP (one event at a
+time)."""

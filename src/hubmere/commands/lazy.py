@@ -18,6 +18,10 @@ MODULES = {
     "consumergroup": "consumergroup",
     "keys": "keys",
     "capture": "capture",
+    "pipeline": "pipeline",
+    "links": "links",
+    "audit": "audit",
+    "demo": "demo",
     "georecovery-alias": "georecovery",
     "georecovery": "georecovery",
 }

@@ -1,0 +1,47 @@
+"""What the devices of the demo measure: a few physical quantities that wander, as JSON. No clock, no network."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# A reading moves by this share of what is left to its far bound, so that it wanders and stays inside.
+_STEP = 0.08
+_SITES = ("harbour", "mill", "depot", "quarry")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One thing that is measured, and between which bounds it wanders."""
+
+    name: str
+    low: float
+    high: float
+
+
+QUANTITIES = (Quantity("temperature", -5.0, 40.0), Quantity("humidity", 20.0, 95.0), Quantity("load", 0.0, 1.0))
+
+
+class Device:
+    """A device with a memory of its last readings. The same seed measures the same."""
+
+    def __init__(self, number: int, seed: int = 0) -> None:
+        self.name = f"device-{number:03}"
+        self.site = _SITES[number % len(_SITES)]
+        self._random = random.Random(f"{seed}/{number}")
+        self._now = {each.name: self._random.uniform(each.low, each.high) for each in QUANTITIES}
+        self._count = 0
+
+    def measure(self, now_ms: int) -> bytes:
+        """The next reading, as the body of an event."""
+        self._count += 1
+        for each in QUANTITIES:
+            towards = each.high if self._random.random() < 0.5 else each.low
+            self._now[each.name] += (towards - self._now[each.name]) * _STEP * self._random.random()
+        reading = {"device": self.name, "site": self.site, "number": self._count, "at": now_ms}
+        return json.dumps(reading | {name: round(value, 3) for name, value in self._now.items()}).encode()
+
+
+def fleet(count: int) -> Iterator[Device]:
+    """So many devices."""
+    return (Device(number) for number in range(count))

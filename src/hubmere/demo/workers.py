@@ -1,0 +1,248 @@
+"""The threads of the demo: devices that publish by AMQP, Kafka and HTTPS, and two readers. Each counts what it did.
+
+A worker that loses the node connects again after a pause, so that a node can be stopped and started under the demo.
+"""
+
+import http.client
+import json
+import os
+import ssl
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import closing
+from urllib.parse import urlsplit
+
+from hubmere.broker.access import make_token
+from hubmere.client.amqp import AmqpPeer
+from hubmere.client.connection import Account, Client, Place
+from hubmere.client.consumer import HubReader
+from hubmere.client.failures import ClientFailure
+from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
+from hubmere.demo.devices import Device
+from hubmere.model.batch import read_header
+from hubmere.model.connection_string import ConnectionString
+from hubmere.model.keys import partition_of_key
+from hubmere.ready import Ready
+from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic
+
+_PAUSE_SECONDS = 1.0
+_WAIT_SECONDS = 0.25
+_TOKEN_SECONDS = 3600
+# A reader commits its place this often: offsets are written to disk.
+_COMMIT_SECONDS = 1.0
+_ANSWER_SECONDS = 15.0
+
+
+class Worker(threading.Thread, ABC):
+    """Does one thing until it is told to end. `done` counts events; `trouble` is a failure that lasts."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.done = 0
+        self.trouble: str | None = None
+        self._ending = threading.Event()
+
+    def end(self) -> None:
+        """Stop soon; join to wait for it."""
+        self._ending.set()
+
+    def run(self) -> None:
+        """Work, and begin again after a failure."""
+        while not self._ending.is_set():
+            try:
+                self.work()
+            except (ClientFailure, OSError, http.client.HTTPException) as error:
+                self.trouble = str(error) or type(error).__name__
+                self._ending.wait(_PAUSE_SECONDS)
+
+    @abstractmethod
+    def work(self) -> None:
+        """Connect, then do the thing until the end."""
+
+    def count(self, events: int) -> None:
+        """So many events more; whoever counts is well."""
+        self.done += events
+        self.trouble = None
+
+
+class Publisher(Worker):
+    """Devices that publish in turn, at a rate for all of them together."""
+
+    def __init__(self, name: str, ready: Ready, hub: str, devices: Sequence[Device], events_per_second: float) -> None:
+        super().__init__(name)
+        self.ready, self.hub = ready, hub
+        self._devices, self._gap_s = devices, 1 / events_per_second
+
+    def turns(self) -> "Turns":
+        """The devices in turn, at their rate, until the end."""
+        return Turns(self._devices, self._gap_s, self._ending)
+
+
+class Turns:
+    """An iterator of devices that keeps to a rate; it does not make up for what was missed."""
+
+    def __init__(self, devices: Sequence[Device], gap_s: float, ending: threading.Event) -> None:
+        self._devices, self._gap_s, self._ending = devices, gap_s, ending
+        self._next_s, self._number = time.monotonic(), 0
+
+    def __iter__(self) -> "Turns":
+        return self
+
+    def __next__(self) -> Device:
+        now_s = time.monotonic()
+        self._next_s = max(self._next_s + self._gap_s, now_s)
+        if self._ending.wait(self._next_s - now_s):
+            raise StopIteration
+        self._number += 1
+        return self._devices[self._number % len(self._devices)]
+
+
+class AmqpPublisher(Publisher):
+    """Devices behind a gateway that speaks AMQP 1.0."""
+
+    def work(self) -> None:
+        """One event at a time, each accepted before the next."""
+        with amqp_peer(self.ready, "demo-gateway") as peer:
+            for device in self.turns():
+                peer.send(self.hub, device.measure(now_ms()), device.name, {"site": device.site})
+                self.count(1)
+
+
+class KafkaPublisher(Publisher):
+    """Devices behind a gateway that speaks Kafka."""
+
+    def work(self) -> None:
+        """One record at a time, by our own small client."""
+        with Client(kafka_account(self.ready, "hubmere-demo-producer")) as client:
+            partitions = HubReader(client, self.hub).partition_count()
+            producer = HubProducer(client, self.hub, producer_id_of([os.urandom(16)]))
+            for device in self.turns():
+                headers = (("site", device.site.encode()),)
+                record = Record(0, now_ms(), device.name.encode(), device.measure(now_ms()), headers)
+                producer.send(partition_of_key(device.name, partitions), encode_batch([record]))
+                producer.flush()
+                self.count(1)
+
+
+class HttpsPublisher(Publisher):
+    """Devices that publish by themselves, each under its own name."""
+
+    def work(self) -> None:
+        """A POST an event, over one connection."""
+        string = ConnectionString.parse(self.ready.connection_string)
+        connection = self._connection()
+        tokens: dict[str, tuple[str, float]] = {}
+        with closing(connection):
+            for device in self.turns():
+                token = _token(tokens, string, f"{self.hub}/publishers/{device.name}")
+                connection.request(
+                    "POST", f"/{self.hub}/publishers/{device.name}/messages", device.measure(now_ms()),
+                    {"Authorization": token, "Content-Type": "application/json", "Site": device.site},
+                )  # fmt: skip
+                answer = connection.getresponse()
+                told = answer.read()
+                if answer.status != http.HTTPStatus.CREATED:
+                    raise http.client.HTTPException(f"{answer.status} {told[:200].decode(errors='replace')}")
+                self.count(1)
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        assert self.ready.https is not None
+        place = urlsplit(self.ready.https)
+        trust = ssl.create_default_context(cafile=self.ready.ca_file)
+        assert place.hostname is not None
+        return http.client.HTTPSConnection(place.hostname, place.port, timeout=_ANSWER_SECONDS, context=trust)
+
+
+def _token(tokens: dict[str, tuple[str, float]], string: ConnectionString, path: str) -> str:
+    """A token for a path, renewed at half its life."""
+    token, renew_at_s = tokens.get(path, ("", 0.0))
+    if time.time() >= renew_at_s:
+        assert string.key_name is not None
+        assert string.key is not None
+        expires_at_s = int(time.time()) + _TOKEN_SECONDS
+        token = make_token(f"sb://{string.host}/{path}", string.key_name, string.key, expires_at_s=expires_at_s)
+        tokens[path] = (token, time.time() + _TOKEN_SECONDS / 2)
+    return token
+
+
+class AmqpReader(Worker):
+    """Reads every partition of a hub as a consumer group, from now on."""
+
+    def __init__(self, name: str, ready: Ready, hub: str, group: str, partitions: int) -> None:
+        super().__init__(name)
+        self._ready, self._hub, self._group, self._partitions = ready, hub, group, partitions
+
+    def work(self) -> None:
+        """Takes what comes."""
+        with amqp_peer(self._ready, f"demo-{self._group}") as peer:
+            for partition in range(self._partitions):
+                peer.read_from(self._hub, self._group, partition)
+            while not self._ending.is_set():
+                self.count(sum(1 for body in peer.received(_WAIT_SECONDS) if json.loads(body)))
+
+
+class KafkaReader(Worker):
+    """Reads a hub as a Kafka group that commits how far it has come; a little behind, so that there is a lag to see."""
+
+    def __init__(self, name: str, ready: Ready, hub: str, group: str) -> None:
+        super().__init__(name)
+        self._ready, self._hub, self._group = ready, hub, group
+
+    def work(self) -> None:
+        """Reads what is new, commits, waits."""
+        with Client(kafka_account(self._ready, "hubmere-demo-consumer")) as client:
+            reader = HubReader(client, self._hub)
+            partitions = range(reader.partition_count())
+            places = {partition: bounds.end for partition, bounds in reader.bounds(partitions).items()}
+            while not self._ending.wait(_COMMIT_SECONDS):
+                ends = reader.bounds(partitions)
+                for partition, bounds in ends.items():
+                    self._read(reader, partition, places[partition], bounds.end)
+                places = {partition: bounds.end for partition, bounds in ends.items()}
+                self._commit(client, places)
+
+    def _read(self, reader: HubReader, partition: int, start: int, end: int) -> None:
+        for fetched in reader.read_range(partition, start, end):
+            at = 0
+            while at < len(fetched.data):
+                header = read_header(fetched.data, at)
+                self.count(header.record_count)
+                at += header.size_bytes
+
+    def _commit(self, client: Client, places: dict[int, int]) -> None:
+        wanted = tuple(
+            OffsetCommitPartition(index=index, committed_offset=place, committed_metadata=None)
+            for index, place in places.items()
+        )
+        request = OffsetCommitRequest(
+            group_id=self._group, topics=(OffsetCommitTopic(name=self._hub, partitions=wanted),)
+        )  # fmt: skip
+        client.call(lambda connection: connection.ask(request))
+
+
+# --- where the node is -----------------------------------------------------------------------------------------------
+
+
+def amqp_peer(ready: Ready, container_id: str) -> AmqpPeer:
+    """A connection with the root rule, not open yet."""
+    string = ConnectionString.parse(ready.emulator_connection_string)
+    assert ready.amqp is not None
+    assert string.key_name is not None
+    assert string.key is not None
+    host, _, port = ready.amqp.rpartition(":")
+    return AmqpPeer(host.strip("[]"), int(port), string.key_name, string.key, container_id=container_id)
+
+
+def kafka_account(ready: Ready, client_id: str) -> Account:
+    """How Kafka clients sign in."""
+    assert ready.kafka is not None
+    host, _, port = ready.kafka.rpartition(":")
+    place = Place(host=host.strip("[]"), port=int(port), is_secure=False)
+    return Account(place=place, connection_string=ready.connection_string, client_id=client_id)
+
+
+def now_ms() -> int:
+    """Wall time, as devices know it."""
+    return time.time_ns() // 1_000_000

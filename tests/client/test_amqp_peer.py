@@ -1,0 +1,56 @@
+"""The blocking AMQP peer against a live node."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hubmere.client.amqp import AmqpFailure, AmqpPeer
+from hubmere.demo.workers import amqp_peer
+from hubmere.testing import Node
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with Node(hubs=["orders"], settings={"memory": True}) as running:
+        yield running
+
+
+def until(peer: AmqpPeer, count: int) -> list[bytes]:
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        bodies.extend(peer.received(10))
+    return bodies
+
+
+def test_what_one_peer_sends_another_reads(node: Node) -> None:
+    """More than one round of credit, in order, from the moment at which it began to read."""
+    with amqp_peer(node.ready, "reader") as reader, amqp_peer(node.ready, "sender") as sender:
+        sender.send("orders", b"before", "a", {})
+        for partition in range(4):
+            reader.read_from("orders", "$Default", partition)
+
+        for number in range(600):
+            sender.send("orders", f"{number}".encode(), "a", {"site": "mill"})
+
+        assert until(reader, 600) == [f"{number}".encode() for number in range(600)]
+
+
+def test_a_wrong_key_is_refused(node: Node) -> None:
+    """By the node, in words."""
+    host, _, port = node.amqp.rpartition(":")
+    peer = AmqpPeer(host, int(port), "RootManageSharedAccessKey", "d3Jvbmc=", container_id="stranger")
+
+    with pytest.raises(AmqpFailure), peer:
+        pass
+
+
+def test_a_hub_that_is_not_there_is_told(node: Node) -> None:
+    """The node's own reason."""
+    with amqp_peer(node.ready, "lost") as peer, pytest.raises(AmqpFailure, match=r"not-found|could not be found"):
+        peer.send("nowhere", b"", "a", {})
+
+
+def test_nobody_there_is_a_failure_too() -> None:
+    """Port 1 is nobody's on loopback."""
+    with pytest.raises(AmqpFailure, match=r"127\.0\.0\.1:1"), AmqpPeer("127.0.0.1", 1, "r", "k", container_id="early"):
+        pass

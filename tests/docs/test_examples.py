@@ -1,0 +1,161 @@
+"""The programs under `examples/`, run as they stand against a live node, with the environment that `env.py` prints."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.clients import NotInstalled, java_clients, java_tool, js_clients, node
+from hubmere.ready import write_ready_file
+from hubmere.testing import Node
+
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(240)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+_RUN_SECONDS = 100
+# Examples that read from the beginning get a hub of their own.
+_HUBS = ["orders", "from-javascript", "from-java", "from-proton", "from-rhea", "for-spark"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The ready file of a node with the hubs of all examples."""
+    ready = tmp_path_factory.mktemp("examples") / "ready.json"
+    with Node(hubs=_HUBS, settings={"memory": True}) as running:
+        write_ready_file(ready, running.ready)
+        yield ready
+
+
+@pytest.fixture(scope="module")
+def environment(served: Path) -> dict[str, str]:
+    """What a shell has after `eval "$(python examples/env.py ready.json)"`."""
+    printed = told([sys.executable, str(EXAMPLES / "env.py"), str(served)], dict(os.environ))
+    exported = (shlex.split(line)[1].partition("=")[::2] for line in printed.splitlines())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, **dict(exported)}
+
+
+def told(command: list[str], environment: dict[str, str]) -> str:
+    """What a program prints; one that fails shows what it said."""
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def python(name: str, environment: dict[str, str]) -> str:
+    return told([sys.executable, str(EXAMPLES / name)], environment)
+
+
+def javascript(name: str, environment: dict[str, str], folder: Path) -> str:
+    """Run beside the installed packages, as after `npm install` in a project of one's own."""
+    try:
+        packages = js_clients() / "node_modules"
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    (folder / "node_modules").symlink_to(packages)
+    program = folder / Path(name).name
+    program.write_bytes((EXAMPLES / name).read_bytes())
+    return told([node(), str(program)], environment)
+
+
+def with_hub(environment: dict[str, str], name: str) -> dict[str, str]:
+    """The environment for a hub that no other example uses."""
+    return {**environment, "EVENTHUB_NAME": name}
+
+
+def bodies(printed: str) -> set[str]:
+    """What stands behind the place of each event."""
+    return {line.partition(": ")[2] for line in printed.splitlines()}
+
+
+def test_the_python_sdk_reads_what_every_protocol_published(environment: dict[str, str]) -> None:
+    """AMQP, Kafka and HTTPS into one hub, and all of it out again by the SDK and by Kafka."""
+    sent = [python("python/publish.py", environment), python("kafka/produce.py", environment)]
+    sent.append(told([str(EXAMPLES / "http" / "publish.sh")], environment))
+
+    by_amqp = bodies(python("python/receive.py", environment))
+    by_kafka = bodies(python("kafka/consume.py", environment))
+
+    expected = {f"{what} {number}" for what in ("python", "kafka", "http") for number in range(3)} | {"http 3"}
+    assert [line.strip() for line in sent] == ["published 3 events", "produced 3 records", "published 4 events"]
+    assert by_amqp == expected
+    assert by_kafka == expected
+
+
+def test_the_javascript_sdk_publishes_and_receives(environment: dict[str, str], tmp_path: Path) -> None:
+    """As an application on Node.js does."""
+    place = with_hub(environment, "from-javascript")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    published = javascript("javascript/publish.mjs", place, tmp_path / "a")
+    received = javascript("javascript/receive.mjs", place, tmp_path / "b")
+
+    assert published == "published 3 events\n"
+    assert bodies(received) == {f'{{"text":"javascript {number}"}}' for number in range(3)}
+
+
+def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
+    """Run from its source, which takes no build file."""
+    try:
+        command = [java_tool("java"), "-cp", f"{java_clients()}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    place = with_hub(environment, "from-java")
+
+    printed = told([*command, str(EXAMPLES / "java" / "RoundTrip.java")], place)
+
+    assert printed.splitlines() == ["0: java 0", "1: java 1", "2: java 2"]
+
+
+def test_proton_sends_and_receives(environment: dict[str, str]) -> None:
+    """A client of AMQP 1.0 alone."""
+    printed = python("amqp/with_proton.py", with_hub(environment, "from-proton"))
+
+    assert printed.splitlines() == ["proton 0", "proton 1", "proton 2"]
+
+
+def test_rhea_sends_and_receives(environment: dict[str, str], tmp_path: Path) -> None:
+    """The same on Node.js."""
+    printed = javascript("amqp/with_rhea.mjs", with_hub(environment, "from-rhea"), tmp_path)
+
+    assert printed.splitlines() == ["rhea 0", "rhea 1", "rhea 2"]
+
+
+def test_the_management_sdk_makes_and_takes_away_a_hub(environment: dict[str, str]) -> None:
+    """With the administrator's token as a credential."""
+    printed = python("management/manage.py", environment)
+
+    assert "returns: 2 partitions, kept for 7 days" in printed.splitlines()
+    assert "sends to: returns" in printed.splitlines()
+
+
+def test_spark_counts_the_events_of_each_partition(environment: dict[str, str]) -> None:
+    """No jar and no registration: the package is found by its name."""
+    place = with_hub(environment, "for-spark")
+    python("amqp/with_proton.py", place)
+
+    printed = python("spark/count.py", place)
+
+    assert printed.splitlines() == ["partition 0: 3 events"]
+
+
+def test_every_example_is_listed_where_a_reader_looks() -> None:
+    """`examples/README.md` says what each is for."""
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    programs = [path for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".mjs", ".java", ".sh", ".properties"}]
+    of_projects = {EXAMPLES / "pipelines", EXAMPLES / "streaming"}
+
+    missing = [
+        str(path.relative_to(EXAMPLES))
+        for path in programs
+        if of_projects.isdisjoint(path.parents) and str(path.relative_to(EXAMPLES)) not in listed
+    ]
+
+    assert missing == []
