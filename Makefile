@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test foreign js-clients java-clients lint format bench torture browser js-clients java-clients docs clean
+.PHONY: help setup run test foreign js-clients java-clients kafka-jars lint format bench torture spark-versions browser docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ setup: $(STAMP) ## make .venv with everything that the other targets need
 # Installs only when something that decides what is installed has changed.
 $(STAMP): pyproject.toml $(CONSTRAINTS) $(KERNELS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[test,spark,lint,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[test,spark,capture,pipelines,otel,lint,docs]'
 	@touch $@
 
 run: $(STAMP) ## start a node on the default ports; ARGS="--as basic" adds flags
@@ -39,10 +39,14 @@ foreign: $(STAMP) ## fetch the foreign clients and the browser that tests drive;
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory js-clients
 	-@$(MAKE) --no-print-directory java-clients
+	-@$(MAKE) --no-print-directory kafka-jars
 
 # Foreign clients for tests/conformance, into .cache; where they cannot be had, their tests are skipped with the reason.
 js-clients java-clients: $(STAMP)
 	@$(BIN)/python tests/conformance/clients.py $(@:-clients=)
+
+kafka-jars: $(STAMP) ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive
+	@$(BIN)/python tests/conformance/clients.py kafka
 
 # The portal's tests drive a real browser; without one they are left out and say so.
 browser: ## install Chromium by apt, if it is missing and we are root
@@ -66,7 +70,10 @@ bench: $(STAMP) ## measure, beside physical limits and peers
 		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 torture: $(STAMP) ## crash runs that take minutes
-	$(BIN)/python -m pytest tests/torture --torture $(ARGS)
+	$(BIN)/python -m pytest tests/torture tests/pipeline/test_crash.py tests/pipeline/test_project.py --torture $(ARGS)
+
+spark-versions: $(STAMP) ## run the Spark source on Spark 4.0, 4.1 and 4.2, which are fetched into .cache/spark
+	@$(BIN)/python tests/pipeline/spark_versions.py $(ARGS)
 
 docs: $(STAMP) ## build the manual into site/
 	$(BIN)/python docs/generate.py

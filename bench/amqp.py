@@ -20,9 +20,10 @@ from pathlib import Path
 
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient, TransportType
 from bench.load import crowd, rabbitmq
+from bench.load.library import BenchFailed
 from bench.load.machine import MB, cpu_seconds, fdatasync_p50_ms, load_average, raw_write_mb_per_s
 from bench.load.rabbitmq import RabbitMq
-from bench.load.raw_amqp import Address, BenchFailed, Client, Pump, Run, batch_of, event, from_first, from_now
+from bench.load.raw_amqp import Address, Client, Pump, Run, batch_of, event, from_first, from_now
 
 from hubmere import kernels
 from hubmere.model.connection_string import ConnectionString

@@ -1,11 +1,12 @@
-"""What the Spark source reads per second, beside what Spark can take at most and beside Parquet.
+"""What the Spark source reads per second, beside what Spark can take at most, Parquet and Spark's own Kafka source.
 
     python -m bench.spark [--events 400000] [--rounds 3]
 
 One node on this machine's disk, `local[2]`, a sink that throws rows away, all nine columns. `ceiling` is a source that
 yields Arrow batches which were made before: what the way from Python into Spark costs without any reading. `parquet` is
-Spark's own reader on the same rows. `decode` is the decoder alone, on one core. Rounds are interleaved and the best is
-kept: read the ratios.
+Spark's own reader on the same rows, `kafka` its Kafka source on the same hub, where `make kafka-jars` could fetch it.
+`decode` is the decoder alone, on one core. Rounds are interleaved and the best is kept. Processor time is that of
+Spark, of its Python workers and of the node, and holds on a machine that others use too. Read the ratios.
 """
 
 import argparse
@@ -16,10 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -37,11 +39,17 @@ from hubmere.wire.kafka.records import encode_batch
 
 PARTITIONS = 4
 EVENTS_PER_BATCH = 150
-POOL_BYTES = 1024 * 1024
+POOL_BYTES = 8 * 1024 * 1024
 SMALL_TRIGGER_EVENTS = 400
 SMALL_TRIGGERS = 20
 TASKS = 8
+IDLE_TRIGGERS = 20
+TRIGGER_SECONDS = 240
+# Spark's Kafka source, which is not among the jars of PySpark.
+KAFKA_JARS = Path(__file__).parents[1] / ".cache" / "kafka" / "spark"
+_TICKS = os.sysconf("SC_CLK_TCK")
 START = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isInclusive": True})
+LATEST = json.dumps({"offset": "@latest", "seqNo": -1, "enqueuedTime": None, "isInclusive": False})
 
 
 @dataclass(frozen=True)
@@ -91,52 +99,109 @@ class CeilingReader(DataSourceReader):
             left -= batch.num_rows
 
 
+def readings() -> bytes:
+    """Text as devices send it: names that come again and numbers that do not, so that it can be shrunk by half."""
+    chance = Random(7)
+    text = bytearray()
+    while len(text) < POOL_BYTES:
+        values = (chance.randrange(10**6), chance.random() * 40, chance.random() * 100, chance.randbytes(8).hex())
+        text += b'{"device":%d,"temperature":%.6f,"humidity":%.6f,"trace":"%s"}' % (*values[:3], values[3].encode())
+    return bytes(text[:POOL_BYTES])
+
+
 def fill(client: Client, hub: str, shape: Shape, events: int) -> None:
     """Publish so many events, in batches as clients send them."""
-    # Readings that differ: Parquet would keep equal ones once.
-    pool = Random(7).randbytes(POOL_BYTES).hex().encode()
+    pool = readings()
     producer = HubProducer(client, hub, producer_id_of([hub.encode()]))
     for number in range(events // EVENTS_PER_BATCH):
         first = number * EVENTS_PER_BATCH
-        bodies = [
-            pool[at : at + shape.body_bytes] for at in range(first % POOL_BYTES, first % POOL_BYTES + EVENTS_PER_BATCH)
+        # Side by side, not overlapping: what is read twice within one of its blocks, Parquet keeps once.
+        places = [
+            (first + index) * shape.body_bytes % (POOL_BYTES - shape.body_bytes) for index in range(EVENTS_PER_BATCH)
         ]
         records = [
-            record_of(index, body, f"device-{index % 50}", (("color", "red"), ("n", str(index))))
+            record_of(
+                index, pool[at : at + shape.body_bytes], f"device-{index % 50}", (("color", "red"), ("n", str(index)))
+            )
             if shape.has_properties
-            else record_of(index, body, None, ())
-            for index, body in enumerate(bodies)
+            else record_of(index, pool[at : at + shape.body_bytes], None, ())
+            for index, at in enumerate(places)
         ]
         producer.send(number % PARTITIONS, encode_batch(records))
     producer.flush()
 
 
-def decode_seconds(fetched: list[tuple[int, Fetched]]) -> float:
+class Cost(NamedTuple):
+    """What a piece of work took, in seconds."""
+
+    elapsed: float
+    processor: float
+
+
+def processor_seconds() -> float:
+    """What this process and all below it have used: Spark, its workers, the node; those that ended included."""
+    parents: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            used[int(folder.name)] = sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(used[pid] for pid in ours if pid in used) / _TICKS
+
+
+def measured(work: Callable[[], object]) -> Cost:
+    """Do something and say what it took."""
+    used, began = processor_seconds(), time.perf_counter()
+    work()
+    return Cost(time.perf_counter() - began, processor_seconds() - used)
+
+
+def decode_all(fetched: list[tuple[int, Fetched]]) -> None:
     """One core, no Spark, no network."""
-    began = time.perf_counter()
     for partition, each in fetched:
         for _ in decode(each, partition, 0, 1 << 62):
             pass
-    return time.perf_counter() - began
 
 
-def drain_seconds(rows: DataFrame) -> float:
+def drain(rows: DataFrame) -> None:
     """Read everything and throw it away."""
-    began = time.perf_counter()
     rows.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
 
 
-def best(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The least time of each, interleaved; the first round warms up."""
-    found: dict[str, list[float]] = {name: [] for name in works}
+def best(rounds: int, works: dict[str, Callable[[], object]]) -> dict[str, Cost]:
+    """The least of each, interleaved; the first round warms up."""
+    found: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            found[name].append(work())
-    return {name: min(times[1:]) for name, times in found.items()}
+            found[name].append(measured(work))
+    return {
+        name: Cost(min(cost.elapsed for cost in costs[1:]), min(cost.processor for cost in costs[1:]))
+        for name, costs in found.items()
+    }
 
 
-def measure(spark: SparkSession, client: Client, conf: dict[str, str], hub: str, rounds: int, folder: Path) -> None:
+def kafka_rows(spark: SparkSession, node: Node, hub: str) -> DataFrame:
+    """The same hub through Spark's Kafka source."""
+    login = f'username="$ConnectionString" password="{node.connection_string}";'
+    options = {
+        "kafka.bootstrap.servers": node.kafka,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {login}",
+        "subscribe": hub,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def measure(
+    spark: SparkSession, client: Client, node: Node, conf: dict[str, str], hub: str, rounds: int, folder: Path
+) -> None:
     """One kind of event, all ways."""
     reader = HubReader(client, hub)
     bounds = reader.bounds(range(PARTITIONS))
@@ -151,40 +216,53 @@ def measure(spark: SparkSession, client: Client, conf: dict[str, str], hub: str,
     parquet = str(folder / f"{hub}.parquet")
     source.write.parquet(parquet)
     ceiling = spark.read.format("ceiling").option("path", str(stream)).option("events", str(events)).load()
-    times = best(
-        rounds,
-        {
-            "decode, one core": lambda: decode_seconds(fetched),
-            "source": lambda: drain_seconds(source),
-            "ceiling": lambda: drain_seconds(ceiling),
-            "parquet": lambda: drain_seconds(spark.read.parquet(parquet)),
-        },
-    )
-    for name, seconds in times.items():
-        ratio = times["ceiling"] / seconds
+    works: dict[str, Callable[[], object]] = {
+        "decode, one core": lambda: decode_all(fetched),
+        "source": lambda: drain(source),
+        "ceiling": lambda: drain(ceiling),
+        "parquet": lambda: drain(spark.read.parquet(parquet)),
+    }
+    if any(KAFKA_JARS.glob("*.jar")):
+        works["kafka"] = lambda: drain(kafka_rows(spark, node, hub))
+    costs = best(rounds, works)
+    for name, cost in costs.items():
+        ratios = (f"{costs[other].elapsed / cost.elapsed:5.2f} of {other}" for other in ("ceiling", "parquet"))
+        processor = (f"{costs[other].processor / cost.processor:5.2f}" for other in ("ceiling", "parquet"))
         print(
-            f"  {name:<18} {events / seconds / 1e6:6.2f} M rows/s {log_bytes / seconds / 1e6:8.0f} MB/s"
-            f"   {ratio:5.2f} of the ceiling   {times['parquet'] / seconds:5.2f} of Parquet"
+            f"  {name:<18} {events / cost.elapsed / 1e6:6.2f} M rows/s {log_bytes / cost.elapsed / 1e6:8.0f} MB/s "
+            f"{'  '.join(ratios)}   {cost.processor / events * 1e6:6.2f} µs/row: {' '.join(processor)}",
+            flush=True,
         )
 
 
-def small_triggers(spark: SparkSession, conf: dict[str, str], folder: Path) -> None:
-    """What a micro-batch of few events costs."""
-    options = conf | {"eventhubs.maxEventsPerTrigger": str(SMALL_TRIGGER_EVENTS)}
-    query = (
-        spark.readStream.format("eventhubs")
-        .options(**options)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
-    deadline = time.monotonic() + 120
-    while len(query.recentProgress) < SMALL_TRIGGERS and time.monotonic() < deadline:
+def triggers(rows: DataFrame, checkpoint: Path, count: int, *, with_rows: bool) -> float:
+    """The median time in ms of a query's triggers, those that had rows or those that had none."""
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    deadline = time.monotonic() + TRIGGER_SECONDS
+    found: dict[str, float] = {}
+    while len(found) < count and time.monotonic() < deadline:
+        found |= {
+            progress["timestamp"]: progress["durationMs"]["triggerExecution"]
+            for progress in query.recentProgress
+            if bool(progress["numInputRows"]) == with_rows
+        }
         time.sleep(0.2)
     query.stop()
-    warm = [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress][SMALL_TRIGGERS // 2 :]
-    print(f"  a micro-batch of {SMALL_TRIGGER_EVENTS} events: {statistics.median(warm):.0f} ms")
+    return statistics.median(list(found.values())[len(found) // 2 :])
+
+
+def measure_triggers(spark: SparkSession, conf: dict[str, str], folder: Path) -> None:
+    """What a micro-batch costs: of few events, of as many rows made by Spark itself, and of nothing."""
+    hub = spark.readStream.format("eventhubs")
+    small = hub.options(**conf).option("eventhubs.maxEventsPerTrigger", str(SMALL_TRIGGER_EVENTS)).load()
+    own = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(SMALL_TRIGGER_EVENTS)).load()
+    idle = spark.readStream.format("eventhubs").options(**conf | {"eventhubs.startingPosition": LATEST}).load()
+    print(
+        f"  a micro-batch of {SMALL_TRIGGER_EVENTS} events: "
+        f"{triggers(small, folder / 'small', SMALL_TRIGGERS, with_rows=True):.0f} ms; "
+        f"of as many rows that Spark makes: {triggers(own, folder / 'own', SMALL_TRIGGERS, with_rows=True):.0f} ms; "
+        f"a trigger without events: {triggers(idle, folder / 'idle', IDLE_TRIGGERS, with_rows=False):.0f} ms"
+    )
 
 
 def session() -> SparkSession:
@@ -198,6 +276,9 @@ def session() -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.jars": ",".join(map(str, sorted(KAFKA_JARS.glob("*.jar")))),
+        # A trigger without events tells about itself at once.
+        "spark.sql.streaming.noDataProgressEventInterval": "0",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -227,9 +308,9 @@ def main() -> None:
                 }
                 events = arguments.events if shape.body_bytes < 1000 else arguments.events // 2
                 fill(client, hub.name, shape, events)
-                print(shape.name)
-                measure(spark, client, conf, hub.name, arguments.rounds, Path(folder))
-            small_triggers(spark, conf, Path(folder))
+                print(shape.name, flush=True)
+                measure(spark, client, node, conf, hub.name, arguments.rounds, Path(folder))
+            measure_triggers(spark, conf, Path(folder))
         spark.stop()
 
 

@@ -17,14 +17,17 @@ from hubmere.cli import app
 from hubmere.commands.verbs import NODE_OPTIONS, RESULT_OPTIONS
 from hubmere.endpoints.amqp import errors as amqp_errors
 from hubmere.endpoints.http import errors as http_errors
+from hubmere.endpoints.http.metrics import METRICS, NAMESPACE_ONLY
 from hubmere.endpoints.kafka import errors as kafka_errors
 from hubmere.exits import MEANINGS
 from hubmere.model import errors as model_errors
 from hubmere.model.errors import Refusal
 from hubmere.model.tier import Limits, Profile, limits_for
 from hubmere.settings import SETTINGS, Setting
+from hubmere.settings.capture import TARGET_KEYS, TARGETS_PREFIX
 from hubmere.settings.hubs import HUB_KEYS
 from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
+from hubmere.settings.partners import PARTNER_KEYS
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by docs/generate.py; change the code that it describes and run `make docs`. -->\n"
@@ -72,6 +75,17 @@ def _settings() -> str:
         "### hubs",
         "Each table `[[hubs]]` is a hub that the node makes at start when it is not there.",
         _table(["key", "allowed"], ((_code(key), kind.allowed) for key, (_, kind) in HUB_KEYS.items())),
+        "### capture",
+        "The settings whose names begin with `capture_` may stand in a table `[capture]`, without that word in front.",
+        "### capture.targets",
+        "Each table `[capture.targets.NAME]` is a place that captured files may go to; hubs name it as their storage "
+        "account, and hubs that name none use the one called `default`. Every key also comes from a file that the key "
+        f"with `_file` names, or from a variable `{TARGETS_PREFIX}<NAME>_<KEY>`.",
+        _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in TARGET_KEYS.items())),
+        "### georecovery.partners",
+        "Each table `[georecovery.partners.NAME]` is a namespace on another node with which namespaces of this one may "
+        "be paired under an alias; see [how to survive the loss of a node](../how-to/georecovery.md).",
+        _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in PARTNER_KEYS.items())),
     ]
     return "\n\n".join(parts)
 
@@ -234,12 +248,33 @@ def _exit_codes() -> str:
     return "\n\n".join(["# Exit codes", "The same for every command.", _table(["code", "meaning"], rows)])
 
 
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def _metrics() -> str:
+    rows = (
+        [_code(metric.name), metric.kind, ", ".join(map(_code, metric.labels)) or "none", metric.sentence]
+        for metric in METRICS
+    )
+    return "\n\n".join(
+        [
+            "# Metrics",
+            "What `GET /metrics` tells, in the Prometheus text format. Names are those of the service in snake case. "
+            "Counters count since the node started. What concerns a namespace and none of its hubs has "
+            f"`{NAMESPACE_ONLY}` as its `eventhub`. Metrics of capture are there while a hub is captured. How to "
+            "collect them: [observe a node](../how-to/observe.md).",
+            _table(["metric", "kind", "labels", "meaning"], rows),
+        ]
+    )
+
+
 _PAGES: dict[str, Callable[[], str]] = {
     "cli.md": _cli,
     "settings.md": _settings,
     "limits.md": _limits,
     "errors.md": _errors,
     "exit-codes.md": _exit_codes,
+    "metrics.md": _metrics,
 }
 
 if __name__ == "__main__":

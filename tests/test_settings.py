@@ -37,11 +37,23 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "segment_bytes": ("1GiB", 1024**3),
     "retention_check_interval_s": ("10", 10.0),
     "as": ("premium", "premium"),
+    "deflate_after_s": ("30", 30.0),
     "auto_create_hubs": ("no", False),
     "default_partition_count": ("8", 8),
     "clock_skew_s": ("300", 300),
+    "capture_supervise": ("no", False),
+    "capture_master": ("spark://cluster:7077", "spark://cluster:7077"),
+    "capture_heap_mb": ("1024", 1024),
+    "capture_java": ("/opt/java", Path("/opt/java")),
+    "capture_folder": ("/srv/files", Path("/srv/files")),
+    "capture_checkpoint_dir": ("/srv/checkpoints", Path("/srv/checkpoints")),
+    "capture_hold_retention": ("no", False),
+    "capture_hold_bytes": ("1 GiB", 1024**3),
     "log_format": ("json", "json"),
     "log_level": ("debug", "debug"),
+    "audit_log": ("false", False),
+    "audit_log_bytes": ("1 MiB", 1024 * 1024),
+    "otlp_endpoint": ("http://localhost:4318", "http://localhost:4318"),
 }
 
 BAD: list[tuple[str, object]] = [
@@ -335,3 +347,88 @@ def _problems_or_none(flags: dict[str, str]) -> tuple[Problem, ...]:
     except BadSettings as bad:
         return bad.problems
     return ()
+
+
+# --- places of captured files ----------------------------------------------------------------------------------------
+
+TARGETS = """
+[capture]
+master = "local[4,4]"
+hold_retention = false
+
+[capture.targets.lake]
+url = "az://account"
+account_key_file = "{key_file}"
+endpoint = "http://127.0.0.1:10000/account"
+
+[capture.targets.my-bucket]
+url = "s3://bucket/events"
+access_key_id = "id"
+secret_access_key = "from the file"
+"""
+
+
+def a_file_of_targets(folder: Path) -> Path:
+    key_file = folder / "key"
+    key_file.write_text("a-key\n", encoding="utf-8")
+    config = folder / "hubmere.toml"
+    config.write_text(TARGETS.format(key_file=key_file), encoding="utf-8")
+    return config
+
+
+def test_the_table_capture_has_settings_and_targets(tmp_path: Path) -> None:
+    """Its settings are those whose names begin with the word; secrets may lie in files of their own."""
+    settings = load({}, {}, a_file_of_targets(tmp_path))
+
+    assert (settings.capture_master, settings.capture_hold_retention) == ("local[4,4]", False)
+    lake = settings.capture_targets["lake"]
+    assert lake.url == "az://account"
+    assert lake.options == {"account_key": "a-key", "endpoint": "http://127.0.0.1:10000/account"}
+
+
+def test_variables_stand_over_the_keys_of_a_target_and_can_make_one(tmp_path: Path) -> None:
+    """Containers are given their secrets so."""
+    environ = {
+        "HUBMERE_CAPTURE_TARGETS_MY_BUCKET_SECRET_ACCESS_KEY": "from the environment",
+        "HUBMERE_CAPTURE_TARGETS_LAKE_ACCOUNT_KEY": "another",
+        "HUBMERE_CAPTURE_TARGETS_DEFAULT_URL": "/srv/files",
+        "HUBMERE_CAPTURE_TARGETS_DEFAULT_COLOUR": "ignored",
+    }
+
+    targets = load({}, environ, a_file_of_targets(tmp_path)).capture_targets
+
+    assert targets["my-bucket"].options["secret_access_key"] == "from the environment"
+    assert targets["lake"].options["account_key"] == "another"
+    assert targets["default"].url == "file:///srv/files"
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("capture = 1", "capture"),
+        ("[capture]\ntargets = 1", "capture.targets"),
+        ("[capture.targets]\nlake = 1", "capture.targets"),
+        ("[capture.targets.lake]\naccount_key = 'top-secret'", "capture.targets.lake.url"),
+        ("[capture.targets.lake]\nurl = 'https://account/'", "capture.targets.lake.url"),
+        ("[capture.targets.lake]\nurl = 's3://b'\naccount = 'top-secret'", "capture.targets.lake.account"),
+        ("[capture.targets.lake]\nurl = 's3://b'\nregion = 7", "capture.targets.lake.region"),
+        ("[capture.targets.lake]\nurl = 's3://b'\nregion_file = '/no/such/file'", "capture.targets.lake.region_file"),
+        ("[capture.targets.'a b']\nurl = 's3://b'", "capture.targets.a b"),
+        ("[capture]\ncolour = 'red'", "capture_colour"),
+    ],
+)
+def test_a_bad_target_is_named_and_its_value_is_not(tmp_path: Path, text: str, setting: str) -> None:
+    """Settings end up in terminals and tickets."""
+    config = tmp_path / "hubmere.toml"
+    config.write_text(text, encoding="utf-8")
+
+    with pytest.raises(BadSettings) as bad:
+        load({}, {}, config)
+
+    assert [problem.setting for problem in bad.value.problems] == [setting]
+    assert "top-secret" not in str(bad.value)
+
+
+def test_the_secrets_of_targets_do_not_show(tmp_path: Path) -> None:
+    """Settings are logged and printed by people who look for something else."""
+    assert "a-key" not in repr(load({}, {}, a_file_of_targets(tmp_path)))

@@ -10,8 +10,9 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bench.load.library import BenchFailed
 from bench.load.machine import private_bytes
-from bench.load.raw_amqp import Address, BenchFailed
+from bench.load.raw_amqp import Address
 
 from hubmere.wire.amqp import ClientCredentials
 from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame

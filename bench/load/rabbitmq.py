@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.load.raw_amqp import Address, BenchFailed
+from bench.load.library import BenchFailed
+from bench.load.raw_amqp import Address
 
 # The two kinds of queues that keep what they were given safe, which serve as names too.
 STREAM, QUORUM = "stream", "quorum"

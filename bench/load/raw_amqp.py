@@ -5,16 +5,15 @@ when they are attached, and are of no use to the engine afterwards. Nothing here
 """
 
 import ctypes
-import shutil
 import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
+
+from bench.load.library import BenchFailed, Library
 
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
 from hubmere.wire.amqp.frames import frame
@@ -48,10 +47,6 @@ _FAILURES = {
 # Stands for a delivery-id in a template: found again in the bytes, then patched.
 _MARK = 0xD1D2D3D4
 _READING = b'{"device":"pump-17","at":"2026-05-04T10:11:12.345Z","celsius":21.375,"ok":true}'
-
-
-class BenchFailed(Exception):
-    """A measurement could not be taken; says why."""
 
 
 class _Outcome(ctypes.Structure):
@@ -108,23 +103,16 @@ class Pump:
     """The C code, compiled for the length of a `with` block."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="bench-amqp-")
-        self._library: ctypes.CDLL | None = None
+        self._library = Library(_SOURCE)
 
     def __enter__(self) -> Self:
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            raise BenchFailed("no C compiler: a client in Python would be slower than the broker")
-        library = Path(self._folder.name, "pump.so")
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_SOURCE)]
-        subprocess.run(command, check=True, capture_output=True)
-        self._library = ctypes.CDLL(str(library))
+        self._library.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._folder.cleanup()
+        self._library.__exit__(kind, error, trace)
 
     def send(self, client: "Client", link: Link, payload: bytes, *, batch: bool, in_flight: int, seconds: float) -> Run:
         """Send copies of one payload for a while, with so many unsettled at a time."""
@@ -178,8 +166,7 @@ class Pump:
         return sorted(wait / 1e6 for wait in waits)
 
     def _call(self, name: str, *arguments: object) -> None:
-        assert self._library is not None
-        code: int = getattr(self._library, name)(*arguments)
+        code: int = getattr(self._library.code, name)(*arguments)
         if code:
             raise BenchFailed(f"{name}: {_FAILURES.get(code, code)}")
 

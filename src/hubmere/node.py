@@ -18,21 +18,25 @@ import tempfile
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hubmere import __version__
 from hubmere.broker.access import Access, host_names
+from hubmere.broker.capture import LettingGo
 from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
+from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.http.app import build_app
+from hubmere.endpoints.http.partners import Partner, Partners
 from hubmere.endpoints.http.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Connections, Listener, Port, bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
-from hubmere.exits import Exit
+from hubmere.exits import CommandFailed, Exit
 from hubmere.logs import configure_logging
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
@@ -43,7 +47,8 @@ from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_n
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.portal import Portal
 from hubmere.ready import READY_FILE, Ready, render_banner, write_ready_file
-from hubmere.settings import Settings
+from hubmere.settings import PartnerSetting, Settings
+from hubmere.store.audit import AUDIT_FILE, AuditLog
 from hubmere.store.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
 from hubmere.store.engine import LogEngine, PartitionLog
 from hubmere.store.files import Lock, acquire_lock
@@ -51,6 +56,9 @@ from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
 from hubmere.store.vault import TlsFiles, Vault
 from hubmere.store.view import Create
+
+if TYPE_CHECKING:
+    from hubmere.endpoints.tracing import Spans
 
 log = logging.getLogger("hubmere.node")
 
@@ -94,6 +102,34 @@ async def _serve(settings: Settings) -> int:
     return Exit.OK
 
 
+def _spans(url: str, namespace: str) -> "Spans":
+    """Spans for a collector; what makes them is loaded by whoever wants them."""
+    try:
+        from hubmere.endpoints.tracing import Spans
+    except ModuleNotFoundError as missing:
+        raise CommandFailed(Exit.USAGE, f"otlp_endpoint needs hubmere[otel]: {missing.name} is not installed") from None
+    return Spans.to_collector(url, namespace)
+
+
+def _audit_failed(error: OSError) -> None:
+    log.error("the audit log cannot be written, its lines are kept in memory: %s", error)
+
+
+def _partner(setting: PartnerSetting) -> Partner:
+    ca_file = None if setting.ca_file is None else str(setting.ca_file)
+    return Partner(name=setting.name, url=setting.url, token=setting.token, ca_file=ca_file)
+
+
+def _tell_of_capture(live: LiveHub, partition: int, gone: LettingGo) -> None:
+    """What an operator must know of a captured hub: retention waits for the job, or did not."""
+    place = f"{live.entity.namespace}/{live.name}/{partition}"
+    if gone.is_newly_held:
+        log.warning("%s: %d bytes are past retention and kept until they are captured", place, gone.held_bytes)
+    if gone.lost:
+        first, last = gone.lost[0], gone.lost[-1]
+        log.error("%s: retention let events go that were not captured: sequence numbers %d to %d", place, first, last)
+
+
 async def _compact(partition_log: PartitionLog, now_ms: int) -> int:
     """One pass of compaction, rewritten off the loop; returns how many bytes went."""
     run_over = partition_log.compaction_pass(now_ms)
@@ -134,13 +170,17 @@ class Node:
         self._lock: Lock | None = None
         # Clients must be able to read the CA of a node in memory too: its secrets live in a folder that goes with it.
         self._scratch = tempfile.TemporaryDirectory(prefix="hubmere-") if settings.memory else None
-        self._vault = Vault(settings.data if self._scratch is None else Path(self._scratch.name))
+        self._base = settings.data if self._scratch is None else Path(self._scratch.name)
+        self._vault = Vault(self._base)
         self._engine: LogEngine | None = None
         self._catalog: SqliteCatalog | None = None
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
         self._kafka: KafkaEndpoint | None = None
         self._portal: Portal | None = None
+        self._partners: Partners | None = None
+        self._audit: AuditLog | None = None
+        self._spans: Spans | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
         self.broker: Broker | None = None
@@ -159,6 +199,8 @@ class Node:
             write_ready_file(self._settings.data / READY_FILE, ready)
         self._start_task(self._look_after(broker))
         self._start_task(self._let_go(broker))
+        if self._partners is not None:
+            self._start_task(self._partners.run())
         log.info("node %s is ready with %d namespace(s)", __version__, len(broker.namespaces))
         return ready
 
@@ -191,6 +233,7 @@ class Node:
             skew_s=int(self._settings.clock_skew_s),
             takes_emulator_key=self._settings.is_emulator,
         )
+        self._audit = self._build_audit()
         broker = Broker(
             engine=self._engine,
             catalog=catalog,
@@ -199,9 +242,21 @@ class Node:
             default_namespace=self._settings.namespace,
             segment_bytes=self._settings.segment_bytes,
             default_partition_count=self._settings.default_partition_count,
+            capture_targets=capture_targets(self._settings, self._base),
+            capture_hold_bytes=hold_bytes(self._settings),
+            quiet_s=self._settings.deflate_after_s,
+            audit=self._audit,
         )
+        if self._settings.otlp_endpoint is not None:
+            self._spans = _spans(self._settings.otlp_endpoint, self._settings.namespace)
+            broker.trace(self._spans)
         broker.open(self._clock.monotonic())
         return broker
+
+    def _build_audit(self) -> AuditLog:
+        settings = self._settings
+        path = settings.data / AUDIT_FILE if settings.audit_log and not settings.memory else None
+        return AuditLog(path, max_bytes=settings.audit_log_bytes, on_failure=_audit_failed)
 
     def _create_namespace(self, catalog: SqliteCatalog, name: str) -> None:
         if catalog.view.find_namespace(name) is None:
@@ -267,15 +322,15 @@ class Node:
         places = Places(
             namespace=settings.namespace,
             hostnames=settings.hostname,
+            ca_file=None if tls_files is None else str(tls_files.ca.resolve()),
             **{name: None if entry is None else entry[1].port for name, entry in bound.items()},
         )
         admin_token = self._vault.admin_token()
         sessions, app = self._build_endpoints(broker, places, admin_token)
         counters = broker.counters
-        listener = self._listener = Listener(
-            Connections(settings.max_connections, counters.count_opened, counters.count_closed)
-        )
-        http = self._http = HttpServers(app)
+        connections = Connections(settings.max_connections, counters.count_opened, counters.count_closed)
+        listener = self._listener = Listener(connections)
+        http = self._http = HttpServers(app, roster=broker.roster, connections=connections)
         for name, entry in bound.items():
             if entry is None:
                 continue
@@ -284,6 +339,9 @@ class Node:
                 await listener.serve(entry[0], sessions[name], context)
             else:
                 await http.serve(name, entry[0], context)
+        job = CaptureJob(settings=settings, places=places, base=self._base, admin_token=admin_token)
+        if (supervisor := job.supervisor(broker.captures, self._clock)) is not None:
+            self._start_task(supervisor.run())
         return self._ready(broker, places, tls_files, admin_token)
 
     def _wanted_ports(self) -> Sequence[tuple[str, int | None]]:
@@ -320,14 +378,18 @@ class Node:
             handshake_timeout_s=settings.handshake_timeout_s,
             auto_create_hubs=settings.auto_create_hubs,
         )
+        self._partners = Partners(broker, self._clock, map(_partner, settings.partners))
         app = build_app(
             broker,
             self._clock,
             places,
             admin_token=admin_token,
             body_limit_bytes=settings.http_body_bytes,
-            amqp_session=amqp.session,
+            amqp_session=lambda: amqp.session("AMQP over WebSocket"),
+            partners=self._partners,
         )
+        if self._spans is not None:
+            app.trace(self._spans.traced, self._spans.publishing_over_http)
         self._portal = Portal(broker, self._clock, places, admin_token=admin_token)
         app.mount("portal", self._portal)
         sessions: dict[str, Callable[[], Session]] = {
@@ -412,20 +474,29 @@ class Node:
             for live in [hub for namespace in broker.namespaces.values() for hub in namespace.hubs.values()]:
                 for partition in range(live.entity.partition_count):
                     await asyncio.sleep(0)
-                    await self._tidy(live, partition)
+                    await self._tidy(broker, live, partition)
 
-    async def _tidy(self, live: LiveHub, partition: int) -> None:
+    async def _tidy(self, broker: Broker, live: LiveHub, partition: int) -> None:
         try:
             partition_log = live.log(partition)
-            dropped = partition_log.apply_retention(self._clock.now_ms())
+            gone = broker.captures.let_go(live, partition, self._clock.now_ms())
             saved = await _compact(partition_log, self._clock.now_ms()) if live.entity.retention.is_compacted else 0
         except (Refusal, OSError) as error:
             log.warning("tidying %s/%d is put off: %s", live.name, partition, error)
             return
-        if dropped or saved:
-            log.info("%s/%d: %d segment(s) and %d bytes went", live.name, partition, dropped, saved)
+        if gone.dropped or saved:
+            log.info("%s/%d: %d segment(s) and %d bytes went", live.name, partition, gone.dropped, saved)
+        _tell_of_capture(live, partition, gone)
 
     # --- stop, top down ---
+
+    async def _stop_telling(self) -> None:
+        """What tells others of the node's doings is closed behind everything that it could tell of."""
+        if self._audit is not None:
+            self._audit.close()
+        if self._spans is not None:
+            # A collector that is away is given up on by the exporter itself.
+            await asyncio.to_thread(self._spans.close)
 
     async def stop(self) -> None:
         """Say good-bye, finish group commits, close the files; a node that never started stops too."""
@@ -446,6 +517,7 @@ class Node:
             self._engine.close()
         if self._catalog is not None:
             self._catalog.close()
+        await self._stop_telling()
         if self._lock is not None:
             self._lock.release()
         if self._scratch is not None:

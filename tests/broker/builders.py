@@ -7,6 +7,7 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
 from hubmere.model.batch import BatchHeader, seal, write_header
+from hubmere.model.capture import CaptureTargets
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
@@ -46,6 +47,9 @@ class Bench:
         limits: dict[str, Override] | None = None,
         capacity: int = 1,
         auto_inflate_to: int = 0,
+        capture_targets: CaptureTargets | None = None,
+        capture_hold_bytes: int | None = None,
+        segment_bytes: int = 1 << 20,
     ) -> None:
         self.turn = Turn()
         self.engine = MemoryEngine(post=self.turn.post)
@@ -57,8 +61,10 @@ class Bench:
             book=LimitsBook(profile=profile, overrides=limits or {}),
             access=Access(lambda: catalog.view, host_names(["localhost"], lambda: catalog.view)),
             default_namespace="hubmere",
-            segment_bytes=1 << 20,
+            segment_bytes=segment_bytes,
             default_partition_count=4,
+            capture_targets=capture_targets,
+            capture_hold_bytes=capture_hold_bytes,
         )
         self.now = 0.0
         self.manager = self.broker.manager

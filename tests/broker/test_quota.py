@@ -152,6 +152,20 @@ def test_kafka_producers_are_told_to_wait_and_lose_nothing() -> None:
     assert 1.9 <= delays[-1] - delays[0] <= 3.1
 
 
+@given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 300)), min_size=1, max_size=8), st.floats(0, 1))
+def test_what_there_is_room_for_as_a_whole_delays_nobody_piece_by_piece(
+    pieces: list[tuple[int, int]], before: float
+) -> None:
+    """Publications that are charged together must be told nothing that they would not have been told one by one."""
+    pool = Throughput(Rates.of_units(1), 0.0)
+    pool.charge_ingress("a", int(MB * before), int(1000 * before), 0.0)
+
+    has_room = pool.has_ingress("a", sum(size for size, _ in pieces), sum(events for _, events in pieces), 0.0)
+    delays = [pool.charge_ingress("a", size, events, 0.0) for size, events in pieces]
+
+    assert has_room == (max(delays) == 0)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5000), st.floats(0, 0.2)), min_size=1, max_size=200))
 def test_no_pattern_of_senders_gets_more_than_rate_and_burst(offers: list[tuple[str, int, float]]) -> None:
     """Whatever the order and sizes, the admitted total stays within rate x time + one burst (+ one last overshoot)."""

@@ -45,20 +45,37 @@ def test_wrong_command_is_answered_with_the_nearest() -> None:
     assert "Did you mean 'eventhub'" in run.err
 
 
+def completed(words: str, **variables: str) -> list[str]:
+    """What the shell offers for the last of some words."""
+    program = "import sys; sys.argv = ['hubmere']; from hubmere.cli import main; main()"
+    ask = {"_HUBMERE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**environment(**variables), **ask}
+    ).stdout.split()
+
+
 def test_shell_completes_commands_verbs_and_options() -> None:
     """The table of commands is all that it needs."""
-    program = "import sys; sys.argv = ['hubmere']; from hubmere.cli import main; main()"
-
-    def completed(words: str) -> list[str]:
-        ask = {"_HUBMERE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        command = [sys.executable, "-c", program]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**environment(), **ask}
-        ).stdout.split()
-
     assert completed("hubmere name") == ["namespace"]
     assert completed("hubmere eventhub upd") == ["update"]
     assert completed("hubmere eventhub create --partition-c") == ["--partition-count"]
+
+
+def test_shell_completes_names_from_the_running_node(node: Node, hub: str) -> None:
+    """Hubs, what is in them, and namespaces, by what was named before."""
+    at_node = {"HUBMERE_DATA": str(node.data)}
+
+    assert completed("hubmere eventhub show -n ord", **at_node) == ["orders"]
+    assert completed(f"hubmere tail {hub[:-1]}", **at_node) == [hub]
+    assert completed("hubmere consumergroup show --eventhub-name orders -n $", **at_node) == ["$Default"]
+    assert completed("hubmere eventhub list --namespace-name hub", **at_node) == ["hubmere"]
+
+
+def test_shell_completes_nothing_where_no_node_runs(tmp_path: Path) -> None:
+    """And says nothing either: the line that is being typed stays whole."""
+    assert completed("hubmere eventhub show -n ord", HUBMERE_DATA=str(tmp_path)) == []
+    assert completed("hubmere eventhub show -n ord", HUBMERE_URL="http://127.0.0.1:9", HUBMERE_TOKEN="t") == []
 
 
 def test_examples_of_the_manual_run_as_they_stand(node: Node) -> None:

@@ -203,6 +203,31 @@ def test_capture_is_switched_on_and_off_and_keeps_its_settings(node: Node, hub: 
     assert again["properties"]["captureDescription"] == enabled
 
 
+def test_how_capture_goes_is_shown_for_hubs_and_partitions(node: Node, hub: str) -> None:
+    """Nobody runs the job of this node, and the command says so."""
+    at(node, "capture", "enable", "-n", hub, "--encoding", "Parquet", "--storage-account", "account")
+    at(node, "send", hub, "waiting", "--partition-id", "1")
+
+    shown = at(node, "capture", "show", "-n", hub, "-o", "json").json
+    listed = at(node, "capture", "list").lines
+    partitions = at(node, "capture", "partitions", "-n", hub).lines
+
+    state = shown["captureState"]
+    assert (shown["encoding"], state["state"], state["lagEvents"]) == ("Parquet", "Unsupervised", 1)
+    assert "capture_supervise is off" in state["reason"]
+    assert state["destination"].endswith("/capture/files/account")
+    assert listed[2].split()[:3] == [hub, "Unsupervised", "1"]
+    assert [line.split()[:3] for line in partitions[2:]] == [["0", "0", "0"], ["1", "0", "1"]]
+
+
+def test_a_destination_that_is_not_allowed_is_refused_in_one_line(node: Node, hub: str) -> None:
+    """The command repeats what the node said."""
+    refused = at(node, "capture", "enable", "-n", hub, "--storage-account", "file:///etc")
+
+    assert refused.code == Exit.FAILED
+    assert "is not a valid capture destination" in refused.err
+
+
 # --- geo-recovery ----------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +268,26 @@ def test_pairing_can_be_broken(node: Node) -> None:
     assert broken == at(node, "georecovery-alias", "show", *place).json
 
 
+def test_waiting_ends_when_the_resource_is_as_wanted(node: Node, namespace: str) -> None:
+    """Scripts written for `az` wait after each change; here there is nothing left to wait for."""
+    there = [
+        at(node, "namespace", "wait", "-n", namespace, *goal).code
+        for goal in ((), ("--created",), ("--updated",), ("--exists",))
+    ]
+    gone = at(node, "namespace", "wait", "-n", "never-made", "--deleted").code
+
+    assert (there, gone) == ([Exit.OK] * 4, Exit.OK)
+
+
+def test_waiting_in_vain_ends_too(node: Node, namespace: str) -> None:
+    """With a sentence and an exit code; and for two things at once it does not begin."""
+    vain = at(node, "namespace", "wait", "-n", namespace, "--deleted", "--interval", "1", "--timeout", "0")
+    both = at(node, "namespace", "wait", "-n", namespace, "--deleted", "--created")
+
+    assert (vain.code, vain.err) == (Exit.FAILED, f"hubmere: '{namespace}' was not deleted within 0 s\n")
+    assert both.code == Exit.USAGE
+
+
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +310,14 @@ def test_pairing_can_be_broken(node: Node) -> None:
             "there is no authorization rule 'RootManageSharedAcessKey'; did you mean 'RootManageSharedAccessKey'?",
         ),
         (("georecovery-alias", "show", "-a", "nowhere"), "there is no alias 'nowhere', and there are no others"),
+        (
+            ("georecovery-alias", "set", "-a", "new-one", "--partner-namespace", "hubmeer"),
+            "there is no namespace 'hubmeer'; did you mean 'hubmere'?",
+        ),
+        (
+            ("eventhub", "create", "-n", "fresh", "--namespace-name", "hubmeer"),
+            "there is no namespace 'hubmeer'; did you mean 'hubmere'?",
+        ),
     ],
 )
 def test_wrong_name_is_answered_with_what_is_there(node: Node, arguments: tuple[str, ...], told: str) -> None:

@@ -1,15 +1,17 @@
 """Where foreign clients of other languages are, and how they get there: npm packages and jars under `.cache`.
 
-`python tests/conformance/clients.py js java` installs what is missing; `make js-clients java-clients` calls it. Where a
-tool or a registry cannot be reached it says so and ends well: tests that need the clients are then skipped with the
-same reason.
+`python tests/conformance/clients.py js java kafka` installs what is missing; `make js-clients java-clients kafka-jars`
+calls it. Where a tool or a registry cannot be reached it says so and ends well: tests that need the clients are then
+skipped with the same reason.
 """
 
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +19,7 @@ _HERE = Path(__file__).parent
 CACHE = _HERE.parents[1] / ".cache"
 JS = CACHE / "js"
 JAVA = CACHE / "java"
+KAFKA = CACHE / "kafka"
 PACKAGE_JSON = _HERE / "js" / "package.json"
 POM = _HERE / "java" / "pom.xml"
 
@@ -65,7 +68,7 @@ def _npm() -> list[str]:
 
 def js_clients() -> Path:
     """The folder with the npm packages."""
-    if not _is_current(JS, PACKAGE_JSON):
+    if not _is_current(JS, PACKAGE_JSON.read_bytes()):
         raise NotInstalled("the npm packages are not there: make js-clients")
     return JS
 
@@ -74,7 +77,7 @@ def install_js() -> None:
     JS.mkdir(parents=True, exist_ok=True)
     shutil.copy(PACKAGE_JSON, JS / "package.json")
     _run([*_npm(), "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"])
-    _mark(JS, PACKAGE_JSON)
+    _mark(JS, PACKAGE_JSON.read_bytes())
 
 
 # --- Java ------------------------------------------------------------------------------------------------------------
@@ -90,20 +93,132 @@ def java_tool(name: str) -> str:
 
 def java_clients() -> Path:
     """The folder with the jars."""
-    if not _is_current(JAVA, POM):
+    if not _is_current(JAVA, POM.read_bytes()):
         raise NotInstalled("the jars are not there: make java-clients")
     return JAVA
 
 
 def install_java() -> None:
-    JAVA.mkdir(parents=True, exist_ok=True)
-    for old in JAVA.glob("*.jar"):
+    _copy_jars(POM, JAVA)
+    _mark(JAVA, POM.read_bytes())
+
+
+def _copy_jars(pom: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.jar"):
         old.unlink()
-    _run([java_tool("mvn"), "-B", "-q", "-f", str(POM), _COPY_JARS, f"-DoutputDirectory={JAVA}"], JAVA)
-    _mark(JAVA, POM)
+    scope = "-DincludeScope=runtime"
+    _run([java_tool("mvn"), "-B", "-q", "-f", str(pom), _COPY_JARS, scope, f"-DoutputDirectory={folder}"], folder)
 
 
-# --- both ------------------------------------------------------------------------------------------------------------
+# --- Apache Kafka ----------------------------------------------------------------------------------------------------
+
+
+class Jars(StrEnum):
+    """The sets of jars of Apache Kafka, by the name of their folder."""
+
+    KAFKA_4 = "4"
+    KAFKA_3 = "3"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    """Artifacts of one group in one version; Maven finds what they need in turn, unless they come alone."""
+
+    group: str
+    version: str
+    names: tuple[str, ...]
+    alone: bool = False
+
+
+_APACHE_KAFKA = "org.apache.kafka"
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+
+# Versions are pinned here and nowhere else.
+KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
+    # The broker, the tools and everything that runs beside a broker.
+    Jars.KAFKA_4: (
+        Artifacts(
+            _APACHE_KAFKA,
+            "4.3.1",
+            (
+                "kafka-clients",
+                "kafka_2.13",
+                "kafka-tools",
+                "kafka-streams",
+                "connect-runtime",
+                "connect-file",
+                "connect-mirror",
+                "connect-mirror-client",
+            ),
+        ),
+        # The broker names the back end of its log, but asks for it only while it is compiled.
+        Artifacts("org.apache.logging.log4j", "2.24.3", ("log4j-core", "log4j-slf4j-impl", "log4j-1.2-api")),
+    ),
+    # The last clients that still spoke to brokers before 2.1.
+    Jars.KAFKA_3: (Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients", "kafka-tools")),),
+    # Spark 4.3 has no connector of its own version there; this is the nearest for its Scala 2.13. They come alone: what
+    # else they need is in Spark, and their declarations name repositories that not everybody reaches.
+    Jars.SPARK: (
+        Artifacts("org.apache.spark", "4.2.0", ("spark-sql-kafka-0-10_2.13",), alone=True),
+        # Moves more seldom than the connector; the newest that there is.
+        Artifacts("org.apache.spark", "4.0.0", ("spark-token-provider-kafka-0-10_2.13",), alone=True),
+        Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients",), alone=True),
+        Artifacts("org.apache.commons", "2.12.1", ("commons-pool2",), alone=True),
+    ),
+}
+
+
+def kafka_version(jars: Jars) -> str:
+    """The pinned version of what a set of jars is about."""
+    return KAFKA_JARS[jars][0].version
+
+
+def kafka_jars(jars: Jars) -> Path:
+    """The folder with a set of jars."""
+    if not _is_current(KAFKA / jars, _pom(jars).encode()):
+        raise NotInstalled("the jars of Apache Kafka are not there: make kafka-jars")
+    return KAFKA / jars
+
+
+def all_kafka_jars() -> Path:
+    """The folder with the folders of every set."""
+    for jars in Jars:
+        kafka_jars(jars)
+    return KAFKA
+
+
+def install_kafka() -> None:
+    for jars in Jars:
+        if not _is_current(KAFKA / jars, _pom(jars).encode()):
+            _install_kafka(jars)
+
+
+def _install_kafka(jars: Jars) -> None:
+    KAFKA.mkdir(parents=True, exist_ok=True)
+    pom = KAFKA / f"{jars}.xml"
+    pom.write_text(_pom(jars), encoding="utf-8")
+    _copy_jars(pom, KAFKA / jars)
+    _mark(KAFKA / jars, _pom(jars).encode())
+
+
+def _pom(jars: Jars) -> str:
+    """What Maven is told: nothing is built, jars are only copied."""
+    dependencies = "".join(
+        f"<dependency><groupId>{artifacts.group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{artifacts.version}</version>{_ALONE if artifacts.alone else ''}</dependency>\n"
+        for artifacts in KAFKA_JARS[jars]
+        for name in artifacts.names
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0">\n<modelVersion>4.0.0</modelVersion>\n'
+        f"<groupId>hubmere</groupId><artifactId>kafka-{jars}</artifactId><version>0</version>"
+        f"<packaging>pom</packaging>\n<dependencies>\n{dependencies}</dependencies>\n</project>\n"
+    )
+
+
+# --- all ------------------------------------------------------------------------------------------------------------
 
 
 def _run(command: list[str], folder: Path = JS) -> None:
@@ -113,19 +228,20 @@ def _run(command: list[str], folder: Path = JS) -> None:
         raise NotInstalled(f"{Path(command[0]).name} failed: {error}") from error
 
 
-def _mark(folder: Path, declaration: Path) -> None:
+def _mark(folder: Path, declaration: bytes) -> None:
     """Note what was installed, so that a change of the declaration installs again."""
-    (folder / ".installed").write_bytes(declaration.read_bytes())
+    (folder / ".installed").write_bytes(declaration)
 
 
-def _is_current(folder: Path, declaration: Path) -> bool:
+def _is_current(folder: Path, declaration: bytes) -> bool:
     mark = folder / ".installed"
-    return mark.exists() and mark.read_bytes() == declaration.read_bytes()
+    return mark.exists() and mark.read_bytes() == declaration
 
 
 _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
     "js": (js_clients, install_js),
     "java": (java_clients, install_java),
+    "kafka": (all_kafka_jars, install_kafka),
 }
 
 

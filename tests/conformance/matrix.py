@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from conformance.arena import Transport
-from conformance.clients import CACHE, PACKAGE_JSON, POM
+from conformance.clients import CACHE, PACKAGE_JSON, POM, Jars, kafka_version
 
 MARK = "judges"
 # What the last runs of the tests gave, by test.
@@ -39,6 +39,17 @@ class Name(StrEnum):
     JAVA = "azure-messaging-eventhubs"
     PROTON = "python-qpid-proton"
     RHEA = "rhea"
+    CONFLUENT = "confluent-kafka"
+    KAFKA_PYTHON = "kafka-python"
+    AIOKAFKA = "aiokafka"
+    KAFKA_JAVA_3 = "kafka-clients 3"
+    KAFKA_JAVA_4 = "kafka-clients 4"
+    KAFKA_TOOLS = "kafka-tools"
+    KAFKAJS = "kafkajs"
+    KAFKA_CONNECT = "Kafka Connect"
+    MIRROR_MAKER = "MirrorMaker 2"
+    KAFKA_STREAMS = "Kafka Streams"
+    SPARK_KAFKA = "spark-sql-kafka-0-10"
 
 
 class Feature(StrEnum):
@@ -65,6 +76,36 @@ class Feature(StrEnum):
     FAIL_OVER = "processors share and take over"
     REFUSALS = "refusals as the client's own errors"
     THROTTLING = "throttling is told at once"
+    RECORDS = "keys, headers and timestamps"
+    CODECS = "compression"
+    ACKS = "every kind of acknowledgement"
+    ASSIGN = "partitions of one's own choice"
+    PAUSE = "pause and resume"
+    COMMITS = "commits"
+    COOPERATIVE = "cooperative rebalance"
+    STATIC = "static members"
+    CONSUMER_PROTOCOL = "the newer group protocol (group.protocol=consumer)"
+    TRANSACTIONS = "transactions"
+    EXACTLY_ONCE = "read, write and commit exactly once"
+    FENCING = "fencing"
+    RESTARTS = "goes on after a crash or restart of the node"
+    TOPICS = "topics made, grown and deleted"
+    CONFIGS = "configurations"
+    GROUP_ADMIN = "groups described, moved and deleted"
+    RECORD_ADMIN = "offsets listed, records deleted"
+    CLUSTER = "cluster, log folders, producers, transactions"
+    CONSOLE = "console producer and consumer"
+    PERFORMANCE = "performance tests"
+    OWN_TOPICS = "compacted topics of its own"
+    CONNECTORS = "lines of files in and out"
+    CONNECTOR_ORDERS = "connectors paused, resumed and deleted"
+    OWN_RESTARTS = "goes on after a restart of its own"
+    MIRRORED_EVENTS = "events copied from and to Apache Kafka"
+    MIRRORED_CONFIGS = "configurations copied"
+    MIRRORED_GROUPS = "places of groups copied"
+    HEARTBEATS = "checkpoints and heartbeats"
+    SPARK_BATCHES = "batches read and written by Spark"
+    SPARK_STREAMS = "streams read and written by Spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +117,19 @@ class Cell:
     feature: Feature
 
 
+class Protocol(StrEnum):
+    """What clients speak; each has a table of its own on the page."""
+
+    AMQP = "AMQP 1.0"
+    KAFKA = "Kafka"
+
+
+TRANSPORTS: Mapping[Protocol, tuple[Transport, ...]] = {
+    Protocol.AMQP: tuple(Transport),
+    Protocol.KAFKA: (Transport.PLAIN, Transport.TLS),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     """A client, where its pinned version stands, and what is claimed of it."""
@@ -84,6 +138,7 @@ class Client:
     language: str
     version: Callable[[], str]
     claims: Mapping[Transport, frozenset[Feature]]
+    protocol: Protocol = Protocol.AMQP
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
@@ -99,6 +154,10 @@ def _of_npm(package: str) -> Callable[[], str]:
 
 def _of_maven(artifact: str) -> Callable[[], str]:
     return lambda: _found(rf"<artifactId>{re.escape(artifact)}</artifactId>\s*<version>([^<]+)</version>", POM)
+
+
+def _of_kafka(jars: Jars) -> Callable[[], str]:
+    return lambda: kafka_version(jars)
 
 
 def _found(pattern: str, path: Path) -> str:
@@ -117,6 +176,35 @@ def _over(transports: Iterable[Transport], *features: Feature) -> dict[Transport
 def _everywhere(*features: Feature) -> dict[Transport, frozenset[Feature]]:
     return _over(Transport, *features)
 
+
+# Kafka's own clients can do everything, whatever their version.
+_KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
+    Transport.PLAIN: frozenset(
+        {
+            Feature.RECORDS,
+            Feature.CODECS,
+            Feature.ACKS,
+            Feature.IDEMPOTENT,
+            Feature.POSITIONS,
+            Feature.ASSIGN,
+            Feature.PAUSE,
+            Feature.COMMITS,
+            Feature.GROUPS,
+            Feature.COOPERATIVE,
+            Feature.STATIC,
+            Feature.TRANSACTIONS,
+            Feature.EXACTLY_ONCE,
+            Feature.FENCING,
+            Feature.TOPICS,
+            Feature.CONFIGS,
+            Feature.GROUP_ADMIN,
+            Feature.RECORD_ADMIN,
+            Feature.CLUSTER,
+            Feature.REFUSALS,
+        }
+    ),
+    Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
+}
 
 CLIENTS: tuple[Client, ...] = (
     Client(
@@ -223,6 +311,158 @@ CLIENTS: tuple[Client, ...] = (
             Feature.SINGLES, Feature.LARGE, Feature.POSITIONS, Feature.PREFETCH, Feature.DRAIN, Feature.REFUSALS
         ),
     ),
+    Client(
+        name=Name.CONFLUENT,
+        language="Python, on librdkafka",
+        version=_of_pip("confluent-kafka"),
+        claims={
+            Transport.PLAIN: frozenset(
+                {
+                    Feature.CODECS,
+                    Feature.ACKS,
+                    Feature.IDEMPOTENT,
+                    Feature.GROUPS,
+                    Feature.COOPERATIVE,
+                    Feature.STATIC,
+                    Feature.TRANSACTIONS,
+                    Feature.EXACTLY_ONCE,
+                    Feature.FENCING,
+                    Feature.RESTARTS,
+                    Feature.TOPICS,
+                    Feature.GROUP_ADMIN,
+                    Feature.RECORD_ADMIN,
+                    Feature.REFUSALS,
+                }
+            ),
+            Transport.TLS: frozenset({Feature.CODECS}),
+        },
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_PYTHON,
+        language="Python",
+        version=_of_pip("kafka-python"),
+        claims={
+            Transport.PLAIN: frozenset(
+                {
+                    Feature.RECORDS,
+                    Feature.CODECS,
+                    Feature.GROUPS,
+                    Feature.POSITIONS,
+                    Feature.TOPICS,
+                    Feature.REFUSALS,
+                }
+            ),
+            Transport.TLS: frozenset({Feature.RECORDS}),
+        },
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.AIOKAFKA,
+        language="Python, asyncio",
+        version=_of_pip("aiokafka"),
+        claims=_over((Transport.PLAIN,), Feature.CODECS, Feature.IDEMPOTENT, Feature.GROUPS, Feature.TRANSACTIONS),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_JAVA_3,
+        language="Java",
+        version=_of_kafka(Jars.KAFKA_3),
+        claims=_KAFKA_JAVA,
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_JAVA_4,
+        language="Java",
+        version=_of_kafka(Jars.KAFKA_4),
+        claims=_KAFKA_JAVA,
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKAJS,
+        language="Node.js",
+        version=_of_npm("kafkajs"),
+        claims={
+            Transport.PLAIN: frozenset(
+                {
+                    Feature.RECORDS,
+                    Feature.CODECS,
+                    Feature.ACKS,
+                    Feature.IDEMPOTENT,
+                    Feature.POSITIONS,
+                    Feature.COMMITS,
+                    Feature.GROUPS,
+                    Feature.TRANSACTIONS,
+                    Feature.EXACTLY_ONCE,
+                    Feature.TOPICS,
+                    Feature.CONFIGS,
+                    Feature.GROUP_ADMIN,
+                    Feature.RECORD_ADMIN,
+                    Feature.REFUSALS,
+                }
+            ),
+            Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
+        },
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_TOOLS,
+        language="Kafka's command line tools",
+        version=_of_kafka(Jars.KAFKA_4),
+        claims=_over(
+            (Transport.PLAIN,),
+            Feature.CONSOLE,
+            Feature.TOPICS,
+            Feature.CONFIGS,
+            Feature.GROUP_ADMIN,
+            Feature.RECORD_ADMIN,
+            Feature.CLUSTER,
+            Feature.PERFORMANCE,
+        ),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_CONNECT,
+        language="A distributed worker with Kafka's connectors for files",
+        version=_of_kafka(Jars.KAFKA_4),
+        claims=_over(
+            (Transport.TLS,),
+            Feature.OWN_TOPICS,
+            Feature.CONNECTORS,
+            Feature.CONNECTOR_ORDERS,
+            Feature.OWN_RESTARTS,
+            Feature.EXACTLY_ONCE,
+        ),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.MIRROR_MAKER,
+        language="Between a node and Apache Kafka of the same version, both ways",
+        version=_of_kafka(Jars.KAFKA_4),
+        claims=_over(
+            (Transport.TLS,),
+            Feature.MIRRORED_EVENTS,
+            Feature.MIRRORED_CONFIGS,
+            Feature.MIRRORED_GROUPS,
+            Feature.HEARTBEATS,
+            Feature.OWN_TOPICS,
+        ),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_STREAMS,
+        language="Java, a word count with a state store",
+        version=_of_kafka(Jars.KAFKA_4),
+        claims=_over((Transport.TLS,), Feature.OWN_TOPICS, Feature.OWN_RESTARTS, Feature.EXACTLY_ONCE),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.SPARK_KAFKA,
+        language="PySpark 4.3, for which there is no connector of its own version yet",
+        version=_of_kafka(Jars.SPARK),
+        claims=_over((Transport.TLS,), Feature.SPARK_BATCHES, Feature.SPARK_STREAMS),
+        protocol=Protocol.KAFKA,
+    ),
 )
 
 
@@ -246,6 +486,19 @@ GAPS: tuple[Gap, ...] = (
             "before it tries again",
         )
         for transport in Transport
+    ),
+    *(
+        Gap(
+            name,
+            transport,
+            Feature.CONSUMER_PROTOCOL,
+            f"not served: {what_happens}. The classic protocol, which is the default, is",
+        )
+        for name, what_happens in (
+            (Name.KAFKA_JAVA_4, "the first poll fails and says so"),
+            (Name.CONFLUENT, "the consumer waits for partitions and says nothing"),
+        )
+        for transport in TRANSPORTS[Protocol.KAFKA]
     ),
 )
 

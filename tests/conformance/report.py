@@ -15,7 +15,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conformance.arena import Transport
-from conformance.matrix import CLIENTS, GAPS, RESULTS, Cell, Client, Feature, Name, claims
+from conformance.matrix import CLIENTS, GAPS, RESULTS, TRANSPORTS, Cell, Client, Feature, Name, Protocol, claims
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 _NOTE = "<!-- Made by tests/conformance/report.py from the tests beside it; run `make docs`. -->"
@@ -52,18 +52,22 @@ def unproved(results: Mapping[Cell, set[str]]) -> Iterator[tuple[Cell, str]]:
 
 def page() -> str:
     """The text of docs/compatibility.md."""
-    parts = [_NOTE, "# Compatibility", _INTRODUCTION, _overview()]
+    parts = [_NOTE, "# Compatibility", _INTRODUCTION, *(_overview(protocol) for protocol in Protocol)]
     for client in CLIENTS:
         parts += [f"## {client.name}", f"{client.language}, version {client.version()}.", _features(client)]
     parts += ["## What does not pass yet", _gaps()]
     return "\n\n".join(parts) + "\n"
 
 
-def _overview() -> str:
+def _overview(protocol: Protocol) -> str:
+    transports = TRANSPORTS[protocol]
     rows = [
-        [client.name, client.version(), *(_count(client, transport) for transport in Transport)] for client in CLIENTS
+        [client.name, client.version(), *(_count(client, transport) for transport in transports)]
+        for client in CLIENTS
+        if client.protocol is protocol
     ]
-    return "Features that pass, by client and transport:\n\n" + _table(["client", "version", *Transport], rows)
+    table = _table(["client", "version", *transports], rows)
+    return f"Features that pass, by {protocol} client and transport:\n\n{table}"
 
 
 def _count(client: Client, transport: Transport) -> str:
@@ -73,11 +77,11 @@ def _count(client: Client, transport: Transport) -> str:
 def _features(client: Client) -> str:
     used = set().union(*client.claims.values()) | {gap.feature for gap in GAPS if gap.client is client.name}
     rows = [
-        [feature, *(_field(client, transport, feature) for transport in Transport)]
+        [feature, *(_field(client, transport, feature) for transport in TRANSPORTS[client.protocol])]
         for feature in Feature
         if feature in used
     ]
-    return _table(["feature", *Transport], rows)
+    return _table(["feature", *TRANSPORTS[client.protocol]], rows)
 
 
 def _field(client: Client, transport: Transport, feature: Feature) -> str:

@@ -64,3 +64,10 @@ def streamed(spark: SparkSession, out: Path) -> list[str]:
     """What streams have written, in the order of partition and sequence number."""
     ordered = spark.read.parquet(str(out)).orderBy("partition", "sequenceNumber")
     return [row.text for row in ordered.collect()]
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Leave a checkpoint as a query does that died after its sink and before Spark's own commit."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
-"""`format("eventhubs")` on a real Spark against a real node: batches and streams, exactly."""
+"""`format("eventhubs")` on a real Spark against a real node, exactly; what every Spark 4 does is in `test_versions`."""
 
 import json
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,7 +20,7 @@ from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import Range
 from hubmere.pipeline.options import read_options
 from hubmere.pipeline.source import COLUMNS, FilteredHubReader, RangesPartition
-from pipeline.queries import batch, conf, position, run_stream, streamed, texts
+from pipeline.queries import batch, conf, position, texts
 
 SEQUENCE = ("sequenceNumber",)
 
@@ -98,16 +97,6 @@ def test_row_leads_back_to_its_event_by_offset(spark: SparkSession, hubs: Hubs) 
     assert texts(behind_it)[0] == "more 24"
 
 
-def test_query_that_names_its_columns_gets_those(spark: SparkSession, hubs: Hubs) -> None:
-    """Spark does not tell a Python source which columns a query needs; the schema does."""
-    hub = hubs.new(partitions=1)
-    hubs.publish(hub, 0, bodies(3))
-
-    reader = spark.read.format("eventhubs").options(**conf(hubs, hub)).schema("sequenceNumber bigint, body binary")
-
-    assert [(row.sequenceNumber, bytes(row.body)) for row in reader.load().collect()] == list(enumerate(bodies(3)))
-
-
 def test_schema_that_the_source_cannot_give_is_refused(spark: SparkSession, hubs: Hubs) -> None:
     """The message names the column and those that there are."""
     reader = spark.read.format("eventhubs").options(**conf(hubs, hubs.new())).schema("bodies string")
@@ -181,27 +170,6 @@ def test_filter_on_time_narrows_the_ranges(hubs: Hubs) -> None:
         ranges[name] = task.ranges
 
     assert ranges == {"late": (Range(0, 10, 20),), "early": (Range(0, 0, 10),)}
-
-
-# --- streams ---
-
-
-def test_stream_takes_what_the_limit_admits_and_goes_on_from_its_checkpoint(
-    spark: SparkSession, hubs: Hubs, tmp_path: Path
-) -> None:
-    """Every event once, over two runs with Trigger.AvailableNow."""
-    hub = hubs.new(partitions=2)
-    hubs.publish(hub, 0, bodies(60))
-    hubs.publish(hub, 1, bodies(40, "other"))
-    options = conf(hubs, hub, maxEventsPerTrigger="40")
-
-    first = run_stream(spark, options, tmp_path / "out", tmp_path / "checkpoint")
-    hubs.publish(hub, 1, bodies(7, "second"))
-    second = run_stream(spark, options, tmp_path / "out", tmp_path / "checkpoint")
-
-    assert (first, second) == ([40, 40, 20], [7])
-    expected = [*bodies(60), *bodies(40, "other"), *bodies(7, "second")]
-    assert streamed(spark, tmp_path / "out") == [body.decode() for body in expected]
 
 
 def test_columns_are_those_of_the_connector(spark: SparkSession, hubs: Hubs) -> None:

@@ -1,4 +1,4 @@
-"""The compiled twin of the decoder, built into a directory of its own once for each state of its source."""
+"""The compiled twins of the decoder and of the Avro encoder, built aside once for each state of their source."""
 
 import hashlib
 import importlib.util
@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from hubmere.pipeline import decode
@@ -25,9 +26,14 @@ setup(ext_modules=cythonize([Extension("_decode", ["_decode.pyx"])], quiet=True)
 """
 
 
-@cache
 def compiled_columns() -> Callable[[str, Collection[str]], Columns]:
     """`Columns` of the compiled twin."""
+    return cast("Callable[[str, Collection[str]], Columns]", compiled_twins().Columns)
+
+
+@cache
+def compiled_twins() -> ModuleType:
+    """The compiled module."""
     digest = hashlib.sha256(SOURCE.read_bytes() + sys.version.encode()).hexdigest()[:16]
     home = Path(tempfile.gettempdir(), f"hubmere-decode-{os.getuid()}-{digest}")
     extension = home / f"_decode{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -39,7 +45,7 @@ def compiled_columns() -> Callable[[str, Collection[str]], Columns]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast("Callable[[str, Collection[str]], Columns]", module.Columns)
+    return module
 
 
 def _build(extension: Path) -> None:

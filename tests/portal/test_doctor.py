@@ -1,33 +1,69 @@
 """The doctor names what is wrong, and keeps quiet about what is not."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
+from hubmere.broker.roster import ConnectionView, LinkView, Role
 from hubmere.model.entity import Status
 from hubmere.model.errors import ServerBusy
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Profile
-from hubmere.portal.doctor import DUEL_CHANGES, STALLED_SECONDS, Finding, Observer, Scene, Severity, findings
+from hubmere.portal import doctor
+from hubmere.portal.doctor import DUEL_CHANGES, STALLED_SECONDS, Finding, Observer, Scene, Severity, findings, held_by
 from hubmere.portal.sampler import FLOWS, NO_RATES, Rates
 from portal.builders import Desktop
 
 
 def examined(
-    desktop: Desktop, observer: Observer | None = None, rates: Rates = NO_RATES, ahead_ms: int = 0
+    desktop: Desktop,
+    observer: Observer | None = None,
+    rates: Rates = NO_RATES,
+    ahead_ms: int = 0,
+    connections: Sequence[ConnectionView] = (),
 ) -> list[Finding]:
     """What the doctor says now."""
     namespace = desktop.broker.namespace("hubmere")
     hubs: list[LiveHub] = list(namespace.hubs.values())
+    if observer is None:
+        observer = Observer()
+        observer.observe(hubs, desktop.clock.monotonic(), desktop.clock.now_ms() - ahead_ms)
     return findings(
         Scene(
             namespace=namespace,
             hubs=hubs,
-            observer=observer or Observer(),
+            observer=observer,
             rates=lambda _: rates,
             now=desktop.clock.monotonic(),
             now_ms=desktop.clock.now_ms() - ahead_ms,
+            connections=connections,
+            held=held_by(connections),
         )
     )
+
+
+def a_connection(*links: LinkView) -> ConnectionView:
+    """A connection that does something."""
+    return ConnectionView(
+        number=7,
+        protocol="AMQP",
+        client="till",
+        software="",
+        rule="root",
+        peer="10.0.0.7",
+        namespace="hubmere",
+        is_secure=False,
+        opened_ms=0,
+        idle_s=0.0,
+        links=links,
+    )
+
+
+def a_link(reader: Subscription, credit: int) -> LinkView:
+    """The link of a reader."""
+    return LinkView(role=Role.READS, address="orders", hub="orders", credit=credit, reader=reader)
 
 
 def a_rate(flow: str) -> Rates:
@@ -38,7 +74,7 @@ def a_rate(flow: str) -> Rates:
 def watched(desktop: Desktop, observer: Observer, seconds: float) -> None:
     """Let time pass under the observer's eyes."""
     desktop.clock.advance(seconds)
-    observer.observe([desktop.hub], desktop.clock.monotonic())
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
 
 
 def test_healthy_namespace_has_no_findings(desktop: Desktop) -> None:
@@ -46,7 +82,7 @@ def test_healthy_namespace_has_no_findings(desktop: Desktop) -> None:
     observer = Observer()
     desktop.publish(b"x")
     reader = desktop.a_reader(epoch=1)
-    observer.observe([desktop.hub], 0.0)
+    observer.observe([desktop.hub], 0.0, desktop.clock.now_ms())
 
     reader.delivered(1, 1, 1, 0.0)
     watched(desktop, observer, 3600)
@@ -59,7 +95,7 @@ def test_reader_that_takes_nothing_is_stalled(desktop: Desktop) -> None:
     observer = Observer()
     desktop.publish(b"x")
     desktop.a_reader(name="slow")
-    observer.observe([desktop.hub], desktop.clock.monotonic())
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
 
     watched(desktop, observer, STALLED_SECONDS)
 
@@ -69,16 +105,66 @@ def test_reader_that_takes_nothing_is_stalled(desktop: Desktop) -> None:
     assert "'slow'" in finding.what
 
 
+@pytest.mark.parametrize(("credit", "ailment"), [(0, "No credit"), (300, "Stalled reader")])
+def test_stalled_reader_is_named_with_its_connection_and_credit(desktop: Desktop, credit: int, ailment: str) -> None:
+    """Whoever gives no credit has stopped asking; whoever gives some has a full socket."""
+    observer = Observer()
+    desktop.publish(b"x")
+    reader = desktop.a_reader(name="slow")
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+
+    watched(desktop, observer, STALLED_SECONDS)
+
+    [finding] = examined(desktop, observer, connections=[a_connection(a_link(reader, credit))])
+    assert finding.ailment == ailment
+    assert "'slow' on connection 7 (till from 10.0.0.7)" in finding.what
+
+
+def test_partition_that_is_taken_by_another_is_a_steal(desktop: Desktop) -> None:
+    """Once may be a deployment, so it is doubtful; who took it from whom is told."""
+    observer = Observer()
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+    desktop.a_reader(epoch=1, name="old")
+
+    reader = desktop.a_reader(epoch=2, name="new")
+    watched(desktop, observer, 1)
+
+    [finding] = examined(desktop, observer, connections=[a_connection(a_link(reader, 1))])
+    assert (finding.ailment, finding.severity) == ("Epoch steal", Severity.DOUBTFUL)
+    assert finding.what == "'new' on connection 7 (till from 10.0.0.7) took the partition from 'old' with epoch 2."
+
+
+def test_steals_before_the_first_look_have_no_time_and_are_not_told(desktop: Desktop) -> None:
+    """A page that is opened tells what happens, not what happened last week."""
+    observer = Observer()
+    desktop.a_reader(epoch=1, name="old")
+    desktop.a_reader(epoch=2, name="new")
+
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+
+    assert examined(desktop, observer) == []
+
+
+def test_throttled_hub_is_named_with_who_publishes_there(desktop: Desktop) -> None:
+    """A few of them: the list of all is on the same page."""
+    link = LinkView(role=Role.PUBLISHES, address="orders", hub="Orders")
+
+    [finding] = examined(desktop, rates=a_rate("throttled_requests"), connections=[a_connection(link)] * 5)
+
+    assert finding.ailment == "Throttled"
+    assert finding.what.endswith("connection 7 (till from 10.0.0.7) and 2 more.")
+
+
 def test_reader_that_moves_is_not_stalled(desktop: Desktop) -> None:
     """Being behind is no illness while it gets on."""
     observer = Observer()
     desktop.publish(b"x", b"y")
     reader = desktop.a_reader()
-    observer.observe([desktop.hub], desktop.clock.monotonic())
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
 
     desktop.clock.advance(STALLED_SECONDS - 1)
     reader.delivered(1, 1, 1, 0.0)
-    observer.observe([desktop.hub], desktop.clock.monotonic())
+    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
     watched(desktop, observer, STALLED_SECONDS - 1)
 
     assert examined(desktop, observer) == []
@@ -196,3 +282,19 @@ def test_idle_hubs_are_not_opened_by_an_examination(desktop: Desktop) -> None:
     examined(desktop)
 
     assert desktop.hub.open_logs() == []
+
+
+def test_partitions_of_a_large_namespace_are_asked_in_turn(desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One look asks a bounded number, the next goes on behind it, and all come round."""
+    monkeypatch.setattr(doctor, "EXAMINED_PARTITIONS", 4)
+    other = desktop.a_hub("other")
+    for hub in (desktop.hub, other):
+        desktop.publish(b"x", hub=hub)
+    observer, early_ms = Observer(), desktop.clock.now_ms() - 2 * doctor.SKEW_MS
+
+    seen = []
+    for _ in range(2):
+        observer.observe([desktop.hub, other], 0.0, early_ms)
+        seen.append([len(observer.troubles(hub)) for hub in (desktop.hub, other)])
+
+    assert seen == [[1, 0], [1, 1]]

@@ -210,7 +210,7 @@ def test_deleting_a_hub_takes_all_that_hangs_on_it_and_leaves_a_tombstone(place:
         Put(an_offset(hub)),
         Put(a_checkpoint(hub)),
         Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")),
-        Put(CaptureState(hub_uid=hub.uid, partition=0, state="{}")),
+        Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)),
     )
 
     catalog.apply(Delete(hub, now_ms=NOW_MS))
@@ -298,7 +298,7 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
         Put(replace(an_offset(hub, partition=1), expires_ms=5, metadata="m\x00ä")),
         Put(a_checkpoint(hub)),
         Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=1, owner="me", owner_level=3)),
-        Put(CaptureState(hub_uid=hub.uid, partition=0, state="{}")),
+        Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)),
         Put(GroupMetadata(namespace="ns1234", group_id="g", state="{}")),
         Put(TransactionState(namespace="ns1234", transactional_id="t", state="{}")),
         Put(Counter(name="producer-id", next_value=1000)),
@@ -326,7 +326,7 @@ def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> Non
     ownership = Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")
     metadata = GroupMetadata(namespace="ns1234", group_id="g", state="{}")
     transaction = TransactionState(namespace="ns1234", transactional_id="t", state="{}")
-    capture = CaptureState(hub_uid=hub.uid, partition=0, state="{}")
+    capture = CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)
     offsets = [an_offset(hub), an_offset(hub, partition=1)]
     records: list[Record] = [ownership, metadata, transaction, capture, a_checkpoint(hub), *offsets]
     catalog.apply(*map(Put, records))

@@ -41,7 +41,9 @@ ACTS: dict[str, Act] = {
     "own": lambda catalog, namespace, hub: [
         Put(Ownership(hub_uid=hub.uid, group_name="cg", partition=0, owner="me"))
     ],
-    "capture": lambda catalog, namespace, hub: [Put(CaptureState(hub_uid=hub.uid, partition=0, state="{}"))],
+    "capture": lambda catalog, namespace, hub: [
+        Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7))
+    ],
     "remember": lambda catalog, namespace, hub: [
         Put(GroupMetadata(namespace=namespace.key[0], group_id="g", state="{}")),
         Put(TransactionState(namespace=namespace.key[0], transactional_id="t", state="{}")),

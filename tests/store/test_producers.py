@@ -106,6 +106,17 @@ def test_an_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
     assert log.producer_last_sequence(8) is None
 
 
+def test_everybody_who_is_remembered_is_told(tmp_path: Path) -> None:
+    """For tools that look who writes; none of them is in a transaction."""
+    owner = Owner()
+    log = a_log(tmp_path, owner)
+    log.append(a_batch([b"a", b"b"], producer=(9, 0, 0)), 1_000)
+    log.append(a_batch(producer=(8, 3, 7)), 2_000)
+    log.append(a_batch(), 3_000)
+
+    assert list(log.producers()) == [(9, 0, 1, 1_000, -1), (8, 3, 7, 2_000, -1)]
+
+
 def test_sequence_numbers_of_a_producer_wrap(tmp_path: Path) -> None:
     """Kafka: 2147483647 is followed by 0."""
     owner = Owner()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hubmere.store.engine import LogConfig
+from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.retention import SegmentFacts, expired, is_roll_due
 
-SEALED = [SegmentFacts(100, 10), SegmentFacts(100, 20), SegmentFacts(100, 30)]
+SEALED = [SegmentFacts(100, 10, 5), SegmentFacts(100, 20, 10), SegmentFacts(100, 30, 15)]
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,24 @@ SEALED = [SegmentFacts(100, 10), SegmentFacts(100, 20), SegmentFacts(100, 30)]
 def test_the_oldest_segments_past_a_limit_go(config: LogConfig, now_ms: int, gone: int) -> None:
     """Whole segments, oldest first, by their newest event or by what remains."""
     assert expired(SEALED, 350, config, now_ms) == gone
+
+
+@pytest.mark.parametrize(
+    ("hold", "gone"),
+    [
+        (Hold(15, 1_000), 3),
+        (Hold(14, 1_000), 2),
+        (Hold(5, 1_000), 1),
+        (Hold(4, 1_000), 0),
+        (Hold(0, 350), 0),
+        (Hold(0, 349), 1),
+        (Hold(0, 150), 2),
+        (Hold(0, 0), 3),
+    ],
+)
+def test_a_hold_keeps_what_is_still_to_be_fetched_up_to_its_size(hold: Hold, gone: int) -> None:
+    """A segment goes once all of it was fetched, or when the log has outgrown what may be held."""
+    assert expired(SEALED, 350, LogConfig(retention_ms=50), 10_000, hold) == gone
 
 
 def test_retention_looks_no_further_than_the_first_that_stays() -> None:

@@ -7,15 +7,20 @@ epoch share it, five at most. Nothing here waits.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hubmere.broker.metrics import Counters
 from hubmere.broker.quota import Throughput
+from hubmere.broker.rates import PartitionRates
 from hubmere.model.errors import EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal
 from hubmere.model.position import Position
 from hubmere.store.engine import AbortedTransaction, Chunk, PartitionLog
 
 # The service's name for a reader that gave none.
 UNNAMED = "nil"
+
+# Steals of a hub that are remembered for those who look: more than happen between two looks.
+KEPT_STEALS = 16
 
 Wake = Callable[[], None]
 Evict = Callable[[Refusal], None]
@@ -32,6 +37,7 @@ class Subscription:
         "_counters",
         "_evict",
         "_hub",
+        "_rates",
         "_readers",
         "_throughput",
         "_wake",
@@ -58,6 +64,7 @@ class Subscription:
         wake: Wake,
         evict: Evict,
         counters: Counters,
+        rates: PartitionRates,
         throughput: Throughput | None,
     ) -> None:
         self._readers = readers
@@ -65,6 +72,7 @@ class Subscription:
         self._wake = wake
         self._evict = evict
         self._counters = counters
+        self._rates = rates
         self._throughput = throughput
         self.log = log
         self.group = group
@@ -78,6 +86,14 @@ class Subscription:
     def lag(self) -> int:
         """Events that are committed and not yet handed to this reader."""
         return self.log.state.end_sequence - self.next_sequence
+
+    @property
+    def waiting_events(self) -> int:
+        """The same for those who look: never negative, and 0 for a partition that cannot be asked now."""
+        try:
+            return max(self.lag, 0)
+        except Refusal:
+            return 0
 
     def start(self) -> None:
         """Begin to be woken by the log."""
@@ -102,6 +118,7 @@ class Subscription:
         self.next_sequence = next_sequence
         self._counters.outgoing_messages += events
         self._counters.outgoing_bytes += size_bytes
+        self._rates.delivered(self.partition, size_bytes)
         if self._throughput is not None:
             self._throughput.charge_egress(self._hub, size_bytes, events, now)
 
@@ -123,14 +140,27 @@ class Subscription:
             self._evict(refusal)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steal:
+    """One reader took a partition from another by its epoch."""
+
+    group: str
+    partition: int
+    loser: str
+    winner: Subscription
+
+
 class Readers:
     """The readers of one hub, by consumer group and partition."""
 
-    __slots__ = ("_limit", "_places")
+    __slots__ = ("_limit", "_places", "steal_count", "steals")
 
     def __init__(self, receiver_limit: int | None) -> None:
         self._limit = receiver_limit
         self._places: dict[tuple[str, int], list[Subscription]] = {}
+        # For those who look: how often a partition was taken since the node started, and the latest of these.
+        self.steal_count = 0
+        self.steals: tuple[Steal, ...] = ()
 
     def admit(
         self,
@@ -145,13 +175,15 @@ class Readers:
         wake: Wake,
         evict: Evict,
         counters: Counters,
+        rates: PartitionRates,
         throughput: Throughput | None,
+        kind: type[Subscription] = Subscription,
     ) -> Subscription:
         """Let a reader in at a position, and put out those who must give way; raises and changes nothing if refused."""
         shown = name or UNNAMED
         there = self._places.get((group, partition), [])
         self._check(there, epoch, shown)
-        subscription = Subscription(
+        subscription = kind(
             self,
             log,
             hub=hub,
@@ -163,13 +195,19 @@ class Readers:
             wake=wake,
             evict=evict,
             counters=counters,
+            rates=rates,
             throughput=throughput,
         )
         if epoch is not None:
             for reader in list(there):
+                self._note_steal(Steal(group=group, partition=partition, loser=reader.name, winner=subscription))
                 reader.evict(ReaderStolen(new_epoch=epoch, new_name=shown, epoch=reader.epoch, name=reader.name))
         self._places.setdefault((group, partition), []).append(subscription)
         return subscription
+
+    def _note_steal(self, steal: Steal) -> None:
+        self.steal_count += 1
+        self.steals = (*self.steals, steal)[-KEPT_STEALS:]
 
     def _check(self, there: Sequence[Subscription], epoch: int | None, name: str) -> None:
         owner = next((reader for reader in there if reader.epoch is not None), None)

@@ -51,6 +51,11 @@ class Coordinators:
             )
         return made
 
+    def find(self, namespace: LiveNamespace) -> Coordinator | None:
+        """The coordinator of a namespace for those who only look; None when nobody has needed one yet."""
+        made = self._made.get(namespace.entity.key[0])
+        return made if made is not None and made.namespace is namespace else None
+
     def open(self, now: float, now_ms: int) -> None:
         """Take up what a stop or a crash has left: decided transactions are carried out, open ones get their time."""
         for namespace in self._namespaces.values():

@@ -53,6 +53,11 @@ class Following:
         if handler is not None:
             handler(step.item, now)
 
+    def ends(self, hub: Hub) -> tuple[int, ...]:
+        """The end of each partition's log of a hub in service."""
+        live = self._live(hub.uid)
+        return () if live is None else tuple(log.state.end_sequence for log in live.logs())
+
     def finish_deletions(self) -> None:
         """Free the logs of deleted hubs; also at start, for those that a crash left behind."""
         for deletion in self._catalog.pending_deletions():

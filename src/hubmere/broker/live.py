@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from hubmere.broker.consume import Readers
 from hubmere.broker.metrics import Counters
 from hubmere.broker.quota import Rates, Throughput
+from hubmere.broker.rates import PartitionRates
 from hubmere.broker.routing import RoundRobin
 from hubmere.model.entity import Hub, Namespace, Retention, TimestampType
 from hubmere.model.errors import EntityDisabled, HubNotFound, PublisherRevoked, Refusal
@@ -104,11 +105,13 @@ class LiveHub:
     __slots__ = (
         "_engine",
         "_logs",
+        "_seen_bytes",
         "_segment_bytes",
         "counters",
         "entity",
         "namespace",
         "publishers",
+        "rates",
         "readers",
         "revoked",
         "turn",
@@ -125,6 +128,8 @@ class LiveHub:
         self.publishers: dict[Evicted, str | None] = {}
         self.revoked: set[str] = set()
         self.counters = Counters()
+        self.rates = PartitionRates()
+        self._seen_bytes = (0, 0)
         self.turn = RoundRobin()
 
     @property
@@ -153,6 +158,30 @@ class LiveHub:
     def logs(self) -> Iterator[PartitionLog]:
         """Every partition's log, in order."""
         return (self.log(partition) for partition in range(self.entity.partition_count))
+
+    def behind(self, partition: int, position: int) -> int:
+        """How many events of an existing partition a reader has before it; 0 where the partition cannot be asked now.
+
+        What retention has let go can be read by nobody, so nobody is behind on it.
+        """
+        try:
+            state = self.log(partition).state
+        except Refusal:
+            return 0
+        return max(state.end_sequence - max(position, state.first_sequence), 0)
+
+    def look_at_rates(self, now: float) -> None:
+        """Called every second: what each partition takes in and gives out; a silent hub costs nothing."""
+        flowed = (self.counters.incoming_bytes, self.counters.outgoing_bytes)
+        if flowed == self._seen_bytes:
+            self.rates.rest(now)
+            return
+        self._seen_bytes = flowed
+        self.rates.look({number: log.state.size_bytes for number, log in self._logs.items() if not log.is_offline}, now)
+
+    def offline_partitions(self) -> list[int]:
+        """The partitions that take nothing until their logs were verified."""
+        return [number for number, log in sorted(self._logs.items()) if log.is_offline]
 
     def open_logs(self) -> list[PartitionLog]:
         """The logs that are open already."""

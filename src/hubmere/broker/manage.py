@@ -6,10 +6,12 @@ raised, and then nothing was changed and `done` is not called. Nothing here wait
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hubmere.broker import pairing
+from hubmere.broker.auditing import By, Done, audited
 from hubmere.broker.following import Following
+from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import (
     AccessRule,
     ApplicationGroup,
@@ -40,27 +42,15 @@ from hubmere.model.spec import (
     new_namespace,
     new_rule,
     root_rule,
+    with_capture_start,
     with_new_key,
 )
 from hubmere.model.tier import LimitsBook
+from hubmere.store.audit import AuditLog
 from hubmere.store.catalog import Catalog
-from hubmere.store.progress import AuditEntry
 from hubmere.store.view import Create, Delete, Replace, Step
 
-Done = Callable[[Refusal | None], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class By:
-    """Who asks for a change and when: for the audit trail and for times."""
-
-    actor: str
-    now_ms: int
-    now: float
-
-    def entry(self, action: str, resource: str) -> AuditEntry:
-        """A line of the audit trail."""
-        return AuditEntry(at_ms=self.now_ms, actor=self.actor, action=action, resource=resource)
+__all__ = ["By", "Done", "Manager"]
 
 
 class Manager:
@@ -70,15 +60,30 @@ class Manager:
     """
 
     def __init__(
-        self, catalog: Catalog, book: LimitsBook, following: Following, *, default_partition_count: int
+        self,
+        catalog: Catalog,
+        book: LimitsBook,
+        following: Following,
+        *,
+        default_partition_count: int,
+        capture_targets: CaptureTargets,
+        audit: AuditLog,
     ) -> None:
+        self.audit = audit
         self._catalog = catalog
         self._book = book
         self._following = following
         self._default_partition_count = default_partition_count
+        self._capture_targets = capture_targets
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Be told after every change of entities, once it is durable."""
+        self._watchers.append(changed)
 
     # --- namespaces ---
 
+    @audited(1)
     def create_namespace(self, name: NamespaceName, spec: NamespaceSpec, by: By, done: Done) -> Namespace:
         """A namespace with its root rule."""
         tier = spec.tier or self._book.default_tier
@@ -89,21 +94,23 @@ class Manager:
         check_room("namespaces", len(planned.namespaces()), limits.namespaces)
         entity = new_namespace(name, spec, limits, tier=tier, now_ms=by.now_ms)
         steps = [Create(entity), Create(root_rule(entity, now_ms=by.now_ms))]
-        self._submit(steps, "create namespace", name, by, done)
+        self.carry_out(steps, "create namespace", name, by, done)
         return entity
 
+    @audited(1)
     def update_namespace(self, name: str, spec: NamespaceSpec, by: By, done: Done) -> Namespace:
         """Replace a namespace's settings; throughput follows at once."""
         current = self._catalog.planned.namespace(name)
         entity = changed_namespace(current, spec, self._book.of(current.tier), now_ms=by.now_ms)
-        self._submit([Replace(entity)], "update namespace", entity.name, by, done)
+        self.carry_out([Replace(entity)], "update namespace", entity.name, by, done)
         return entity
 
+    @audited(1)
     def update_network(self, name: str, rules: NetworkRuleSet, by: By, done: Done) -> Namespace:
         """Replace a namespace's network rules."""
         current = self._catalog.planned.namespace(name)
         entity = changed_network(current, rules, self._book.of(current.tier), now_ms=by.now_ms)
-        self._submit([Replace(entity)], "update network rules", entity.name, by, done)
+        self.carry_out([Replace(entity)], "update network rules", entity.name, by, done)
         return entity
 
     def scale(self, name: str, capacity: int, by: By, done: Done) -> Namespace:
@@ -111,15 +118,17 @@ class Manager:
         current = self._catalog.planned.namespace(name)
         return self.update_namespace(name, replace(NamespaceSpec.of(current), capacity=capacity), by, done)
 
+    @audited(1)
     def delete_namespace(self, name: str, by: By, done: Done) -> None:
         """A namespace with everything in it."""
         entity = self._catalog.planned.namespace(name)
         if self._catalog.planned.aliases(name):
             raise Conflict(f"The namespace '{name}' is paired; break the pairing and delete the alias first.")
-        self._submit([Delete(entity, by.now_ms)], "delete namespace", entity.name, by, done)
+        self.carry_out([Delete(entity, by.now_ms)], "delete namespace", entity.name, by, done)
 
     # --- hubs ---
 
+    @audited(2)
     def create_hub(self, namespace: str, name: HubName, spec: HubSpec, by: By, done: Done) -> Hub:
         """A hub with its `$Default` group."""
         parent = self._writable(namespace)
@@ -130,26 +139,40 @@ class Manager:
             spec = replace(spec, partition_count=self._default_partition_count)
         limits = self._book.of(parent.tier)
         hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=by.now_ms)
-        self._submit([Create(hub), Create(group)], "create event hub", _resource(parent, name), by, done)
+        hub = self._capturing(hub, None, by)
+        self.carry_out([Create(hub), Create(group)], "create event hub", _resource(parent, name), by, done)
         return hub
 
+    @audited(2)
     def update_hub(self, namespace: str, name: str, spec: HubSpec, by: By, done: Done) -> Hub:
         """Replace a hub's settings, effective on open links."""
         parent = self._writable(namespace)
         existing = self._catalog.planned.hubs(namespace)
         limits = self._book.of(parent.tier)
-        hub = changed_hub(parent, self._hub(parent, name), spec, limits, existing=existing, now_ms=by.now_ms)
-        self._submit([Replace(hub)], "update event hub", _resource(parent, hub.name), by, done)
+        current = self._hub(parent, name)
+        hub = changed_hub(parent, current, spec, limits, existing=existing, now_ms=by.now_ms)
+        hub = self._capturing(hub, current, by)
+        self.carry_out([Replace(hub)], "update event hub", _resource(parent, hub.name), by, done)
         return hub
 
+    @audited(2)
     def delete_hub(self, namespace: str, name: str, by: By, done: Done) -> None:
         """A hub, its groups, rules and events; open links are let go and its files freed."""
         parent = self._writable(namespace)
         hub = self._hub(parent, name)
-        self._submit([Delete(hub, by.now_ms)], "delete event hub", _resource(parent, hub.name), by, done)
+        self.carry_out([Delete(hub, by.now_ms)], "delete event hub", _resource(parent, hub.name), by, done)
+
+    def _capturing(self, hub: Hub, before: Hub | None, by: By) -> Hub:
+        """The hub with the place of its captured files checked, and with the start of its capture if that is now."""
+        # A target that has left the settings since must not stand in the way of other changes.
+        is_new = before is None or before.capture != hub.capture
+        if is_new and hub.capture is not None and hub.capture.enabled:
+            self._capture_targets.place_of(hub.capture.destination)
+        return with_capture_start(hub, before, lambda: self._following.ends(hub), now_ms=by.now_ms)
 
     # --- consumer groups ---
 
+    @audited(3)
     def create_group(
         self, namespace: str, hub: str, name: GroupName, metadata: str, by: By, done: Done
     ) -> ConsumerGroup:
@@ -161,27 +184,30 @@ class Manager:
             raise AlreadyExists(_resource(parent, hub, name))
         limits = self._book.of(parent.tier)
         group = new_group(entity, name, limits, existing=existing, now_ms=by.now_ms, user_metadata=metadata)
-        self._submit([Create(group)], "create consumer group", _resource(parent, hub, name), by, done)
+        self.carry_out([Create(group)], "create consumer group", _resource(parent, hub, name), by, done)
         return group
 
+    @audited(3)
     def update_group(self, namespace: str, hub: str, name: str, metadata: str, by: By, done: Done) -> ConsumerGroup:
         """Replace a group's metadata."""
         parent = self._writable(namespace)
         current = self._catalog.planned.group(self._hub(parent, hub), name)
         group = changed_group(current, user_metadata=metadata, now_ms=by.now_ms)
-        self._submit([Replace(group)], "update consumer group", _resource(parent, hub, name), by, done)
+        self.carry_out([Replace(group)], "update consumer group", _resource(parent, hub, name), by, done)
         return group
 
+    @audited(3)
     def delete_group(self, namespace: str, hub: str, name: str, by: By, done: Done) -> None:
         """A consumer group with its checkpoints; its readers are let go."""
         parent = self._writable(namespace)
         group = self._catalog.planned.group(self._hub(parent, hub), name)
         check_group_deletable(group)
         resource = _resource(parent, hub, group.name)
-        self._submit([Delete(group, by.now_ms)], "delete consumer group", resource, by, done)
+        self.carry_out([Delete(group, by.now_ms)], "delete consumer group", resource, by, done)
 
     # --- authorization rules ---
 
+    @audited(3)
     def write_rule(
         self,
         namespace: str,
@@ -195,7 +221,7 @@ class Manager:
         secondary_key: str | None = None,
     ) -> AccessRule:
         """A rule on a namespace or a hub, or new rights and keys for one that is there."""
-        scope = self._scope(namespace, hub)
+        scope = self._writable_scope(namespace, hub)
         current = self._catalog.planned.find_rule(scope, name)
         if current is None:
             rule = new_rule(
@@ -214,26 +240,29 @@ class Manager:
                 if key is not None:
                     rule = with_new_key(rule, which, now_ms=by.now_ms, key=key)
         step = Create(rule) if current is None else Replace(rule)
-        self._submit([step], "write authorization rule", _rule_resource(namespace, hub, name), by, done)
+        self.carry_out([step], "write authorization rule", _rule_resource(namespace, hub, name), by, done)
         return rule
 
+    @audited(3)
     def regenerate_key(
         self, namespace: str, hub: str | None, name: str, which: KeyKind, key: str | None, by: By, done: Done
     ) -> AccessRule:
         """A new primary or secondary key, random unless one is given."""
-        current = self._catalog.planned.rule(self._scope(namespace, hub), name)
+        current = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
         rule = with_new_key(current, which, now_ms=by.now_ms, key=key)
-        self._submit([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), by, done)
+        self.carry_out([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), by, done)
         return rule
 
+    @audited(3)
     def delete_rule(self, namespace: str, hub: str | None, name: str, by: By, done: Done) -> None:
         """A rule; its tokens are good for nothing new."""
-        rule = self._catalog.planned.rule(self._scope(namespace, hub), name)
+        rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
         resource = _rule_resource(namespace, hub, name)
-        self._submit([Delete(rule, by.now_ms)], "delete authorization rule", resource, by, done)
+        self.carry_out([Delete(rule, by.now_ms)], "delete authorization rule", resource, by, done)
 
     # --- publishers ---
 
+    @audited(3)
     def revoke_publisher(self, namespace: str, hub: str, name: PublisherName, by: By, done: Done) -> RevokedPublisher:
         """Close a publisher's path, effective on open links at once."""
         parent = self._catalog.planned.namespace(namespace)
@@ -242,9 +271,10 @@ class Manager:
         if self._catalog.planned.find_revoked_publisher(entity, name) is not None:
             raise AlreadyExists(resource)
         revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=by.now_ms)
-        self._submit([Create(revoked)], "revoke publisher", resource, by, done)
+        self.carry_out([Create(revoked)], "revoke publisher", resource, by, done)
         return revoked
 
+    @audited(3)
     def restore_publisher(self, namespace: str, hub: str, name: str, by: By, done: Done) -> None:
         """Open a publisher's path again."""
         parent = self._catalog.planned.namespace(namespace)
@@ -252,58 +282,83 @@ class Manager:
         revoked = self._catalog.planned.find_revoked_publisher(self._hub(parent, hub), name)
         if revoked is None:
             raise NotFound(resource)
-        self._submit([Delete(revoked, by.now_ms)], "restore publisher", resource, by, done)
+        self.carry_out([Delete(revoked, by.now_ms)], "restore publisher", resource, by, done)
 
     # --- application groups ---
 
+    @audited(1)
     def write_application_group(self, group: ApplicationGroup, by: By, done: Done) -> ApplicationGroup:
         """An application group, new or changed."""
         parent = self._catalog.planned.namespace(group.namespace)
         checked = checked_application_group(group, self._book.of(parent.tier), tier=parent.tier)
         known = self._catalog.planned.find_application_group(parent.name, group.name)
         step = Create(checked) if known is None else Replace(checked)
-        self._submit([step], "write application group", _resource(parent, "applicationGroups", group.name), by, done)
+        self.carry_out([step], "write application group", _resource(parent, "applicationGroups", group.name), by, done)
         return checked
 
+    @audited(1)
     def delete_application_group(self, group: ApplicationGroup, by: By, done: Done) -> None:
         """An application group; its clients are limited no longer."""
         parent = self._catalog.planned.namespace(group.namespace)
         resource = _resource(parent, "applicationGroups", group.name)
-        self._submit([Delete(group, by.now_ms)], "delete application group", resource, by, done)
+        self.carry_out([Delete(group, by.now_ms)], "delete application group", resource, by, done)
 
     # --- geo-disaster recovery ---
 
+    @audited(2)
     def pair(self, namespace: str, alias: AliasName, partner: str, alternate_name: str, by: By, done: Done) -> GeoAlias:
         """Give a namespace an alias, and pair it with an empty one of this node if a partner is named."""
         view = self._catalog.planned
         entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
-        self._submit(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
         return entity
 
+    @audited(2)
+    def pair_away(
+        self, namespace: str, alias: AliasName, partner: str, alternate_name: str, pairing_id: str, by: By, done: Done
+    ) -> GeoAlias:
+        """Give a namespace an alias under which it replicates to one on another node, which has agreed."""
+        view = self._catalog.planned
+        entity, steps = pairing.pair_away(view, view.namespace(namespace), alias, partner, alternate_name, pairing_id)
+        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
+        return entity
+
+    @audited(2)
+    def give_up_alias(self, namespace: str, alias: str, pairing_id: str, by: By, done: Done) -> None:
+        """Let an alias go that the partner on another node has taken."""
+        steps = pairing.give_up(self._catalog.planned, namespace, alias, pairing_id)
+        self.carry_out(steps, "give up alias", f"{namespace}/{alias}", by, done)
+
+    @audited(2)
     def break_pairing(self, namespace: str, alias: str, by: By, done: Done) -> None:
         """End the replication; the alias stays with the primary."""
         steps = pairing.break_pairing(self._catalog.planned, namespace, alias)
-        self._submit(steps, "break pairing", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "break pairing", f"{namespace}/{alias}", by, done)
 
+    @audited(2)
     def fail_over(self, namespace: str, alias: str, by: By, done: Done) -> None:
         """The alias moves to the secondary, on which this is asked, and the pairing ends."""
         steps = pairing.fail_over(self._catalog.planned, namespace, alias)
-        self._submit(steps, "fail over", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "fail over", f"{namespace}/{alias}", by, done)
 
+    @audited(2)
     def delete_alias(self, namespace: str, alias: str, by: By, done: Done) -> None:
         """An alias whose pairing is over."""
         steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
-        self._submit(steps, "delete alias", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "delete alias", f"{namespace}/{alias}", by, done)
 
     # --- how ---
 
-    def _submit(self, steps: Sequence[Step], action: str, resource: str, by: By, done: Done) -> None:
+    def carry_out(self, steps: Sequence[Step], action: str, resource: str, by: By, done: Done) -> None:
+        """Write checked steps, let the secondary of this node and the live objects follow, and tell who watches."""
         everything = [*steps, *pairing.mirrored(self._catalog.planned, steps)]
 
         def completed(refusal: Refusal | None) -> None:
             if refusal is None:
                 for step in everything:
                     self._following.follow(step, by.now)
+                for changed in self._watchers:
+                    changed()
             done(refusal)
 
         self._catalog.submit(*everything, callback=completed, audit=by.entry(action, resource))
@@ -313,8 +368,8 @@ class Manager:
         pairing.require_writable(self._catalog.planned, parent)
         return parent
 
-    def _scope(self, namespace: str, hub: str | None) -> Namespace | Hub:
-        parent = self._catalog.planned.namespace(namespace)
+    def _writable_scope(self, namespace: str, hub: str | None) -> Namespace | Hub:
+        parent = self._writable(namespace)
         return parent if hub is None else self._hub(parent, hub)
 
     def _hub(self, namespace: Namespace, name: str) -> Hub:

@@ -23,6 +23,7 @@ class Counters:
     outgoing_bytes: int = 0
     captured_messages: int = 0
     captured_bytes: int = 0
+    capture_lost_messages: int = 0
     connections_opened: int = 0
     connections_closed: int = 0
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.pace import CommitPace
 from hubmere.broker.refusals import OffsetMetadataTooLarge
 from hubmere.model.errors import PartitionNotFound, Refusal
 from hubmere.store.catalog import Catalog
@@ -56,6 +57,7 @@ class Offsets:
     def __init__(self, namespace: LiveNamespace, catalog: Catalog) -> None:
         self._namespace = namespace
         self._catalog = catalog
+        self._pace = CommitPace()
 
     @property
     def _key(self) -> str:
@@ -89,6 +91,11 @@ class Offsets:
             done(None)
             return
         self._catalog.submit(*map(Put, records), callback=done)
+
+    def delay(self, group_id: str, commits: Iterable[Commit], now: float) -> float:
+        """How many seconds to hold a client back that commits more often than the tier allows; it loses no commit."""
+        places = ((group_id, commit.hub.entity.uid, commit.partition) for commit in commits)
+        return self._pace.delay(places, self._namespace.limits.offset_commits_per_second, now)
 
     def find(self, group_id: str, hub: LiveHub, partition: int) -> GroupOffset | None:
         """What a group committed for a partition."""

@@ -1,9 +1,11 @@
 """Geo-disaster recovery of metadata: which catalog steps make a pairing, keep it in step, break it, and fail it over.
 
-Pure decisions on a catalog view; the manager submits the steps. Two namespaces of a node are paired under an alias: the
-secondary must be empty, takes the primary's hubs, consumer groups and access rules (never events or offsets), follows
-every change of them, and is read-only for managers until the pairing ends (reference: service 8). Rules go along with
-their keys, so that a connection string with the alias opens whichever namespace the alias means.
+Pure decisions on a catalog view; the manager submits the steps. Two namespaces are paired under an alias: the secondary
+must be empty, takes the primary's hubs, consumer groups and access rules (never events or offsets), follows every
+change of them, and is read-only for managers until the pairing ends (reference: service 8). Rules go along with their
+keys, so that a connection string with the alias opens whichever namespace the alias means. Where both are on this node
+they change together; between two nodes each keeps its half under one pairing id, and `outbox` and `replica` say what
+goes from one to the other.
 """
 
 import uuid
@@ -25,29 +27,47 @@ def require_writable(view: View, namespace: Namespace) -> None:
 def pair(
     view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str
 ) -> tuple[GeoAlias, list[Step]]:
-    """An alias of a namespace, replicating to a partner if one is named."""
+    """An alias of a namespace, replicating to a partner on this node if one is named."""
+    alias, steps = _alias(view, primary, name, partner, alternate_name)
+    if partner:
+        secondary = view.namespace(partner)
+        if fold(secondary.name) == fold(primary.name):
+            raise Conflict("A namespace cannot be paired with itself.")
+        require_free(view, secondary)
+        twin = replace(alias, namespace=secondary.name, partner_namespace=primary.name, role=GeoRole.SECONDARY)
+        steps += [Create(twin), *_copies(view, primary, secondary)]
+    return alias, steps
+
+
+def pair_away(
+    view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str
+) -> tuple[GeoAlias, list[Step]]:
+    """An alias of a namespace, replicating to a partner on another node, which has agreed to the pairing."""
+    return _alias(view, primary, name, partner, alternate_name, pairing)
+
+
+def _alias(
+    view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str = ""
+) -> tuple[GeoAlias, list[Step]]:
     known = view.find_alias(name)
     if view.find_namespace(name) is not None or (known is not None and fold(known.namespace) != fold(primary.name)):
         raise AlreadyExists(name)
+    if known is not None and known.partner_namespace:
+        raise Conflict(f"The alias '{name}' is replicating to '{known.partner_namespace}'; break the pairing first.")
+    require_writable(view, primary)
     alias = GeoAlias(
         namespace=primary.name,
         name=name,
         partner_namespace=partner,
         alternate_name=alternate_name,
         role=GeoRole.PRIMARY if partner else GeoRole.PRIMARY_NOT_REPLICATING,
+        pairing=pairing,
     )
-    steps: list[Step] = [Create(alias) if known is None else Replace(alias)]
-    if partner:
-        secondary = view.namespace(partner)
-        _require_free(view, primary, secondary)
-        twin = replace(alias, namespace=secondary.name, partner_namespace=primary.name, role=GeoRole.SECONDARY)
-        steps += [Create(twin), *_copies(view, primary, secondary)]
-    return alias, steps
+    return alias, [Create(alias) if known is None else Replace(alias)]
 
 
-def _require_free(view: View, primary: Namespace, secondary: Namespace) -> None:
-    if fold(secondary.name) == fold(primary.name):
-        raise Conflict("A namespace cannot be paired with itself.")
+def require_free(view: View, secondary: Namespace) -> None:
+    """Refuse a secondary that has hubs of its own or is paired already."""
     if view.hubs(secondary.name):
         raise Conflict(f"The secondary namespace '{secondary.name}' must be empty.")
     if view.aliases(secondary.name):
@@ -71,9 +91,12 @@ def break_pairing(view: View, namespace: str, name: str) -> list[Step]:
     """End the replication; the alias stays with the primary."""
     alias = view.alias(namespace, name)
     if alias.role is GeoRole.SECONDARY:
+        if alias.pairing:
+            # The primary is on another node and may never come back: its secondary must be able to go on alone.
+            return [Delete(alias)]
         raise Conflict("A pairing is broken on its primary namespace.")
-    steps: list[Step] = [Replace(_alone(alias))]
-    if alias.partner_namespace:
+    steps: list[Step] = [Replace(replace(_alone(alias), pairing=""))]
+    if alias.partner_namespace and not alias.pairing:
         steps.append(Delete(view.alias(alias.partner_namespace, name)))
     return steps
 
@@ -83,7 +106,16 @@ def fail_over(view: View, namespace: str, name: str) -> list[Step]:
     alias = view.alias(namespace, name)
     if alias.role is not GeoRole.SECONDARY:
         raise Conflict("A failover is started on the secondary namespace.")
+    if alias.pairing:
+        # The id stays: by it the old primary is told, once it asks, that the alias is no longer its own.
+        return [Replace(_alone(alias))]
     return [Delete(view.alias(alias.partner_namespace, name)), Replace(_alone(alias))]
+
+
+def give_up(view: View, namespace: str, name: str, pairing: str) -> list[Step]:
+    """What the old primary does when its partner has failed over: the alias is the partner's. Empty if it knows."""
+    alias = next((one for one in view.aliases(namespace) if fold(one.name) == fold(name)), None)
+    return [Delete(alias)] if alias is not None and alias.pairing == pairing and alias.is_replicating_away else []
 
 
 def delete_alias(view: View, namespace: str, name: str) -> list[Step]:
@@ -115,7 +147,7 @@ def mirrored(view: View, steps: Sequence[Step]) -> list[Step]:
 
 def _secondary_of(view: View, namespace: str) -> Namespace | None:
     for alias in view.aliases(namespace):
-        if alias.role is GeoRole.PRIMARY and alias.partner_namespace:
+        if alias.role is GeoRole.PRIMARY and alias.partner_namespace and not alias.pairing:
             return view.find_namespace(alias.partner_namespace)
     return None
 
@@ -131,7 +163,7 @@ def _mirrored_hub(view: View, step: Step, hub: Hub, twins: dict[str, str]) -> It
         return
     current = view.find_hub(secondary.name, hub.name)
     if current is not None and isinstance(step, Replace):
-        twin = replace(hub, namespace=secondary.name, uid=current.uid, topic_id=current.topic_id)
+        twin = replace(hub, namespace=secondary.name, uid=current.uid, topic_id=current.topic_id, capture_start=None)
         yield Replace(replace(twin, created_ms=current.created_ms))
     elif current is not None and isinstance(step, Delete):
         yield Delete(current, step.now_ms)
@@ -174,4 +206,5 @@ def _twin_uid(view: View, hub_uid: str) -> str | None:
 
 
 def _twin_of_hub(hub: Hub, secondary: Namespace) -> Hub:
-    return replace(hub, namespace=secondary.name, uid=uuid.uuid4().hex, topic_id=str(uuid.uuid4()))
+    # Where the primary's logs stood when its capture began says nothing about the twin's, which begin empty.
+    return replace(hub, namespace=secondary.name, uid=uuid.uuid4().hex, topic_id=str(uuid.uuid4()), capture_start=None)

@@ -4,11 +4,11 @@ A publication is one closed batch for one partition, all or nothing. The order i
 tier's size allow it, is there throughput for it, which partition, then the log. A refused publication leaves no trace.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hubmere.broker.live import Evicted, LiveHub
-from hubmere.model.batch import Receipt
+from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import fold
@@ -90,7 +90,7 @@ class Publisher:
 
     def publish_charged(
         self,
-        batch: bytearray,
+        batch: bytearray | memoryview,
         partition: int,
         *,
         count: int,
@@ -116,6 +116,33 @@ class Publisher:
         if delay > 0:
             counters.throttled_requests += 1
         return Charged(receipt, delay)
+
+    def check_run(self, data: bytearray, sizes: Sequence[int], partition: int, newest_ms: int) -> BatchRun | None:
+        """Whether publications for one partition can be taken as one; None when each needs a look of its own."""
+        hub = self.hub
+        if not hub.entity.status.may_send or max(sizes) > self.limit_bytes:
+            return None
+        return hub.log(partition).check_run(data, sizes, newest_ms)
+
+    def publish_run(self, run: BatchRun, partition: int, *, now: float, now_ms: int, callback: Settled) -> Receipt:
+        """Take publications that were checked just now, and that the units have room for; one receipt for all."""
+        hub, requests, size_bytes = self.hub, len(run.sizes), len(run.data)
+        hub.counters.incoming_requests += requests
+        try:
+            receipt = hub.log(partition).append_run(run, now_ms, callback)
+        except Refusal as refusal:
+            self._count_refusal(refusal, requests)
+            raise
+        self._count(run.events, size_bytes, requests)
+        throughput = hub.namespace.throughput
+        if throughput is not None:
+            throughput.charge_ingress(hub.entity.uid, size_bytes, run.events, now)
+        return receipt
+
+    def has_room(self, size_bytes: int, events: int, now: float) -> bool:
+        """Whether so much can be published without holding its producer back."""
+        throughput = self.hub.namespace.throughput
+        return throughput is None or throughput.has_ingress(self.hub.entity.uid, size_bytes, events, now)
 
     def _check(self, size_bytes: int, key: str | None) -> None:
         self.hub.require_sending(self.name)

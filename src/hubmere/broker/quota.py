@@ -83,6 +83,10 @@ class FairBucket:
         share.tokens -= own
         self._common -= amount - own
 
+    def holds_more_than(self, hub: str, amount: float, now: float) -> bool:
+        """Whether `hub` could spend `amount`, in whatever pieces, and never be in debt."""
+        return self._touch(hub, now).tokens + self._common > amount
+
     def debt_seconds(self, hub: str, now: float) -> float:
         """How long until `hub` has tokens again; 0 when it has some now."""
         share = self._touch(hub, now)
@@ -202,6 +206,12 @@ class Throughput:
     def ingress_delay(self, hub: str, now: float) -> float:
         """Seconds for which a Kafka producer of this hub should be held back; 0 when it is within its share."""
         return max(self._in_bytes.debt_seconds(hub, now), self._in_events.debt_seconds(hub, now))
+
+    def has_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> bool:
+        """Whether a Kafka producer of this hub may publish so much, in whatever pieces, without any delay."""
+        return self._in_bytes.holds_more_than(hub, size_bytes, now) and self._in_events.holds_more_than(
+            hub, events, now
+        )
 
     def charge_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> float:
         """Take a publication that is admitted in any case, and say how long its producer should pause (Kafka)."""

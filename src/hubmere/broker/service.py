@@ -6,27 +6,39 @@ the owner's thread.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from hubmere.broker.access import Access
+from hubmere.broker.capture import Captures
 from hubmere.broker.consume import Evict, Subscription, Wake
 from hubmere.broker.coordinators import Coordinators
 from hubmere.broker.following import Following
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.manage import By, Manager
 from hubmere.broker.metrics import Counters
+from hubmere.broker.outbox import Outboxes
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quota import FairBucket
+from hubmere.broker.rates import ByteRate
+from hubmere.broker.replica import Replicas
+from hubmere.broker.roster import Roster
+from hubmere.broker.scaling import QUIET_SECONDS, Scaling
+from hubmere.broker.tracing import TracedPublisher, TracedSubscription, Tracer
+from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import Namespace
-from hubmere.model.errors import GroupNotFound, NamespaceNotFound, NotInTier, Refusal, ServerBusy
+from hubmere.model.errors import AliasElsewhere, GroupNotFound, NamespaceNotFound, NotInTier, Refusal, ServerBusy
 from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import LimitsBook
+from hubmere.store.audit import AuditLog
 from hubmere.store.catalog import Catalog
 from hubmere.store.engine import Chunk, LogEngine, PartitionLog
 from hubmere.store.view import Create
 
 # The service's sub-code for too many questions about runtime information.
 _TOO_MANY_QUESTIONS = 50008
+# Where captured files go when nobody says: below the folder in which the node was started.
+_CAPTURE_FOLDER = Path("hubmere-capture")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +62,7 @@ class PartitionInfo:
     last_enqueued_ms: int
     is_empty: bool
     size_bytes: int
+    rate: ByteRate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +90,47 @@ class Broker:
         default_namespace: str,
         segment_bytes: int,
         default_partition_count: int,
+        capture_targets: CaptureTargets | None = None,
+        capture_hold_bytes: int | None = None,
+        audit: AuditLog | None = None,
+        quiet_s: float = QUIET_SECONDS,
     ) -> None:
         self.catalog = catalog
         self.engine = engine
         self.book = book
         self.access = access
         self.counters = Counters()
+        self.roster = Roster()
+        self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
         self._following = Following(catalog, engine, book, self.namespaces, segment_bytes)
-        self.manager = Manager(catalog, book, self._following, default_partition_count=default_partition_count)
+        targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
+        self.manager = Manager(
+            catalog,
+            book,
+            self._following,
+            default_partition_count=default_partition_count,
+            capture_targets=targets,
+            audit=self.audit,
+        )
+        self.captures = Captures(catalog, self.namespaces, targets, hold_bytes=capture_hold_bytes)
+        self._scaling = Scaling(quiet_s)
+        self.replicas = Replicas(catalog, book, self.manager.carry_out)
+        self.outboxes = Outboxes()
         self.coordinators = Coordinators(catalog, self.namespaces)
         self.default_partition_count = default_partition_count
         self._default_namespace = default_namespace
+        self._tracer: Tracer | None = None
         self._questions: dict[str, FairBucket] = {}
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Who keeps spans of what is published and delivered; nobody as a rule."""
+        return self._tracer
+
+    def trace(self, tracer: Tracer) -> None:
+        """Have spans kept of everything that is opened from now on."""
+        self._tracer = tracer
 
     def open(self, now: float) -> None:
         """Put everything in the catalog into service, and finish what a crash interrupted."""
@@ -105,14 +146,21 @@ class Broker:
         """The namespace that a client means by the host name it used.
 
         `{namespace}.anything` and `{alias}.anything` name one; any other name, an address or none means the node's own
-        namespace, so that `localhost` needs no DNS.
+        namespace, so that `localhost` needs no DNS. An alias whose primary is on another node is refused.
         """
         label = fold((host or "").split(":")[0].split(".")[0])
         live = self.namespaces.get(label)
         if live is None and label:
             alias = self.catalog.view.find_alias(label)
             live = None if alias is None else self.namespaces.get(fold(alias.namespace))
-        return live if live is not None else self.namespace(self._default_namespace)
+        if live is None and label and (elsewhere := self.catalog.view.find_secondary(label)) is not None:
+            raise AliasElsewhere(elsewhere.name, elsewhere.partner_namespace)
+        return live if live is not None else self.own_namespace
+
+    @property
+    def own_namespace(self) -> LiveNamespace:
+        """The node's own namespace, which every name without a meaning of its own means."""
+        return self.namespace(self._default_namespace)
 
     def namespace(self, name: str) -> LiveNamespace:
         """A namespace by its name in any case."""
@@ -142,7 +190,11 @@ class Broker:
             None if partition is None else partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         )
         hub.require_sending(publisher)
-        return Publisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient)
+        if self._tracer is None:
+            return Publisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient)
+        traced = TracedPublisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient)
+        traced.tracer = self._tracer
+        return traced
 
     # --- reading ---
 
@@ -167,9 +219,10 @@ class Broker:
             raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
         number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         hub.require_receiving()
-        return hub.readers.admit(
+        reader = hub.readers.admit(
             hub.log(number),
             position,
+            kind=Subscription if self._tracer is None else TracedSubscription,
             hub=hub.entity.uid,
             group=fold(known.name),
             partition=number,
@@ -178,8 +231,12 @@ class Broker:
             wake=wake,
             evict=evict,
             counters=hub.counters,
+            rates=hub.rates,
             throughput=hub.namespace.throughput,
         )
+        if isinstance(reader, TracedSubscription) and self._tracer is not None:
+            reader.tracer, reader.place = self._tracer, (hub.namespace.entity.name, hub.name)
+        return reader
 
     def look(self, hub: LiveHub, *, group: str, partition: str, position: Position, max_bytes: int) -> Look:
         """Closed batches from a position on, without becoming a reader: for tools that show events.
@@ -198,15 +255,14 @@ class Broker:
     # --- looking after ---
 
     def look_after(self, by: By) -> None:
-        """Called every second: namespaces that were pressed against their units inflate, if they may."""
+        """Called every second: byte rates are worked out, and units of namespaces follow their load if they may."""
         self.coordinators.look_after(by.now, by.now_ms)
         for live in list(self.namespaces.values()):
-            throughput, entity = live.throughput, live.entity
-            if throughput is None or not throughput.was_pressed:
-                continue
-            throughput.was_pressed = False
-            if entity.auto_inflate and entity.capacity < entity.maximum_throughput_units:
-                self.manager.scale(entity.name, entity.capacity + 1, by, _ignore)
+            for hub in live.hubs.values():
+                hub.look_at_rates(by.now)
+            capacity = self._scaling.wanted(live, by.now)
+            if capacity is not None:
+                self.manager.scale(live.entity.name, capacity, by, _ignore)
 
     # --- asking ---
 
@@ -230,6 +286,7 @@ class Broker:
             last_enqueued_ms=state.last_enqueued_ms,
             is_empty=state.first_sequence == state.end_sequence,
             size_bytes=state.size_bytes,
+            rate=hub.rates.of(number),
         )
 
     def _admit_question(self, hub: LiveHub, now: float) -> None:
@@ -244,4 +301,4 @@ class Broker:
 
 
 def _ignore(_: Refusal | None) -> None:
-    """A step of auto-inflate that fails is tried again when the namespace is pressed next."""
+    """A step up or down that fails is tried again by the next look."""

@@ -26,8 +26,9 @@ from hubmere.wire.kafka.messages.fetch import (
 )
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-# One answer: large enough that a round trip does not matter, small enough that the next one is not waited for.
-FETCH_BYTES: Final = 4 * 1024 * 1024
+# One answer: large enough that a round trip does not matter, small enough that the next one is not waited for and that
+# it is still in the processor's cache when it is decoded: 1 and 2 MiB cost a fifth less than 4 MiB or half a MiB.
+FETCH_BYTES: Final = 2 * 1024 * 1024
 # A committed range is there at once; this is for a node that has just come back and is still reading its logs.
 _MAX_WAIT_MS: Final = 500
 # Answers without an event in a range that must have one, before that counts as a failure: half a minute of waiting.
@@ -54,7 +55,9 @@ class Fetched(NamedTuple):
     aborted: tuple[tuple[int, int], ...]  # producer id and first sequence number of aborted transactions
 
 
-class _Batch(NamedTuple):
+class PlacedBatch(NamedTuple):
+    """A batch by its header, and its byte number, UNKNOWN_POSITION where the node keeps none."""
+
     header: BatchHeader
     position: int
 
@@ -223,7 +226,7 @@ class HubReader:
         wanted = offset if inclusive else offset + 1
         guess, probes = low, 0
         while low < high:
-            batch = self._batch_at(partition, guess)
+            batch = self.batch_at(partition, guess)
             if batch is None or batch.position == UNKNOWN_POSITION:
                 return min(max(wanted, low), high)
             if wanted <= batch.position:
@@ -238,7 +241,7 @@ class HubReader:
 
     def find_after_bytes(self, partition: int, start: int, end: int, size_bytes: int) -> int:
         """The end of the batch with which a reader from `start` has read so many bytes; `end` when it comes first."""
-        batch = self._batch_at(partition, start) if start < end else None
+        batch = self.batch_at(partition, start) if start < end else None
         if batch is None or batch.position == UNKNOWN_POSITION:
             return end
         target = batch.position + size_bytes
@@ -246,30 +249,31 @@ class HubReader:
         # At least one batch, so that a limit below its size still lets the reader move.
         return min(end, max(found, batch.header.next_sequence_number))
 
-    def _batch_at(self, partition: int, sequence: int) -> _Batch | None:
+    def batch_at(self, partition: int, sequence: int) -> PlacedBatch | None:
+        """The batch that holds an event, or the one behind a gap; None where there is none any more, or none yet."""
         try:
             fetched = self._fetch(_Wanted(partition, sequence, 1), is_sent=False)
         except RangeLost:
             return None
         if not len(fetched.data):
             return None
-        return _Batch(read_header(fetched.data), fetched.position)
+        return PlacedBatch(read_header(fetched.data), fetched.position)
 
 
-def _count(batch: _Batch) -> int:
+def _count(batch: PlacedBatch) -> int:
     return batch.header.last_delta + 1
 
 
-def _last_offset(batch: _Batch) -> int:
+def _last_offset(batch: PlacedBatch) -> int:
     return batch.position + batch.header.last_delta * batch.header.size_bytes // _count(batch)
 
 
-def _sequence_at(batch: _Batch, offset: int) -> int:
+def _sequence_at(batch: PlacedBatch, offset: int) -> int:
     index = index_at_offset(batch.position, batch.header.size_bytes, _count(batch), offset)
     return batch.header.base_sequence_number + index
 
 
-def _guess(low: int, high: int, batch: _Batch, wanted: int) -> int:
+def _guess(low: int, high: int, batch: PlacedBatch, wanted: int) -> int:
     """Where to look next: as far away as the last batch's bytes per event say, never outside what is left."""
     if low >= high:
         return low

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from hubmere.commands.http import Answer, Http, Refused
+from hubmere.commands.http import TIMEOUT_S, Answer, Http, Refused
 from hubmere.commands.where import Where
 from hubmere.exits import CommandFailed, Exit
 
@@ -46,9 +46,9 @@ _SHOWN_NAMES = 8
 class Arm:
     """Resources of one node. Thread rule: one owner."""
 
-    def __init__(self, where: Where, subscription: str, resource_group: str) -> None:
+    def __init__(self, where: Where, subscription: str, resource_group: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._where = where
-        self._http = Http(where)
+        self._http = Http(where, timeout_s)
         self._subscription = f"/subscriptions/{quote(subscription, safe='')}/{_PROVIDER}"
         self._group = (
             f"/subscriptions/{quote(subscription, safe='')}/resourceGroups/{quote(resource_group, safe='')}/{_PROVIDER}"
@@ -73,9 +73,21 @@ class Arm:
         """A resource as it is."""
         return _object(self._ask("GET", at))
 
+    def find(self, at: Resource) -> Json | None:
+        """A resource as it is; None when there is none."""
+        try:
+            return _object(self._request("GET", self._path(at)))
+        except Refused as refused:
+            if refused.status == _NOT_FOUND:
+                return None
+            raise
+
     def put(self, at: Resource, body: Json) -> Json:
-        """Make a resource, or replace its settings."""
-        return _object(self._ask("PUT", at, body))
+        """Make a resource, or replace its settings; what it lies in must be there."""
+        try:
+            return _object(self._request("PUT", self._path(at), body))
+        except Refused as refused:
+            raise self.explained(refused, at[:-2]) from None
 
     def patch(self, at: Resource, body: Json) -> Json:
         """Change some settings of a resource."""

@@ -1,12 +1,17 @@
-"""`hubmere capture`: whether and where the events of a hub are kept as files. A part of the hub's description."""
+"""`hubmere capture`: whether and where the events of a hub are kept as files, and how that goes.
+
+The settings are a part of the hub's description; how it goes is a resource of its own, which the node alone writes.
+"""
 
 from enum import StrEnum
 
 from hubmere.commands.arm import Arm, Json, Resource, merged
+from hubmere.commands.capture_jobs import add_jobs
 from hubmere.commands.places import HUB, IN_NAMESPACE
 from hubmere.commands.verbs import SWITCH, Field, Switch, Verb, a_group, add
 
 _CAPTURE = "captureDescription"
+_STATES = "captureStates"
 _PATH = ("properties", _CAPTURE)
 _TARGET = (*_PATH, "destination", "properties")
 
@@ -16,6 +21,8 @@ class Encoding(StrEnum):
 
     AVRO = "Avro"
     AVRO_DEFLATE = "AvroDeflate"
+    PARQUET = "Parquet"
+    DELTA = "Delta"
 
 
 FIELDS = (
@@ -23,7 +30,7 @@ FIELDS = (
         flags=("--encoding",),
         path=(*_PATH, "encoding"),
         type=Encoding,
-        metavar="Avro|AvroDeflate",
+        metavar="Avro|AvroDeflate|Parquet|Delta",
         help="How captured files are written.",
     ),
     Field(
@@ -44,7 +51,7 @@ FIELDS = (
         flags=("--destination-name",),
         path=(*_PATH, "destination", "name"),
         metavar="NAME",
-        help="Kind of the place where captured files go.",
+        help="Kind of the place where captured files go; the service's names, which make no difference here.",
     ),
     Field(
         flags=("--storage-account",),
@@ -82,8 +89,27 @@ ENABLE = Field(
 
 
 def show(arm: Arm, at: Resource, _: Json) -> Json:
-    """The capture description of a hub; one that never had any is not captured."""
-    return _description(arm.get(at))
+    """The capture description of a hub and how it goes; one that never had any is not captured."""
+    description = _description(arm.get(at))
+    if not description["enabled"]:
+        return description
+    return {**description, "captureState": _state(arm, at, has_partitions=False)}
+
+
+def list_states(arm: Arm, at: Resource, _: Json) -> list[Json]:
+    """How the capture of every captured hub goes."""
+    return [one["properties"] for one in arm.list((*at, _STATES))]
+
+
+def partitions(arm: Arm, at: Resource, _: Json) -> list[Json]:
+    """How the capture of each partition goes."""
+    found: list[Json] = _state(arm, at)["partitions"]
+    return found
+
+
+def _state(arm: Arm, at: Resource, *, has_partitions: bool = True) -> Json:
+    state: Json = arm.get((*at, _STATES, "default"))["properties"]
+    return state if has_partitions else {name: value for name, value in state.items() if name != "partitions"}
 
 
 def enable(arm: Arm, at: Resource, body: Json) -> Json:
@@ -108,11 +134,45 @@ def _description(hub: Json) -> Json:
 
 app = a_group("Capture: the events of a hub as files.")
 _AT = (IN_NAMESPACE, HUB)
+_COLUMNS = (
+    ("Name", "eventHub"),
+    ("State", "state"),
+    ("LagEvents", "lagEvents"),
+    ("BacklogBytes", "backlogBytes"),
+    ("HeldBytes", "heldBytes"),
+    ("Files", "files"),
+    ("LastWritten", "lastWritten"),
+    ("LastFile", "lastFile.name"),
+    ("Reason", "reason"),
+)
+_PARTITION_COLUMNS = (
+    ("Partition", "partition"),
+    ("Captured", "captured"),
+    ("LagEvents", "lagEvents"),
+    ("BacklogBytes", "backlogBytes"),
+    ("HeldBytes", "heldBytes"),
+    ("LastFile", "lastFile.name"),
+)
 add(
     app,
     [
-        Verb(name="show", help="Show how a hub is captured.", run=show, at=_AT),
+        Verb(name="show", help="Show how a hub is captured, and how that goes.", run=show, at=_AT),
+        Verb(
+            name="list",
+            help="List the captured hubs with their state, lag and last file.",
+            run=list_states,
+            at=(IN_NAMESPACE,),
+            columns=_COLUMNS,
+        ),
+        Verb(
+            name="partitions",
+            help="List how far the capture of each partition of a hub is.",
+            run=partitions,
+            at=_AT,
+            columns=_PARTITION_COLUMNS,
+        ),
         Verb(name="enable", help="Capture a hub from now on.", run=enable, at=_AT, fields=FIELDS),
         Verb(name="disable", help="Stop capturing a hub; its settings stay.", run=disable, at=_AT),
     ],
 )
+add_jobs(app)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import typer
 
 from hubmere.commands.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, GROUPS, HUBS, NAMESPACES, Arm
+from hubmere.commands.completion import Level, completer
 from hubmere.commands.http import Answer, Http, Refused
 from hubmere.commands.verbs import option
 from hubmere.commands.where import Where
@@ -21,13 +22,24 @@ from hubmere.exits import CommandFailed, Exit
 _NOT_FOUND = 404
 _PARTITION_COUNT = re.compile(rb"<PartitionCount>(\d+)</PartitionCount>")
 
+_IN_NAMESPACE: Level = ("namespace_name", NAMESPACES, None)
+
 HUB_ARGUMENT = inspect.Parameter(
     "hub",
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    annotation=Annotated[str, typer.Argument(metavar="HUB", help="Name of the event hub.", show_default=False)],
+    annotation=Annotated[
+        str,
+        typer.Argument(
+            metavar="HUB",
+            help="Name of the event hub.",
+            show_default=False,
+            autocompletion=completer([_IN_NAMESPACE, ("hub", HUBS, None)]),
+        ),
+    ],
 )
 NAMESPACE_OPTION = option(
-    "namespace_name", str | None, "--namespace-name", metavar="NAME", help="Its namespace. Default: the node's own."
+    "namespace_name", str | None, "--namespace-name", metavar="NAME", help="Its namespace. Default: the node's own.",
+    autocompletion=completer([_IN_NAMESPACE]),
 )  # fmt: skip
 
 

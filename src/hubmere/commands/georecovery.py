@@ -1,9 +1,11 @@
 """`hubmere georecovery-alias`: two namespaces under one name, which moves to the second when the first is lost."""
 
-from hubmere.commands.arm import ALIASES, Arm, Json, Resource
+from hubmere.commands.arm import ALIASES, NAMESPACES, Arm, Json, Resource
+from hubmere.commands.http import Refused
 from hubmere.commands.places import ALIAS, IN_NAMESPACE
 from hubmere.commands.rules import rules_group
 from hubmere.commands.verbs import Field, Verb, a_group, add, delete, list_, put, show
+from hubmere.commands.waiting import wait_verb
 
 _AT = (IN_NAMESPACE, ALIAS)
 _IN = (IN_NAMESPACE,)
@@ -30,7 +32,17 @@ _COLUMNS = (
     ("Role", "properties.role"),
     ("Partner", "properties.partnerNamespace"),
     ("State", "properties.provisioningState"),
+    ("Pending", "properties.pendingReplicationOperationsCount"),
 )
+
+
+def pair(arm: Arm, at: Resource, body: Json) -> Json:
+    """Pair; a partner that is neither here nor known of elsewhere is answered with what is here."""
+    try:
+        return put(arm, at, body)
+    except Refused as refused:
+        partner = body["properties"]["partnerNamespace"].rstrip("/").rpartition("/")[2]
+        raise arm.explained(refused, (NAMESPACES, partner)) from None
 
 
 def exists(arm: Arm, at: Resource, body: Json) -> Json:
@@ -54,8 +66,8 @@ app = a_group("Geo-recovery: an alias for two namespaces, of which the second ta
 add(
     app,
     [
-        Verb(name="set", help="Pair the namespace with another under an alias.", run=put, at=_AT, fields=_FIELDS),
-        Verb(name="create", help="The same as set.", run=put, at=_AT, fields=_FIELDS),
+        Verb(name="set", help="Pair the namespace with another under an alias.", run=pair, at=_AT, fields=_FIELDS),
+        Verb(name="create", help="The same as set.", run=pair, at=_AT, fields=_FIELDS),
         Verb(name="show", help="Show a pairing.", run=show, at=_AT),
         Verb(name="list", help="List the pairings.", run=list_, at=_IN, below=(ALIASES,), columns=_COLUMNS),
         Verb(name="delete", help="Delete a pairing that was broken.", run=delete, at=_AT),
@@ -63,6 +75,7 @@ add(
             name="exists", help="Tell whether a name is free.", run=exists, at=_IN, below=(ALIASES,),
             fields=(_WANTED_NAME,),
         ),
+        wait_verb(*_AT),
         Verb(name="break-pair", help="End a pairing; asked on the primary.", run=break_pair, at=_AT),
         Verb(name="fail-over", help="Move the alias to the secondary, on which this is asked.", run=fail_over, at=_AT),
     ],

@@ -17,7 +17,7 @@ from hubmere.commands.where import Where
 from hubmere.exits import CommandFailed, Exit
 
 # Longer than a node holds back an answer on purpose: `wait` of the events' look-up and `timeout` of a publication.
-_TIMEOUT_S = 90.0
+TIMEOUT_S = 90.0
 # A connection that was idle for longer may be closed at the other end; a new one costs less than the doubt.
 _STALE_AFTER_S = 30.0
 _REPEATABLE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
@@ -58,8 +58,9 @@ class Answer:
 class Http:
     """A client of one node. Thread rule: one owner."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: Where, timeout_s: float = TIMEOUT_S) -> None:
         self._where = where
+        self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
         self._used_at_s = 0.0
 
@@ -113,12 +114,12 @@ class Http:
     def _opened(self) -> http.client.HTTPConnection:
         parts = urlsplit(self._where.url)
         if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+            return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=self._timeout_s)
         import ssl
 
         context = ssl.create_default_context(cafile=self._where.ca_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S, context=context)
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=self._timeout_s, context=context)
 
     def _unreachable(self, error: Exception) -> Unreachable:
         # By name: the command for a node without TLS need not load the library to know its errors.

@@ -7,6 +7,7 @@ from hubmere.commands.network import ACCESS, network_group
 from hubmere.commands.places import IN_NAMESPACE, NAMED_NAMESPACE, OWN_NAMESPACE
 from hubmere.commands.rules import rules_group
 from hubmere.commands.verbs import SWITCH, Field, Switch, Verb, a_group, add, delete, list_, pairs, patch, put, show
+from hubmere.commands.waiting import wait_verb
 
 
 class Sku(StrEnum):
@@ -40,6 +41,13 @@ FIELDS = (
         type=int,
         metavar="N",
         help="Up to how many throughput units they grow.",
+    ),
+    Field(
+        flags=("--minimum-throughput-units",),
+        path=("properties", "minimumThroughputUnits"),
+        type=int,
+        metavar="N",
+        help="Down to how many throughput units they fall again after a quiet time; 0: they stay.",
     ),
     Field(
         flags=("--enable-kafka",),
@@ -105,6 +113,7 @@ add(
         Verb(name="list", help="List the namespaces.", run=list_, below=(NAMESPACES,), columns=_COLUMNS),
         Verb(name="delete", help="Delete a namespace and everything in it.", run=delete, at=(NAMED_NAMESPACE,)),
         Verb(name="exists", help="Tell whether a name is free.", run=exists, fields=(_WANTED_NAME,)),
+        wait_verb(OWN_NAMESPACE),
     ],
 )
 app.add_typer(rules_group(IN_NAMESPACE), name="authorization-rule")

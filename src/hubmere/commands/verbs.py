@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from hubmere.commands.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
+from hubmere.commands.completion import Level, completer
 from hubmere.commands.tables import Column, Output, rendered
 from hubmere.commands.where import (
     CA_VARIABLE,
@@ -143,6 +144,7 @@ def add(app: typer.Typer, verbs: Sequence[Verb]) -> None:
 def _command(verb: Verb) -> Callable[..., None]:
     places = {_python_name(step.flags): step for step in verb.at}
     fields = {_python_name(field.flags): field for field in verb.fields}
+    levels = [(name, step.kind, step.default) for name, step in places.items()]
 
     def run(given: dict[str, Any]) -> None:
         output, group, subscription = (given.pop(name) for name in ("output", "resource_group", "subscription"))
@@ -157,7 +159,7 @@ def _command(verb: Verb) -> Callable[..., None]:
     return with_signature(
         run,
         [
-            *(_step_option(name, step) for name, step in places.items()),
+            *(_step_option(name, step, levels[: index + 1]) for index, (name, step) in enumerate(places.items())),
             *(_field_option(name, field) for name, field in fields.items()),
             *RESULT_OPTIONS,
             *NODE_OPTIONS,
@@ -204,10 +206,11 @@ def with_signature(
     return command
 
 
-def _step_option(name: str, step: Step) -> inspect.Parameter:
+def _step_option(name: str, step: Step, levels: Sequence[Level]) -> inspect.Parameter:
+    more: dict[str, Any] = {"metavar": "NAME", "help": step.help, "autocompletion": completer(levels)}
     if step.is_required:
-        return option(name, str, *step.flags, default=inspect.Parameter.empty, metavar="NAME", help=step.help)
-    return option(name, str | None, *step.flags, metavar="NAME", help=step.help)
+        return option(name, str, *step.flags, default=inspect.Parameter.empty, **more)
+    return option(name, str | None, *step.flags, **more)
 
 
 def _field_option(name: str, field: Field) -> inspect.Parameter:

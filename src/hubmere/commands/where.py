@@ -158,8 +158,8 @@ def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> Wh
     )
 
 
-def _local(data: Path, ca_file: str | None) -> Where:
-    """The node that runs on a data folder, by what it wrote there when it became ready."""
+def ready_node(data: Path) -> dict[str, Any]:
+    """What the node that runs on a data folder wrote there when it became ready (`ready.Ready`)."""
     try:
         ready: dict[str, Any] = json.loads((data / READY_FILE).read_bytes())
     except FileNotFoundError:
@@ -168,6 +168,12 @@ def _local(data: Path, ca_file: str | None) -> Where:
         raise CommandFailed(Exit.FAILED, f"{data / READY_FILE} cannot be read: {error}") from None
     if not _is_alive(ready["pid"]):
         raise _nobody(data)
+    return ready
+
+
+def _local(data: Path, ca_file: str | None) -> Where:
+    """The node that runs on a data folder."""
+    ready = ready_node(data)
     url = _nearest_way(ready, ca_file)
     if not url:
         raise CommandFailed(Exit.FAILED, f"the node on {data} serves neither HTTP nor HTTPS, which commands speak")

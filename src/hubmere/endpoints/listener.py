@@ -32,16 +32,20 @@ class PortInUse(Exception):
 
 @dataclass(slots=True)
 class Connections:
-    """Every open connection of the node, and the most that it serves at once."""
+    """Every open connection of the node, and the most that it serves at once.
+
+    Streams are known one by one, for whoever ends them; those of the HTTP server, which ends its own, are counted.
+    """
 
     limit: int
     on_open: Callable[[], None] = lambda: None
     on_close: Callable[[], None] = lambda: None
     streams: set[Stream] = field(default_factory=set)
+    others: int = 0
 
     def admit(self, stream: Stream) -> bool:
         """Count a connection in; False when the node is full."""
-        if len(self.streams) >= self.limit:
+        if self._is_full:
             return False
         self.streams.add(stream)
         self.on_open()
@@ -52,6 +56,23 @@ class Connections:
         if stream in self.streams:
             self.streams.discard(stream)
             self.on_close()
+
+    def enter(self) -> bool:
+        """Count one of the HTTP server's in; False when the node is full."""
+        if self._is_full:
+            return False
+        self.others += 1
+        self.on_open()
+        return True
+
+    def leave(self) -> None:
+        """Count one of the HTTP server's out."""
+        self.others -= 1
+        self.on_close()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.streams) + self.others >= self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ class Places:
     kafkas: int | None = None
     http: int | None = None
     https: int | None = None
+    ca_file: str | None = None  # certificate of the node's private authority, if it has one
 
     @property
     def host(self) -> str:
@@ -40,6 +41,10 @@ class Places:
         """What clients paste, over TLS; a hub's rule names its hub."""
         port = None if self.amqps == _DEFAULT_AMQPS_PORT else self.amqps
         return self._built(rule, key, namespace or rule.namespace, port, is_emulator=False)
+
+    def hub_connection_string(self, rule: AccessRule, hub: str) -> str:
+        """The same for one hub, whosever rule it is: what the capture job reads with."""
+        return ConnectionString.parse(self.connection_string(rule, rule.primary_key)).with_entity(hub).text()
 
     def emulator_connection_string(self, rule: AccessRule, key: str) -> str:
         """The same for clients in emulator mode: plain TCP."""

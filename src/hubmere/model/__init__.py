@@ -5,6 +5,7 @@ Neighbours import the modules listed here by name; a test holds the list.
 
 __all__ = [
     "batch",
+    "capture",
     "clock",
     "connection_string",
     "emulator",

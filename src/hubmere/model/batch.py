@@ -4,7 +4,7 @@ A batch is never opened here. Layout: Kafka record batch v2, 61-byte big-endian 
 base offset and leader epoch stand before the checksum, so that numbering a batch does not touch it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -81,6 +81,15 @@ class BatchHeader(NamedTuple):
     def codec(self) -> int:
         """Compression of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & CODEC_MASK
+
+
+class BatchRun(NamedTuple):
+    """Closed batches for one partition, one behind the other; `headers` are their fields in wire order."""
+
+    data: bytearray
+    sizes: Sequence[int]
+    headers: Sequence[tuple[int, ...]]
+    events: int
 
 
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:

@@ -192,6 +192,8 @@ class Namespace:
     capacity: int = 1
     auto_inflate: bool = False
     maximum_throughput_units: int = 0
+    # Down to how many units a quiet namespace falls again; 0: it stays where the load has raised it, as in the service.
+    minimum_throughput_units: int = 0
     status: Status = Status.ACTIVE
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     location: str = "local"
@@ -265,6 +267,22 @@ class CaptureDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStart:
+    """Since when a hub is captured: `since` has the first sequence number of each partition that was there then.
+
+    `id` is another one each time Capture is switched on. Partitions that were added later begin at 0.
+    """
+
+    id: str
+    since: tuple[int, ...] = ()
+    started_ms: int = 0
+
+    def first_sequence(self, partition: int) -> int:
+        """The first event of a partition that is captured."""
+        return self.since[partition] if partition < len(self.since) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
     """A named set of partitions. `uid` never changes and names its logs; a hub made anew under the name has another."""
 
@@ -278,6 +296,7 @@ class Hub:
     timestamp_type: TimestampType = TimestampType.LOG_APPEND
     user_metadata: str = ""
     capture: CaptureDescription | None = None
+    capture_start: CaptureStart | None = None
     created_ms: int = 0
     updated_ms: int = 0
 
@@ -290,6 +309,16 @@ class Hub:
     def parent(self) -> Key:
         """Its namespace."""
         return (fold(self.namespace),)
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether its events are kept as files."""
+        return self.capture is not None and self.capture.enabled
+
+    @property
+    def captured_since(self) -> CaptureStart:
+        """Since when it is captured; a hub without a start of its own (a paired one's twin) is captured as a whole."""
+        return self.capture_start or CaptureStart(id=self.uid)
 
     @property
     def partition_ids(self) -> tuple[str, ...]:
@@ -372,6 +401,13 @@ class GeoAlias:
     alternate_name: str = ""
     role: GeoRole = GeoRole.PRIMARY
     provisioning_state: str = "Succeeded"
+    # The id of a pairing between two nodes, the same on both; empty where both namespaces are on this one.
+    pairing: str = ""
+
+    @property
+    def is_replicating_away(self) -> bool:
+        """Whether this is the primary of a namespace on another node."""
+        return bool(self.pairing and self.partner_namespace) and self.role is GeoRole.PRIMARY
 
     @property
     def key(self) -> Key:

@@ -216,6 +216,29 @@ class Conflict(Refusal):
         return self.why
 
 
+class FailedOver(Conflict):
+    """A pairing is over because its secondary has taken the alias."""
+
+    def __init__(self, alias: str) -> None:
+        super().__init__(f"The alias '{alias}' was failed over and is served here now.")
+        self.alias = alias
+
+
+class AliasElsewhere(Refusal):
+    """A client used an alias that the partner on another node serves now."""
+
+    def __init__(self, alias: str, partner: str) -> None:
+        super().__init__(alias, partner)
+        self.alias = alias
+        self.partner = partner
+
+    def text(self) -> str:
+        return (
+            f"This node is the secondary of the alias '{self.alias}'; it is served by the namespace '{self.partner}'. "
+            "Point the alias at that node, or fail over to this one."
+        )
+
+
 # --- what is not allowed ---------------------------------------------------------------------------------------------
 
 

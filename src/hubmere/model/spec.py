@@ -9,15 +9,17 @@ import base64
 import ipaddress
 import secrets
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from hubmere.model.capture import is_path_inside
 from hubmere.model.entity import (
     DEFAULT_PARTITION_COUNT,
     AccessRule,
     ApplicationGroup,
     CaptureDescription,
+    CaptureStart,
     CleanupPolicy,
     ConsumerGroup,
     Hub,
@@ -91,6 +93,7 @@ class NamespaceSpec:
     capacity: int | None = None
     auto_inflate: bool = False
     maximum_throughput_units: int | None = None
+    minimum_throughput_units: int = 0
     status: Status = Status.ACTIVE
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     location: str = "local"
@@ -134,6 +137,7 @@ def _fulfilled(namespace: Namespace, spec: NamespaceSpec, limits: Limits) -> Nam
         capacity=capacity,
         auto_inflate=spec.auto_inflate,
         maximum_throughput_units=_checked_maximum_units(spec, capacity, limits, namespace.tier),
+        minimum_throughput_units=_checked_minimum_units(spec, capacity),
         status=_check_status(spec.status),
         tags=MappingProxyType(dict(spec.tags)),
         location=spec.location,
@@ -162,6 +166,13 @@ def _checked_maximum_units(spec: NamespaceSpec, capacity: int, limits: Limits, t
     if not limits.has_auto_inflate:
         raise NotInTier("Auto-inflate", tier)
     return _check_range("maximum of throughput units", maximum, capacity, limits.units)
+
+
+def _checked_minimum_units(spec: NamespaceSpec, capacity: int) -> int:
+    minimum = spec.minimum_throughput_units
+    if minimum and not spec.auto_inflate:
+        raise InvalidArgument("minimum of throughput units", minimum, "0 while auto-inflate is off")
+    return _check_range("minimum of throughput units", minimum, 0, capacity)
 
 
 def changed_network(namespace: Namespace, rules: NetworkRuleSet, limits: Limits, *, now_ms: int) -> Namespace:
@@ -322,7 +333,22 @@ def _checked_capture(capture: CaptureDescription | None, limits: Limits, tier: T
     missing = [token for token in CAPTURE_TOKENS if token not in destination.archive_name_format]
     if missing:
         raise InvalidArgument("archive name format", destination.archive_name_format, f"it lacks {', '.join(missing)}")
+    if not is_path_inside(destination.archive_name_format):
+        raise InvalidArgument("archive name format", destination.archive_name_format, "names below the destination")
     return capture
+
+
+def with_capture_start(hub: Hub, before: Hub | None, ends: Callable[[], Sequence[int]], *, now_ms: int) -> Hub:
+    """A changed hub with the moment from which it is captured: now if that was just switched on, else as it was.
+
+    `ends` gives the end of each partition's log; it is asked only when it counts.
+    """
+    if not hub.is_captured:
+        return replace(hub, capture_start=None)
+    if before is not None and before.is_captured:
+        return replace(hub, capture_start=before.capture_start)
+    since = () if before is None else tuple(ends())
+    return replace(hub, capture_start=CaptureStart(id=uuid.uuid4().hex, since=since, started_ms=now_ms))
 
 
 # --- groups, rules, application groups -------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twin of `decode.Columns`: records straight into Arrow's buffers, without an object for each field.
+"""The compiled twins of `decode.Columns` and `capture.avro.Records`: records into Arrow's buffers or into Avro's bytes.
 
-Bare events, events with a key and short string properties, and Kafka records with text headers are read here; any other
-record goes through `row_of`, so that what an event means is said in one place. A test holds that both give the same
-arrays. A batch that is malformed leaves no trace. Formats: Kafka record batch v2, Arrow columnar (32-bit offsets).
+No object is made for a field. Bare events, events with a key and short string properties, and Kafka records with usual
+headers are read here; any other record goes through `row_of` or `encoded_maps`, so that what an event means is said in
+one place. Tests hold that twins give the same. A batch that is malformed leaves no trace. Formats: Kafka record batch
+v2, Arrow columnar (32-bit offsets), Avro 1.11 binary.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -15,6 +16,7 @@ from libc.string cimport memcmp, memcpy
 import pyarrow as pa
 
 from hubmere.kernels import MAX_RECORDS, Malformed
+from hubmere.pipeline.capture.schema import encoded_maps, time_text
 from hubmere.translate.columns import row_of
 
 cdef extern from "Python.h":
@@ -285,17 +287,142 @@ cdef inline Py_ssize_t digits_of(int64_t number, uint8_t *room):
             return at
 
 
-cdef class Columns:
+cdef class RecordWalk:
+    """Walks over the records of a batch and shows the wanted ones to `event`, with their headers in `names`."""
+
+    cdef bint wants_offsets
+    cdef Piece names[MOST_HEADERS]
+    cdef Piece contents[MOST_HEADERS]
+    cdef Py_ssize_t header_count
+    cdef list more_headers  # all of them, as objects, when there are more than `names` holds
+
+    cdef int event(self, Piece *key, Piece *value, int64_t sequence, int64_t offset, int64_t time_us) except -1:
+        raise NotImplementedError
+
+    cdef int walk(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high) except -1:
+        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(opened)
+        cdef const uint8_t *stop = begin + PyBytes_GET_SIZE(opened)
+        cdef int64_t records = header.record_count
+        cdef int64_t last_delta = header.last_delta
+        cdef int64_t base = header.base_sequence_number
+        cdef int64_t size_bytes = header.size_bytes
+        cdef bint is_append_time = header.attributes & APPEND_TIME
+        cdef int64_t time_ms = header.max_time_ms if is_append_time else header.base_time_ms
+        cdef int64_t index, size = 0, time_delta = 0, delta = 0, before = -1, offset
+        cdef Piece key, value
+        cdef Cursor cursor
+        if records < 0 or records > MAX_RECORDS:
+            raise Malformed("a record count is not possible")
+        cursor.at = begin + at
+        for index in range(records):
+            cursor.end = stop
+            read_varint(&cursor, &size)
+            if size < 1 or size > stop - cursor.at:
+                raise Malformed("a record is cut short")
+            cursor.end = cursor.at + size
+            cursor.at += 1
+            read_varint(&cursor, &time_delta)
+            read_varint(&cursor, &delta)
+            read_piece(&cursor, &key)
+            read_piece(&cursor, &value)
+            if delta > last_delta:
+                raise Malformed("an offset delta is outside of its batch")
+            if delta <= before:
+                raise Malformed("offset deltas do not increase")
+            before = delta
+            self.read_headers(&cursor)
+            if not low <= delta < high:
+                continue
+            offset = base + delta
+            if self.wants_offsets and position != UNKNOWN_POSITION:
+                offset = position + delta * size_bytes // (last_delta + 1)
+            self.event(&key, &value, base + delta, offset, microseconds(time_ms, 0 if is_append_time else time_delta))
+        if cursor.at != stop:
+            raise Malformed("a batch holds more than its records")
+        return 0
+
+    cdef int read_headers(self, Cursor *cursor) except -1:
+        """Read the headers, up to the end of the record."""
+        cdef int64_t count = 0
+        cdef int64_t index
+        cdef Piece name, content
+        self.more_headers = None
+        read_varint(cursor, &count)
+        if count < 0:
+            raise Malformed("a header count is negative")
+        if count > MOST_HEADERS:
+            self.more_headers = []
+        for index in range(count):
+            read_piece(cursor, &name)
+            if name.size < 0:
+                raise Malformed("a header has no name")
+            read_piece(cursor, &content)
+            if self.more_headers is not None:
+                self.more_headers.append((object_of(&name), object_of(&content)))
+            else:
+                self.names[index] = name
+                self.contents[index] = content
+        if cursor.at != cursor.end:
+            raise Malformed("a record holds more or less than its fields")
+        self.header_count = count
+        return 0
+
+    cdef list headers(self):
+        """The headers of the event as objects."""
+        cdef Py_ssize_t index
+        if self.more_headers is not None:
+            return self.more_headers
+        return [(object_of(&self.names[index]), object_of(&self.contents[index])) for index in range(self.header_count)]
+
+    cdef bint is_message(self) except -1:
+        """Whether the last header may be the envelope of a message."""
+        cdef Py_ssize_t last = self.header_count - 1
+        return last >= 0 and is_same(&self.names[last], ENVELOPE) and self.contents[last].size >= 0
+
+    cdef bint is_plain_envelope(self) except -1:
+        """Whether the last header says: a body, and properties that are all short strings of different names."""
+        cdef Py_ssize_t count = self.header_count
+        cdef Piece *envelope = &self.contents[count - 1]
+        cdef Py_ssize_t index
+        if envelope.size != 4 or envelope.data[0] != 1 or envelope.data[1] != 0:
+            return False
+        if envelope.data[2] != count - 1 or envelope.data[3] != 0:
+            return False
+        for index in range(count - 1):
+            if self.contents[index].size < 2 or self.contents[index].data[0] != STRING8:
+                return False
+            if self.contents[index].data[1] != self.contents[index].size - 2:
+                return False
+            if not is_text(self.contents[index].data + 2, self.contents[index].size - 2):
+                return False
+        return self.are_names_plain(count - 1)
+
+    cdef bint are_names_plain(self, Py_ssize_t count) except -1:
+        """Whether names are texts and none is repeated."""
+        cdef Py_ssize_t index, other
+        for index in range(count):
+            if not is_text(self.names[index].data, self.names[index].size):
+                return False
+            for other in range(index):
+                if self.names[index].size == self.names[other].size and (
+                    memcmp(self.names[index].data, self.names[other].data, self.names[index].size) == 0
+                ):
+                    return False
+        return True
+
+
+# --- Arrow -----------------------------------------------------------------------------------------------------------
+
+
+cdef class Columns(RecordWalk):
     """See `decode.Columns`."""
 
     cdef str partition
-    cdef bint wants_bodies, wants_offsets, wants_rows
+    cdef bint wants_bodies, wants_rows
     cdef Texts bodies, offsets, publishers, keys
     cdef Maps properties, systems
     cdef Block sequences, times_us
     cdef Py_ssize_t count
-    cdef Piece names[MOST_HEADERS]
-    cdef Piece contents[MOST_HEADERS]
 
     def __cinit__(self, str partition, wanted):
         self.partition = partition
@@ -321,7 +448,7 @@ cdef class Columns:
         nulls[0], nulls[1] = self.bodies.nulls, self.offsets.nulls
         nulls[2], nulls[3] = self.publishers.nulls, self.keys.nulls
         try:
-            self.read(header, position, opened, at, low, high)
+            self.walk(header, position, opened, at, low, high)
         except Malformed:
             self.cut(count, nulls)
             raise
@@ -341,106 +468,46 @@ cdef class Columns:
         self.count = count
         return 0
 
-    cdef int read(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high) except -1:
-        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(opened)
-        cdef const uint8_t *stop = begin + PyBytes_GET_SIZE(opened)
-        cdef int64_t records = header.record_count
-        cdef int64_t last_delta = header.last_delta
-        cdef int64_t base = header.base_sequence_number
-        cdef int64_t size_bytes = header.size_bytes
-        cdef bint is_append_time = header.attributes & APPEND_TIME
-        cdef int64_t time_ms = header.max_time_ms if is_append_time else header.base_time_ms
-        cdef int64_t index, size = 0, time_delta = 0, delta = 0, before = -1
-        cdef Piece key, value
-        cdef Cursor cursor
+    cdef int event(self, Piece *key, Piece *value, int64_t sequence, int64_t offset, int64_t time_us) except -1:
         cdef uint8_t room[20]
         cdef Py_ssize_t first
-        if records < 0 or records > MAX_RECORDS:
-            raise Malformed("a record count is not possible")
-        cursor.at = begin + at
-        for index in range(records):
-            cursor.end = stop
-            read_varint(&cursor, &size)
-            if size < 1 or size > stop - cursor.at:
-                raise Malformed("a record is cut short")
-            cursor.end = cursor.at + size
-            cursor.at += 1
-            read_varint(&cursor, &time_delta)
-            read_varint(&cursor, &delta)
-            read_piece(&cursor, &key)
-            read_piece(&cursor, &value)
-            if delta > last_delta:
-                raise Malformed("an offset delta is outside of its batch")
-            if delta <= before:
-                raise Malformed("offset deltas do not increase")
-            before = delta
-            self.read_headers(&cursor, &key, &value, low <= delta < high)
-            if not low <= delta < high:
-                continue
-            if self.wants_bodies:
-                if value.size < 0:
-                    self.bodies.add_null()
-                else:
-                    self.bodies.add(value.data, value.size)
-            if self.wants_offsets:
-                if position == UNKNOWN_POSITION:
-                    first = digits_of(base + delta, room)
-                else:
-                    first = digits_of(position + delta * size_bytes // (last_delta + 1), room)
-                self.offsets.add(room + first, 20 - first)
-            self.sequences.put_int64(base + delta)
-            self.times_us.put_int64(microseconds(time_ms, 0 if is_append_time else time_delta))
-            self.count += 1
-        if cursor.at != stop:
-            raise Malformed("a batch holds more than its records")
+        if self.wants_rows:
+            self.add_row(key, value)
+        if self.wants_bodies:
+            if value.size < 0:
+                self.bodies.add_null()
+            else:
+                self.bodies.add(value.data, value.size)
+        if self.wants_offsets:
+            first = digits_of(offset, room)
+            self.offsets.add(room + first, 20 - first)
+        self.sequences.put_int64(sequence)
+        self.times_us.put_int64(time_us)
+        self.count += 1
         return 0
 
-    cdef int read_headers(self, Cursor *cursor, Piece *key, Piece *value, bint is_wanted) except -1:
-        """Read the headers up to the end of the record, and what the row shows of them if it is wanted."""
-        cdef int64_t count = 0
-        cdef int64_t index
-        cdef Piece name, content
-        cdef list headers = None
-        read_varint(cursor, &count)
-        if count < 0:
-            raise Malformed("a header count is negative")
-        if count > MOST_HEADERS:
-            headers = []
-        for index in range(count):
-            read_piece(cursor, &name)
-            if name.size < 0:
-                raise Malformed("a header has no name")
-            read_piece(cursor, &content)
-            if headers is not None:
-                headers.append((object_of(&name), object_of(&content)))
-            else:
-                self.names[index] = name
-                self.contents[index] = content
-        if cursor.at != cursor.end:
-            raise Malformed("a record holds more or less than its fields")
-        if not is_wanted or not self.wants_rows:
+    cdef int add_row(self, Piece *key, Piece *value) except -1:
+        """What the row shows of key and headers."""
+        if self.more_headers is None and self.add_usual_row(key, value):
             return 0
-        if headers is None and self.add_usual_row(key, value, <Py_ssize_t>count):
-            return 0
-        if headers is None:
-            headers = [(object_of(&self.names[index]), object_of(&self.contents[index])) for index in range(count)]
-        row = row_of(object_of(key), object_of(value), headers)
+        row = row_of(object_of(key), object_of(value), self.headers())
         self.keys.add_object(row.partition_key)
         self.publishers.add_object(row.publisher)
         self.properties.add_object(row.properties)
         self.systems.add_object(row.system_properties)
         return 0
 
-    cdef bint add_usual_row(self, Piece *key, Piece *value, Py_ssize_t count) except -1:
+    cdef bint add_usual_row(self, Piece *key, Piece *value) except -1:
         """The row of a record of a usual kind; False, and nothing added, for any other."""
-        cdef bint is_amqp = count > 0 and is_same(&self.names[count - 1], ENVELOPE) and self.contents[count - 1].size >= 0
+        cdef Py_ssize_t count = self.header_count
+        cdef bint is_amqp = self.is_message()
         if key.size >= 0 and not is_text(key.data, key.size):
             return False
         if is_amqp:
-            if value.size < 0 or not self.is_plain_envelope(count):
+            if value.size < 0 or not self.is_plain_envelope():
                 return False
             count -= 1
-        elif not self.is_plain_kafka(count):
+        elif not self.is_plain_kafka():
             return False
         self.add_properties(count, 2 if is_amqp else 0)
         self.publishers.add_null()
@@ -456,42 +523,12 @@ cdef class Columns:
         self.systems.close()
         return True
 
-    cdef bint is_plain_envelope(self, Py_ssize_t count) except -1:
-        """Whether the last header says: a body, and properties that are all short strings of different names."""
-        cdef Piece *envelope = &self.contents[count - 1]
+    cdef bint is_plain_kafka(self) except -1:
         cdef Py_ssize_t index
-        if envelope.size != 4 or envelope.data[0] != 1 or envelope.data[1] != 0:
-            return False
-        if envelope.data[2] != count - 1 or envelope.data[3] != 0:
-            return False
-        for index in range(count - 1):
-            if self.contents[index].size < 2 or self.contents[index].data[0] != STRING8:
-                return False
-            if self.contents[index].data[1] != self.contents[index].size - 2:
-                return False
-            if not is_text(self.contents[index].data + 2, self.contents[index].size - 2):
-                return False
-        return self.are_names_plain(count - 1)
-
-    cdef bint is_plain_kafka(self, Py_ssize_t count) except -1:
-        cdef Py_ssize_t index
-        for index in range(count):
+        for index in range(self.header_count):
             if self.contents[index].size > 0 and not is_text(self.contents[index].data, self.contents[index].size):
                 return False
-        return self.are_names_plain(count)
-
-    cdef bint are_names_plain(self, Py_ssize_t count) except -1:
-        """Whether names are texts and none is repeated."""
-        cdef Py_ssize_t index, other
-        for index in range(count):
-            if not is_text(self.names[index].data, self.names[index].size):
-                return False
-            for other in range(index):
-                if self.names[index].size == self.names[other].size and (
-                    memcmp(self.names[index].data, self.names[other].data, self.names[index].size) == 0
-                ):
-                    return False
-        return True
+        return self.are_names_plain(self.header_count)
 
     cdef int add_properties(self, Py_ssize_t count, Py_ssize_t skipped) except -1:
         """One map of the first headers, whose contents begin with so many bytes that are no text."""
@@ -538,3 +575,144 @@ cdef inline int64_t microseconds(int64_t time_ms, int64_t delta_ms):
         time_ms = min(max(time_ms, -HALF), HALF)
         delta_ms = min(max(delta_ms, -HALF), HALF)
     return min(max(time_ms + delta_ms, -MOST_MS), MOST_MS) * 1000
+
+
+# --- Avro ------------------------------------------------------------------------------------------------------------
+
+# Where a union says which kind follows: zig-zag numbers (Avro 1.11, Complex Types).
+cdef enum:
+    KIND_STRING = 4
+    KIND_BYTES = 6
+    BODY_NULL = 0
+    BODY_BYTES = 2
+    MICROSECONDS = 1000000
+
+
+cdef inline int put_long(Block block, int64_t number) except -1:
+    cdef uint64_t bits = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    block.need(10)
+    while bits > 0x7F:
+        block.data[block.used] = <uint8_t>(bits & 0x7F | 0x80)
+        block.used += 1
+        bits >>= 7
+    block.data[block.used] = <uint8_t>bits
+    block.used += 1
+    return 0
+
+
+cdef inline int put_sized(Block block, const uint8_t *data, Py_ssize_t size) except -1:
+    put_long(block, size)
+    return block.put(data, size) if size > 0 else 0
+
+
+cdef class Records(RecordWalk):
+    """See `capture.avro.Records`."""
+
+    cdef Block data
+    cdef readonly Py_ssize_t count
+    cdef int64_t first_us, last_us, second
+    cdef bytes text
+
+    def __cinit__(self):
+        self.wants_offsets = True
+        self.text = b""
+        self.second = -1
+        self.clear()
+
+    def __len__(self):
+        return self.data.used
+
+    @property
+    def times_us(self):
+        return self.first_us, self.last_us
+
+    def add(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high):
+        cdef Py_ssize_t used = self.data.used, count = self.count
+        cdef int64_t last_us = self.last_us
+        try:
+            self.walk(header, position, opened, at, low, high)
+        except Malformed:
+            self.data.used, self.count, self.last_us = used, count, last_us
+            raise
+
+    def take(self):
+        cdef Block taken = self.data
+        self.clear()
+        return taken
+
+    cdef void clear(self):
+        self.data = Block()
+        self.count = 0
+        self.first_us = self.last_us = 0
+
+    cdef int event(self, Piece *key, Piece *value, int64_t sequence, int64_t offset, int64_t time_us) except -1:
+        cdef Block data = self.data
+        cdef uint8_t room[20]
+        cdef Py_ssize_t first = digits_of(offset, room)
+        put_long(data, sequence)
+        put_sized(data, room + first, 20 - first)
+        self.put_time(time_us)
+        self.put_maps(key, value)
+        if value.size < 0:
+            data.put_byte(BODY_NULL)
+        else:
+            data.put_byte(BODY_BYTES)
+            put_sized(data, value.data, value.size)
+        if self.count == 0:
+            self.first_us = time_us
+        self.last_us = time_us
+        self.count += 1
+        return 0
+
+    cdef int put_time(self, int64_t time_us) except -1:
+        """The time of day; texts are made once for each second."""
+        cdef int64_t second = time_us // MICROSECONDS
+        if time_us < 0 and second * MICROSECONDS != time_us:
+            second -= 1
+        if second != self.second or not self.text:
+            self.text = time_text(second)
+            self.second = second
+        return put_sized(self.data, <const uint8_t *>PyBytes_AS_STRING(self.text), PyBytes_GET_SIZE(self.text))
+
+    cdef int put_maps(self, Piece *key, Piece *value) except -1:
+        cdef bytes maps
+        if self.more_headers is None:
+            if not self.is_message():
+                if self.are_names_plain(self.header_count):
+                    return self.put_kafka_maps(key)
+            elif value.size >= 0 and (key.size < 0 or is_text(key.data, key.size)) and self.is_plain_envelope():
+                self.put_key(PARTITION_KEY, key, KIND_STRING)
+                return self.put_properties(self.header_count - 1, 2, KIND_STRING)
+        maps = encoded_maps(object_of(key), object_of(value), self.headers())
+        return self.data.put(<const uint8_t *>PyBytes_AS_STRING(maps), PyBytes_GET_SIZE(maps))
+
+    cdef int put_kafka_maps(self, Piece *key) except -1:
+        """Headers as they are; those without a value are left out."""
+        cdef Py_ssize_t index, kept = 0
+        for index in range(self.header_count):
+            if self.contents[index].size >= 0:
+                self.names[kept] = self.names[index]
+                self.contents[kept] = self.contents[index]
+                kept += 1
+        self.put_key(KAFKA_KEY, key, KIND_BYTES)
+        return self.put_properties(kept, 0, KIND_BYTES)
+
+    cdef int put_key(self, bytes name, Piece *key, uint8_t kind) except -1:
+        """The map with the key, or the empty one."""
+        if key.size >= 0:
+            put_long(self.data, 1)
+            put_sized(self.data, <const uint8_t *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+            self.data.put_byte(kind)
+            put_sized(self.data, key.data, key.size)
+        return self.data.put_byte(0)
+
+    cdef int put_properties(self, Py_ssize_t count, Py_ssize_t skipped, uint8_t kind) except -1:
+        """One map of the first headers, whose contents begin with so many bytes that are no part of the value."""
+        cdef Py_ssize_t index
+        if count > 0:
+            put_long(self.data, count)
+        for index in range(count):
+            put_sized(self.data, self.names[index].data, self.names[index].size)
+            self.data.put_byte(kind)
+            put_sized(self.data, self.contents[index].data + skipped, self.contents[index].size - skipped)
+        return self.data.put_byte(0)

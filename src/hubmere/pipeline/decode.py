@@ -10,7 +10,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -49,6 +49,8 @@ _MOST_MS: Final = 0x7FFF_FFFF_FFFF_FFFF // 1000
 _ABORT_KEY: Final = b"\x00\x00\x00\x00"
 
 Record = tuple[int, int, bytes | None, bytes | None, Headers]
+# A batch as it was fetched: its header, its byte number, all of its bytes.
+ClosedBatch = tuple[BatchHeader, int, memoryview]
 
 
 class Columns:
@@ -72,9 +74,9 @@ class Columns:
         `opened` are its uncompressed records from `at` on, `position` is the batch's byte number.
         """
         records: Sequence[Record] = kernels.read_records(opened, at, header.record_count)
-        _check_deltas(records, header.last_delta)
+        check_deltas(records, header.last_delta)
         if low > 0 or high <= header.last_delta:
-            records = _between(records, low, high)
+            records = events_between(records, low, high)
         base = header.base_sequence_number
         self._bodies += [record[3] for record in records]
         self._sequences += [base + record[1] for record in records]
@@ -85,10 +87,10 @@ class Columns:
             size_bytes, count = header.size_bytes, header.last_delta + 1
             self._offsets += [str(position + record[1] * size_bytes // count) for record in records]
         if header.attributes & APPEND_TIME:
-            self._times_us += [_microseconds(header.max_time_ms)] * len(records)
+            self._times_us += [microseconds(header.max_time_ms)] * len(records)
         else:
             base_ms = header.base_time_ms
-            self._times_us += [_microseconds(base_ms + record[0]) for record in records]
+            self._times_us += [microseconds(base_ms + record[0]) for record in records]
         if self._wants_rows:
             self._rows += [
                 BARE if key is None and not headers else row_of(key, value, headers)
@@ -100,12 +102,12 @@ class Columns:
         return pa.RecordBatch.from_arrays([_BUILDERS[name](self) for name in schema.names], schema=schema)
 
 
-def _microseconds(time_ms: int) -> int:
+def microseconds(time_ms: int) -> int:
     """A time as near to what a producer wrote as 64 bits allow."""
     return min(max(time_ms, -_MOST_MS), _MOST_MS) * 1000
 
 
-def _check_deltas(records: Sequence[Record], last_delta: int) -> None:
+def check_deltas(records: Sequence[Record], last_delta: int) -> None:
     """Sequence numbers increase, with gaps after compaction, and stay inside their batch."""
     deltas = [record[1] for record in records]
     if deltas and (deltas[0] < 0 or deltas[-1] > last_delta):
@@ -114,7 +116,7 @@ def _check_deltas(records: Sequence[Record], last_delta: int) -> None:
         raise kernels.Malformed("offset deltas do not increase")
 
 
-def _between(records: Sequence[Record], low: int, high: int) -> Sequence[Record]:
+def events_between(records: Sequence[Record], low: int, high: int) -> Sequence[Record]:
     deltas = [record[1] for record in records]
     return records[bisect_left(deltas, low) : bisect_left(deltas, high)]
 
@@ -159,7 +161,7 @@ def _compiled() -> Any:
     return _decode.Columns
 
 
-_COLUMNS: Final[Callable[[str, Collection[str]], Columns]] = _compiled() or Columns
+columns_of_twin: Final[Callable[[str, Collection[str]], Columns]] = _compiled() or Columns
 
 
 def decode(
@@ -169,23 +171,12 @@ def decode(
     end: int,
     schema: pa.Schema = SCHEMA,
     *,
-    columns_of: Callable[[str, Collection[str]], Columns] = _COLUMNS,
+    columns_of: Callable[[str, Collection[str]], Columns] = columns_of_twin,
 ) -> Iterator[pa.RecordBatch]:
     """The events from `start` up to, and not including, `end`; nothing when the batches hold none of them."""
     columns, opened_bytes = columns_of(str(partition), schema.names), 0
-    for header, position, closed in _visible(fetched, start, end):
-        opened = opened_records(header, closed)
-        base = header.base_sequence_number
-        try:
-            if opened is None:
-                raise kernels.Malformed("records do not decompress")
-            columns.add(header, position, opened[0], opened[1], start - base, end - base)
-            opened_bytes += len(opened[0])
-        except kernels.Malformed as why:
-            last = header.next_sequence_number - 1
-            log.warning(
-                "partition %d: the batch with sequence numbers %d to %d is left out: %s", partition, base, last, why
-            )
+    for batch in visible_batches(fetched, start, end):
+        opened_bytes += add_batch(columns, batch, partition, start, end)
         if opened_bytes >= MAX_OPENED_BYTES:
             yield columns.build(schema)
             columns, opened_bytes = columns_of(str(partition), schema.names), 0
@@ -193,7 +184,32 @@ def decode(
         yield columns.build(schema)
 
 
-def _visible(fetched: Fetched, start: int, end: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:
+class Gatherer(Protocol):
+    """What takes the events of one batch after another."""
+
+    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+        """See `Columns.add`."""
+
+
+def add_batch(gatherer: Gatherer, batch: ClosedBatch, partition: int, start: int, end: int) -> int:
+    """Open a batch and gather its events of the range; gives the bytes that were opened, 0 for one left out."""
+    header, position, closed = batch
+    base = header.base_sequence_number
+    opened = opened_records(header, closed)
+    try:
+        if opened is None:
+            raise kernels.Malformed("records do not decompress")
+        gatherer.add(header, position, opened[0], opened[1], start - base, end - base)
+    except kernels.Malformed as why:
+        last = header.next_sequence_number - 1
+        log.warning(
+            "partition %d: the batch with sequence numbers %d to %d is left out: %s", partition, base, last, why
+        )
+        return 0
+    return len(opened[0])
+
+
+def visible_batches(fetched: Fetched, start: int, end: int) -> Iterator[ClosedBatch]:
     """The batches that hold events of the range which readers see, each with its byte number."""
     aborted = Aborted(fetched.aborted)
     has_positions = fetched.position != UNKNOWN_POSITION

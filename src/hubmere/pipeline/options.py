@@ -93,6 +93,7 @@ class Options:
     max_bytes: int | None = None
     max_tasks: int | None = None
     fails_on_data_loss: bool = True
+    write_id: str | None = None
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -114,6 +115,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         max_bytes=texts.read("maxBytesPerTrigger", _positive, None),
         max_tasks=texts.read("maxTasks", _positive, None),
         fails_on_data_loss=texts.switch("failOnDataLoss", default=True),
+        write_id=texts.get("writeId") or None,
     )
 
 

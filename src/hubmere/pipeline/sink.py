@@ -235,14 +235,17 @@ def _write_segment(client: Client, hub: str, name: str, batches: list[tuple[int,
 
 
 class HubBatchWriter(DataSourceArrowWriter):
-    """Writes a batch. Made once for a write and copied to its tasks, so that their repeats know each other."""
+    """Writes a batch. Made once for a write and copied to its tasks, so that their repeats know each other.
+
+    A write that has an id of its own (`writeId`) is known again when all of it is repeated, as `foreachBatch` does.
+    """
 
     def __init__(self, options: Options, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise UnwritableRows('events cannot be overwritten; use mode("append")')
         self._options = options
         self._columns = writable_columns(schema)
-        self._name = uuid4().hex
+        self._name = options.write_id or uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Take the rows of one task."""

@@ -189,7 +189,12 @@ class Portal:
     async def _serve_page(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
         pages = await self._load()
         scope[DESK] = Desk(
-            broker=self._broker, clock=self._clock, places=self._places, sampler=self._sampler, session=session
+            broker=self._broker,
+            clock=self._clock,
+            places=self._places,
+            sampler=self._sampler,
+            session=session,
+            peer=_peer(scope),
         )
         is_asset = scope["path"].startswith(f"{scope['root_path']}{_ASSETS}")
 

@@ -1,12 +1,17 @@
-"""Charts: values over time, drawn by the browser from a bounded history that the node pushes."""
+"""Charts: values over time, drawn by the browser from a bounded history.
 
+A chart is given its history once; from then on the node pushes what is new, and the browser keeps the last minutes. To
+send all of it every second would grow with the history, most of it in the page library's watch over every single point.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nicegui import ui
 
-from hubmere.portal.sampler import FLOWS, Sample
+from hubmere.portal.sampler import FLOWS, HISTORY_SAMPLES, Sample
 from hubmere.portal.theme import card
 
 # Readable on light and on dark ground.
@@ -18,6 +23,15 @@ _BYTES_FORMATTER = (
     ": v >= 1024 ? (v/1024).toFixed(1)+' KB' : Math.round(v)+' B'"
 )
 _NUMBER_FORMATTER = "v => v >= 1e6 ? (v/1e6).toFixed(1)+' M' : v >= 1e4 ? (v/1e3).toFixed(0)+' k' : +(+v).toFixed(1)+''"
+
+# Points of a line that one push may hold: a page that was busy for longer misses some, and shows a straight line there.
+MAX_PUSHED = 10
+# Adds the new points of each line to those that the browser has, and lets the oldest go.
+_PUSH = (
+    "(() => { const chart = getElement(%d)?.chart; if (!chart) return; const fresh = %s; "
+    "chart.setOption({ series: chart.getOption().series.map((line, place) => "
+    "({ data: line.data.concat(fresh[place] ?? []).slice(-%d) })) }); })()"
+)
 
 Point = tuple[int, float]
 
@@ -34,7 +48,9 @@ class LineChart:
     """Values over time."""
 
     def __init__(self, title: str, lines: Sequence[Line], *, is_bytes: bool = False) -> None:
-        self._lines = list(lines)
+        self._limit: float | None = None
+        # Between which times points were sent; nothing was while there is none.
+        self._sent: tuple[int, int] | None = None
         formatter = _BYTES_FORMATTER if is_bytes else _NUMBER_FORMATTER
         with card(title):
             self._chart = ui.echart(_chart_options(lines, formatter)).classes("h-chart")
@@ -42,6 +58,19 @@ class LineChart:
 
     def show(self, points: Mapping[str, Sequence[Point]], *, limit: float | None = None) -> None:
         """Draw lines by name; a limit is drawn across the first one."""
+        times = [point[0] for line in points.values() for point in (*line[:1], *line[-1:])]
+        if not times:
+            return
+        first, last = min(times), max(times)
+        # A history that begins behind what was sent last is another one.
+        if self._sent is None or limit != self._limit or first > self._sent[1]:
+            self._draw_all(points, limit)
+        elif last > self._sent[1]:
+            self._push(points, self._sent[1])
+        self._sent = (first, last)
+
+    def _draw_all(self, points: Mapping[str, Sequence[Point]], limit: float | None) -> None:
+        self._limit = limit
         series = self._chart.options["series"]
         for drawn in series:
             drawn["data"] = [list(point) for point in points.get(drawn["name"], ())]
@@ -49,12 +78,18 @@ class LineChart:
             series[0]["markLine"] = _limit_line(limit)
         self._chart.update()
 
+    def _push(self, points: Mapping[str, Sequence[Point]], after_ms: int) -> None:
+        names = [drawn["name"] for drawn in self._chart.options["series"]]
+        fresh = [[point for point in points.get(name, ())[-MAX_PUSHED:] if point[0] > after_ms] for name in names]
+        self._chart.client.run_javascript(_PUSH % (self._chart.id, json.dumps(fresh), HISTORY_SAMPLES))
+
     def set_lines(self, names: Sequence[str]) -> None:
         """Take another set of lines, each in a colour of its own."""
         if [drawn["name"] for drawn in self._chart.options["series"]] != list(names):
             self._chart.options["series"] = [
                 _series(Line(name, PALETTE[place % len(PALETTE)])) for place, name in enumerate(names)
             ]
+            self._sent = None
 
 
 PALETTE = (ACCENT, SECOND, "#5b8def", "#c060c0", "#7aa92c", "#d64545", "#8b6fd6", "#4aa3c0")

@@ -5,6 +5,7 @@ nothing more. Hubs that the credential does not cover are not there. Changes are
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -33,6 +34,7 @@ class Desk:
     places: Places
     sampler: Sampler
     session: Session
+    peer: str = ""
 
     @property
     def principal(self) -> Principal:
@@ -91,8 +93,18 @@ class Desk:
     # --- doing ---
 
     def by(self) -> By:
-        """Who asks for a change, and when, for the audit trail."""
-        return By(actor=self.principal.rule, now_ms=self.clock.now_ms(), now=self.clock.monotonic())
+        """Who asks for a change, when and from where, for the audit log."""
+        return By(
+            actor=self.principal.rule,
+            now_ms=self.clock.now_ms(),
+            now=self.clock.monotonic(),
+            peer=self.peer,
+            tracking_id=str(uuid.uuid4()),
+        )
+
+    def note(self, action: str, target: str) -> None:
+        """Leave a line in the audit log about something that was done and changes no entity."""
+        self.broker.audit.write(self.by().line(action, target))
 
     async def carry_out(self, change: Callable[[By, Done], T]) -> T:
         """Ask for a change and wait until it is durable; raises what refused it."""

@@ -1,17 +1,21 @@
 """Names what is wrong with the links of a namespace: one check per ailment, each a pure look at what was observed.
 
-An `Observer` keeps, while somebody looks, what can only be seen over time: where each reader stood and who owned each
-partition. `findings` asks every check of the table in turn. A finding says what is wrong, where, and what helps.
+An `Observer` keeps, while somebody looks, what can only be seen over time: where each reader stood, who owned each
+partition, and who took one from whom. `findings` asks every check of the table in turn. A finding says what is wrong,
+where, on which connection as far as whoever looks may know it, and what helps.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from hubmere.broker.consume import Subscription
+from hubmere.broker.consume import Steal, Subscription
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.roster import ConnectionView, LinkView, Role
 from hubmere.model.errors import Refusal
+from hubmere.model.names import fold
 from hubmere.portal.sampler import FLOWS, Rates
 
 # A reader with something to read that has not moved for this long has stopped asking.
@@ -21,11 +25,25 @@ DUEL_SECONDS = 60.0
 DUEL_CHANGES = 3
 # A clock further ahead than this is wrong, whatever network and batching do.
 SKEW_MS = 60_000
+# Partitions that one look asks, at some 2 µs each; a namespace with more is gone through in several.
+EXAMINED_PARTITIONS = 1000
+# Steals that are remembered; a quarrel over more partitions is seen from these.
+MAX_STEALS = 100
+# Publishers that a finding names.
+SHOWN_PUBLISHERS = 3
 # Readers that are followed; a namespace with more shows the first.
 MAX_FOLLOWED = 10_000
 _PRESSED_SECONDS = 10.0
 
 Place = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A reader's link, and the connection that it is on."""
+
+    connection: ConnectionView
+    link: LinkView
 
 
 class Severity(StrEnum):
@@ -67,6 +85,33 @@ class _Track:
             self.stands[reader] = (reader.next_sequence, now) if known is None or has_moved else known
 
 
+class Trouble(NamedTuple):
+    """What is wrong with a partition: why it is offline, or how far its last event is in the future."""
+
+    partition: int
+    refusal: str = ""
+    ahead_ms: int = 0
+
+
+def _troubles(hub: LiveHub, now_ms: int) -> Iterator[Trouble]:
+    for partition in range(hub.entity.partition_count):
+        try:
+            ahead_ms = hub.log(partition).state.last_enqueued_ms - now_ms
+        except Refusal as refusal:
+            yield Trouble(partition, refusal=refusal.text())
+        else:
+            if ahead_ms > SKEW_MS:
+                yield Trouble(partition, ahead_ms=ahead_ms)
+
+
+class _SeenSteal(NamedTuple):
+    """A steal, and when it was first seen."""
+
+    at: float
+    hub: str
+    steal: Steal
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """What the checks look at."""
@@ -77,6 +122,36 @@ class Scene:
     rates: Callable[[LiveHub], Rates]
     now: float
     now_ms: int
+    # The connections that whoever looks may know of, and the readers on them.
+    connections: Sequence[ConnectionView] = ()
+    held: Mapping[Subscription, Held] = field(default_factory=dict)
+
+    def named(self, reader: Subscription | None) -> str:
+        """How a sentence names a reader: with its connection where that may be known."""
+        if reader is None:
+            return "a reader that has gone"
+        held = self.held.get(reader)
+        return f"'{reader.name}'" if held is None else f"'{reader.name}' on {held.connection.label}"
+
+    def publishers(self, hub: LiveHub) -> str:
+        """A sentence that names connections which publish to a hub; empty where none may be known."""
+        labels = [
+            connection.label
+            for connection in self.connections
+            if any(link.role is Role.PUBLISHES and fold(link.hub) == fold(hub.name) for link in connection.links)
+        ]
+        more = f" and {len(labels) - SHOWN_PUBLISHERS} more" if len(labels) > SHOWN_PUBLISHERS else ""
+        return f" Publishing there: {', '.join(labels[:SHOWN_PUBLISHERS])}{more}." if labels else ""
+
+
+def held_by(connections: Iterable[ConnectionView]) -> dict[Subscription, Held]:
+    """Readers by themselves, with their links and connections."""
+    return {
+        link.reader: Held(connection, link)
+        for connection in connections
+        for link in connection.links
+        if link.reader is not None
+    }
 
 
 class Observer:
@@ -84,9 +159,15 @@ class Observer:
 
     def __init__(self) -> None:
         self._tracks: dict[Place, _Track] = {}
+        self._steal_counts: dict[str, int] | None = None
+        self._steals: deque[_SeenSteal] = deque(maxlen=MAX_STEALS)
+        self._troubles: dict[str, tuple[Trouble, ...]] = {}
+        self._turn = 0
 
-    def observe(self, hubs: Iterable[LiveHub], now: float) -> None:
-        """Look at every reader once; call it about every second."""
+    def observe(self, hubs: Sequence[LiveHub], now: float, now_ms: int) -> None:
+        """Look at every reader, and at the next partitions in turn; call it about every second."""
+        self._note_steals(hubs, now)
+        self._examine(hubs, now_ms)
         seen: dict[Place, list[Subscription]] = {}
         for hub in hubs:
             for reader in hub.readers.all():
@@ -96,6 +177,49 @@ class Observer:
                 self._tracks.setdefault(place, _Track()).take(readers, now)
         for place in [place for place in self._tracks if place not in seen and not self._is_recent(place, now)]:
             del self._tracks[place]
+
+    def _examine(self, hubs: Sequence[LiveHub], now_ms: int) -> None:
+        """Ask the next hubs in turn about their partitions: in a large namespace, all at once would be felt.
+
+        Only hubs in use are asked: a look must not open the logs of a thousand idle hubs.
+        """
+        asked = 0
+        for step in range(len(hubs)):
+            hub = hubs[(self._turn + step) % len(hubs)]
+            self._troubles.pop(hub.entity.uid, None)
+            if hub.open_logs():
+                asked += hub.entity.partition_count
+                if troubles := tuple(_troubles(hub, now_ms)):
+                    self._troubles[hub.entity.uid] = troubles
+            if asked >= EXAMINED_PARTITIONS:
+                self._turn = (self._turn + step + 1) % len(hubs)
+                return
+
+    def troubles(self, hub: LiveHub) -> Sequence[Trouble]:
+        """What was wrong with the partitions of a hub when they were last asked."""
+        return self._troubles.get(hub.entity.uid, ())
+
+    def _note_steals(self, hubs: Sequence[LiveHub], now: float) -> None:
+        """Take the steals since the last look; those before the first have no time, and are passed over."""
+        before, counts = self._steal_counts, {hub.entity.uid: hub.readers.steal_count for hub in hubs}
+        self._steal_counts = counts
+        if before is None:
+            return
+        for hub in hubs:
+            fresh = hub.readers.steal_count - before.get(hub.entity.uid, 0)
+            if fresh > 0:
+                self._steals.extend(_SeenSteal(now, hub.entity.uid, steal) for steal in hub.readers.steals[-fresh:])
+
+    def steals(self, now: float) -> Iterator[tuple[str, Steal]]:
+        """Partitions that somebody has lately taken from somebody else, with the hub's uid."""
+        for seen in self._steals:
+            if now - seen.at <= DUEL_SECONDS:
+                yield seen.hub, seen.steal
+
+    def owner(self, place: Place) -> Subscription | None:
+        """Who owned a partition last."""
+        track = self._tracks.get(place)
+        return None if track is None else track.owner
 
     def _is_recent(self, place: Place, now: float) -> bool:
         changes = self._tracks[place].changes
@@ -125,15 +249,13 @@ def findings(scene: Scene) -> list[Finding]:
 
 def _offline(scene: Scene) -> Iterator[Finding]:
     for hub in scene.hubs:
-        for log_number in _opened(hub):
-            try:
-                hub.log(log_number).state  # noqa: B018  asking is the check
-            except Refusal as refusal:
+        for trouble in scene.observer.troubles(hub):
+            if trouble.refusal:
                 yield Finding(
                     severity=Severity.WRONG,
                     ailment="Partition offline",
-                    where=f"{hub.name}/{log_number}",
-                    what=refusal.text(),
+                    where=f"{hub.name}/{trouble.partition}",
+                    what=trouble.refusal,
                     remedy="The node tries again every second; look at the disk and at the node's log.",
                 )
 
@@ -155,29 +277,59 @@ def _stalled(scene: Scene) -> Iterator[Finding]:
     for hub in scene.hubs:
         for reader in hub.readers.all():
             still_s = scene.observer.stalled_for(hub, reader, scene.now)
-            if reader.lag > 0 and still_s >= STALLED_SECONDS:
-                yield Finding(
-                    severity=Severity.WRONG,
-                    ailment="Stalled reader",
-                    where=f"{hub.name}/{reader.partition} as {reader.group}",
-                    what=f"'{reader.name}' has taken nothing for {still_s:.0f} s with {reader.lag:,} events before it: "
-                    "it gives no credit, or its socket is full.",
-                    remedy="Look at the consumer: its handler is slow or stuck, or it waits for something else.",
-                )
+            if reader.waiting_events > 0 and still_s >= STALLED_SECONDS:
+                yield _stalled_reader(scene, hub, reader, still_s)
+
+
+def _stalled_reader(scene: Scene, hub: LiveHub, reader: Subscription, still_s: float) -> Finding:
+    held = scene.held.get(reader)
+    has_no_credit = held is not None and held.link.credit == 0
+    if held is None:
+        why = "it gives no credit, or its socket is full"
+    elif has_no_credit:
+        why = "it gives no credit"
+    else:
+        why = f"it has given credit for {held.link.credit} events, so its socket is full or it is held back"
+    return Finding(
+        severity=Severity.WRONG,
+        ailment="No credit" if has_no_credit else "Stalled reader",
+        where=f"{hub.name}/{reader.partition} as {reader.group}",
+        what=f"{scene.named(reader)} has taken nothing for {still_s:.0f} s with {reader.waiting_events:,} events "
+        f"before it: {why}.",
+        remedy="Look at the consumer: its handler is slow or stuck, or it waits for something else.",
+    )
 
 
 def _duelling(scene: Scene) -> Iterator[Finding]:
     names = {hub.entity.uid: hub.name for hub in scene.hubs}
     for uid, group, partition in scene.observer.duels(scene.now):
+        last = scene.observer.owner((uid, group, partition))
         if uid in names:
             yield Finding(
                 severity=Severity.WRONG,
                 ailment="Duelling owners",
                 where=f"{names[uid]}/{partition} as {group}",
                 what=f"The partition changed hands {DUEL_CHANGES} times within {DUEL_SECONDS:.0f} s: readers with an "
-                "epoch take it from each other.",
+                f"epoch take it from each other. The last was {scene.named(last)}.",
                 remedy="Let the consumers share one checkpoint store, or give them different consumer groups.",
             )
+
+
+def _stolen(scene: Scene) -> Iterator[Finding]:
+    names = {hub.entity.uid: hub.name for hub in scene.hubs}
+    duels = set(scene.observer.duels(scene.now))
+    for uid, steal in scene.observer.steals(scene.now):
+        winner = steal.winner
+        # A client that opens its own reader anew is no thief, and a duel is told as one.
+        if uid not in names or steal.loser == winner.name or (uid, steal.group, steal.partition) in duels:
+            continue
+        yield Finding(
+            severity=Severity.DOUBTFUL,
+            ailment="Epoch steal",
+            where=f"{names[uid]}/{steal.partition} as {steal.group}",
+            what=f"{scene.named(winner)} took the partition from '{steal.loser}' with epoch {winner.epoch}.",
+            remedy="Once, during a deployment, this is as it should be; else two consumers believe that it is theirs.",
+        )
 
 
 def _crowded(scene: Scene) -> Iterator[Finding]:
@@ -206,7 +358,7 @@ def _throttled(scene: Scene) -> Iterator[Finding]:
                 severity=Severity.WRONG,
                 ailment="Throttled",
                 where=hub.name,
-                what=f"{refused:,.1f} requests a second are throttled.",
+                what=f"{refused:,.1f} requests a second are throttled.{scene.publishers(hub)}",
                 remedy="Add throughput units on the Scale page, switch auto-inflate on, or send larger batches.",
             )
 
@@ -247,28 +399,15 @@ def _failing(scene: Scene) -> Iterator[Finding]:
 
 def _skewed(scene: Scene) -> Iterator[Finding]:
     for hub in scene.hubs:
-        for partition in _opened(hub):
-            ahead_ms = _last_enqueued_ms(hub, partition) - scene.now_ms
-            if ahead_ms > SKEW_MS:
+        for trouble in scene.observer.troubles(hub):
+            if trouble.ahead_ms > SKEW_MS:
                 yield Finding(
                     severity=Severity.WRONG,
                     ailment="Clock skew",
-                    where=f"{hub.name}/{partition}",
-                    what=f"Its last event is {ahead_ms / 1000:,.0f} s in the future.",
+                    where=f"{hub.name}/{trouble.partition}",
+                    what=f"Its last event is {trouble.ahead_ms / 1000:,.0f} s in the future.{scene.publishers(hub)}",
                     remedy="Set the clock of the producer or of this machine; look-ups by time are wrong until then.",
                 )
-
-
-def _opened(hub: LiveHub) -> range:
-    """The partitions of a hub that is in use: a check must not open the logs of a thousand idle hubs."""
-    return range(hub.entity.partition_count) if hub.open_logs() else range(0)
-
-
-def _last_enqueued_ms(hub: LiveHub, partition: int) -> int:
-    try:
-        return hub.log(partition).state.last_enqueued_ms
-    except Refusal:
-        return -1
 
 
 CHECKS: Sequence[Callable[[Scene], Iterator[Finding]]] = (
@@ -276,6 +415,7 @@ CHECKS: Sequence[Callable[[Scene], Iterator[Finding]]] = (
     _disabled,
     _stalled,
     _duelling,
+    _stolen,
     _crowded,
     _throttled,
     _pressed,

@@ -8,10 +8,10 @@ from nicegui import app as nice
 from nicegui import ui
 
 from hubmere.portal.app import Receive, Scope, Send
-from hubmere.portal.pages import access, capture, explorer, hub, links, overview, scale
+from hubmere.portal.pages import access, audit, capture, explorer, hub, links, overview, scale
 
 # Each registers itself when it is imported.
-PAGES = (overview, hub, explorer, scale, capture, access, links)
+PAGES = (overview, hub, explorer, scale, capture, access, links, audit)
 
 # A laptop that sleeps for a moment keeps its page; a closed tab is forgotten after this long.
 _RECONNECT_SECONDS = 10.0

@@ -60,8 +60,8 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
     username="$ConnectionString" password="<the connection string>";
 """
 
-_CURL = """# $TOKEN is a SAS token made from the connection string's key
-curl -X POST "{http}/{hub}/messages" \\
+_CURL = """TOKEN=$(hubmere sas --connection-string "${variable}" --hub "{hub}")
+curl --fail -X POST "{http}/{hub}/messages" \\
      -H "Authorization: $TOKEN" -H "Content-Type: application/json" \\
      -d '{{"hello": "world"}}'
 """
@@ -71,8 +71,10 @@ import os
 
 events = (
     spark.readStream.format("eventhubs")
-    .option("connectionString", os.environ["{variable}"])
-    .option("eventHub", "{hub}")
+    .option("eventhubs.connectionString", os.environ["{variable}"])
+    .option("eventhubs.name", "{hub}")
+    .option("eventhubs.endpoint", "{kafka}")
+    .option("eventhubs.tls", "{tls}")
     .load()
 )
 events.writeStream.format("console").start()
@@ -96,6 +98,7 @@ def snippets(places: Places, namespace: str, hub: str) -> list[Snippet]:
         "hub": hub,
         "kafka": f"{host}:{places.kafka or places.kafkas}",
         "security": "SASL_PLAINTEXT" if places.kafka else "SASL_SSL",
+        "tls": "false" if places.kafka else "true",
         "http": f"http://{host}:{places.http}" if places.http else f"https://{host}:{places.https}",
     }
     return [

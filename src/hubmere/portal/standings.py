@@ -1,16 +1,18 @@
 """Where the readers of a hub stand, whatever protocol they speak.
 
 AMQP readers are the hub's own subscriptions; processors leave checkpoints and ownerships in the catalog; Kafka groups
-leave committed offsets there. One row says who reads which partition, up to where, and how far that is behind.
+leave committed offsets there, and their coordinator knows which member was given which partition. One row says who
+reads which partition, up to where, and how far that is behind.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hubmere.broker.groups import GroupDescription
 from hubmere.broker.live import LiveHub
 from hubmere.broker.service import Broker
-from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
+from hubmere.translate import assigned_partitions
 
 # Kafka groups of a namespace that are looked through for one hub; each costs a look-up in memory.
 MAX_KAFKA_GROUPS = 1000
@@ -18,14 +20,14 @@ MAX_KAFKA_GROUPS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One reader of one partition: `position` is the next sequence number it wants."""
+    """One reader of one partition: `position` is the next sequence number it wants, None before it has said so."""
 
     group: str
     protocol: str
     partition: int
     reader: str
     epoch: int | None
-    position: int
+    position: int | None
     lag: int
 
 
@@ -82,28 +84,40 @@ def _checkpoints(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
 
 
 def _kafka(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
-    view = broker.catalog.view
-    namespace = hub.namespace.entity.key[0]
-    for group_id in list(view.groups_with_offsets(namespace))[:MAX_KAFKA_GROUPS]:
-        for offset in view.group_offsets(namespace, group_id):
-            if offset.hub_uid == hub.entity.uid:
-                yield Standing(
-                    group=group_id,
-                    protocol="Kafka",
-                    partition=offset.partition,
-                    reader="",
-                    epoch=None,
-                    position=offset.sequence,
-                    lag=_behind(hub, offset.partition, offset.sequence),
-                )
+    """Committed offsets with who owns the partition now, and owners that have committed nothing yet."""
+    coordinator = broker.coordinators.find(hub.namespace)
+    view, namespace = broker.catalog.view, hub.namespace.entity.key[0]
+    if coordinator is None:
+        group_ids = list(view.groups_with_offsets(namespace))
+    else:
+        group_ids = [group.group_id for group in coordinator.groups.list()]
+    for group_id in group_ids[:MAX_KAFKA_GROUPS]:
+        owners = {} if coordinator is None else _kafka_owners(coordinator.groups.describe(group_id), hub)
+        offsets = view.group_offsets(namespace, group_id)
+        committed = {offset.partition: offset.sequence for offset in offsets if offset.hub_uid == hub.entity.uid}
+        for partition in sorted(owners.keys() | committed.keys()):
+            position = committed.get(partition)
+            yield Standing(
+                group=group_id,
+                protocol="Kafka",
+                partition=partition,
+                reader=owners.get(partition, ""),
+                epoch=None,
+                position=position,
+                lag=0 if position is None else _behind(hub, partition, position),
+            )
+
+
+def _kafka_owners(group: GroupDescription, hub: LiveHub) -> dict[int, str]:
+    """Which member reads which partition of a hub: by the name it has given itself, and the address it came from."""
+    return {
+        # Hosts of members begin with a slash, as Kafka's tools show them.
+        partition: f"{member.instance_id or member.client_id or member.member_id} at {member.client_host.lstrip('/')}"
+        for member in group.members
+        for topic, partition in assigned_partitions(member.assignment)
+        if topic == hub.name
+    }
 
 
 def _behind(hub: LiveHub, partition: int, position: int) -> int:
-    if partition >= hub.entity.partition_count:
-        return 0
-    try:
-        state = hub.log(partition).state
-    except Refusal:
-        return 0
-    # What retention has let go can be read by nobody, so nobody is behind on it.
-    return max(state.end_sequence - max(position, state.first_sequence), 0)
+    return hub.behind(partition, position) if partition < hub.entity.partition_count else 0

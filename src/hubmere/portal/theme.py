@@ -125,6 +125,7 @@ NAVIGATION: Sequence[Entry] = (
     Entry("/capture", "Capture", "inventory_2", Rights.ALL),
     Entry("/access", "Access", "vpn_key", Rights.MANAGE),
     Entry("/links", "Links", "device_hub", Rights.LISTEN),
+    Entry("/audit", "Audit", "fact_check", Rights.MANAGE, is_whole=True),
 )
 _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
     None: (False, "brightness_auto", "Colours: as the browser prefers"),

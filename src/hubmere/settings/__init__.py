@@ -13,6 +13,7 @@ from hubmere.settings.tree import (
     HubSetting,
     LogFormat,
     LogLevel,
+    PartnerSetting,
     Setting,
     Settings,
     Tier,
@@ -21,6 +22,7 @@ from hubmere.settings.tree import (
 __all__ = [
     "Settings",
     "HubSetting",
+    "PartnerSetting",
     "load",
     "BadSettings",
     "Problem",

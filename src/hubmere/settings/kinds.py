@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 from hubmere.model.errors import InvalidName
 from hubmere.model.names import NameRule
@@ -184,11 +185,20 @@ def _read_host(value: object) -> str:
         return name
 
 
+def _read_url(value: object) -> str:
+    url = urlsplit(read_text(value))
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        raise ValueError("not an address")
+    return url.geturl()
+
+
 PORT: Kind[int | None] = Kind(
     "PORT", "0 (any free port) to 65535, or off", _read_port, lambda value: "off" if value is None else str(value)
 )
 SWITCH: Kind[bool] = Kind("", "true or false", _read_switch, lambda value: str(value).lower(), is_switch=True)
 PATH: Kind[Path] = Kind("PATH", "a path", _read_path)
 OPTIONAL_PATH: Kind[Path | None] = Kind("PATH", "a path", _read_path)
+TEXT: Kind[str] = Kind("TEXT", "a text", read_text)
+OPTIONAL_URL: Kind[str | None] = Kind("URL", "an address such as http://localhost:4318", _read_url)
 HOST: Kind[str] = Kind("HOST", "an IP address or a host name", _read_host)
 HOSTS: Kind[tuple[str, ...]] = list_of(HOST)

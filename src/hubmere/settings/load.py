@@ -15,14 +15,19 @@ from typing import Any
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.tier import limits_for
+from hubmere.settings.capture import TABLE as CAPTURE_TABLE
+from hubmere.settings.capture import TARGETS, read_targets
 from hubmere.settings.hubs import read_emulator_hubs, read_hubs
 from hubmere.settings.kinds import PORT
+from hubmere.settings.partners import TABLE as PARTNERS_TABLE
+from hubmere.settings.partners import read_partners
 from hubmere.settings.problems import BadSettings, Problem
-from hubmere.settings.tree import BY_KEY, ENV_PREFIX, SETTINGS, HubSetting, Setting, Settings
+from hubmere.settings.tree import BY_KEY, ENV_PREFIX, SETTINGS, HubSetting, PartnerSetting, Setting, Settings
 
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 LIMITS_PREFIX = ENV_PREFIX + "LIMITS_"
 _DEFAULT = "the default"
+_TABLES = ("hubs", "limits", CAPTURE_TABLE, PARTNERS_TABLE)
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Settings:
@@ -62,6 +67,10 @@ class _Sources:
         self._given: dict[str, _Given] = {}
         self._limits: dict[str, _Given] = {}
         self._hubs: tuple[HubSetting, ...] = ()
+        self._partners: tuple[PartnerSetting, ...] = ()
+        self._targets: object = {}
+        self._targets_origin = _DEFAULT
+        self._environ: Mapping[str, str] = {}
         self._is_emulator = False
         self._problems: list[Problem] = []
 
@@ -86,6 +95,7 @@ class _Sources:
         Unknown names are passed over: container platforms give every process beside a service called hubmere
         variables such as HUBMERE_SERVICE_HOST.
         """
+        self._environ = environ
         for setting in SETTINGS:
             if value := environ.get(setting.variable):
                 self._given[setting.key] = _Given(value, f"environment variable {setting.variable}")
@@ -103,7 +113,14 @@ class _Sources:
         """Every value read and checked against the others."""
         values = {BY_KEY[key].field_name: self._read(BY_KEY[key], given) for key, given in self._given.items()}
         limits = {name: self._read_limit(name, given) for name, given in self._limits.items()}
-        settings = Settings(**values, limits=MappingProxyType(limits), hubs=self._hubs, is_emulator=self._is_emulator)
+        settings = Settings(
+            **values,
+            limits=MappingProxyType(limits),
+            hubs=self._hubs,
+            partners=self._partners,
+            capture_targets=read_targets(self._targets, self._environ, self._targets_origin, self._problems),
+            is_emulator=self._is_emulator,
+        )
         self._check_tls(settings)
         self._check_ports(settings)
         if self._problems:
@@ -121,6 +138,8 @@ class _Sources:
 
     def _take_toml(self, document: dict[str, Any], origin: str) -> None:
         self._hubs = read_hubs(document.pop("hubs", []), origin, self._problems)
+        self._partners = read_partners(document.pop(PARTNERS_TABLE, {}), origin, self._problems)
+        self._take_capture(document, origin)
         limits = document.pop("limits", {})
         if isinstance(limits, dict):
             self._limits.update({str(name): _Given(value, origin) for name, value in limits.items()})
@@ -130,7 +149,16 @@ class _Sources:
             if key in BY_KEY:
                 self._given[key] = _Given(value, origin)
             else:
-                self._refuse(key, origin, value, did_you_mean(key, [*BY_KEY, "hubs", "limits"]))
+                self._refuse(key, origin, value, did_you_mean(key, [*BY_KEY, *_TABLES]))
+
+    def _take_capture(self, document: dict[str, Any], origin: str) -> None:
+        """A table [capture] has the settings whose names begin with that word, and the targets."""
+        table = document.pop(CAPTURE_TABLE, {})
+        if not isinstance(table, dict):
+            self._refuse(CAPTURE_TABLE, origin, table, f"a table [{CAPTURE_TABLE}]")
+            return
+        self._targets, self._targets_origin = table.pop(TARGETS, {}), origin
+        document.update({f"{CAPTURE_TABLE}_{key}": value for key, value in table.items()})
 
     def _read(self, setting: Setting, given: _Given) -> Any:
         try:

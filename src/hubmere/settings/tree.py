@@ -12,17 +12,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
+from hubmere.model.capture import CapturePlace
 from hubmere.model.names import NAMESPACE_RULE
 from hubmere.model.tier import Override
 from hubmere.settings.kinds import (
     GIB,
     HOST,
     HOSTS,
+    KIB,
     MIB,
     OPTIONAL_PATH,
+    OPTIONAL_URL,
     PATH,
     PORT,
     SWITCH,
+    TEXT,
     Kind,
     choice,
     count,
@@ -41,6 +45,7 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _NODE, _NETWORK, _TLS, _STORAGE, _SERVICE, _LOGS = "Node", "Network", "TLS", "Storage", "Service", "Logs"
+_CAPTURE = "Capture"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,16 @@ class HubSetting:
     consumer_groups: tuple[str, ...] = ()  # beside $Default
     retention_hours: int | None = None  # None: the service's default
     user_metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartnerSetting:
+    """A namespace on another node with which namespaces of this one may be paired, and how that node is reached."""
+
+    name: str
+    url: str
+    token: str = field(repr=False)
+    ca_file: Path | None = None  # None: the authorities that the system trusts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +215,12 @@ class Settings:
         "Tier whose limits apply, throttling included; without it the standard limits hold and nothing is throttled.",
         key="as",
     )
+    deflate_after_s: float = _setting(
+        _SERVICE,
+        seconds(1, 7 * 86_400),
+        600.0,
+        "Quiet time after which a namespace with a minimum of throughput units gives one of them back.",
+    )
     auto_create_hubs: bool = _setting(
         _SERVICE,
         SWITCH,
@@ -219,6 +240,55 @@ class Settings:
         "Seconds for which a token is still taken after it has expired.",
     )
 
+    capture_supervise: bool = _setting(
+        _CAPTURE,
+        SWITCH,
+        True,
+        "Start the capture job while a hub is captured, and keep it running; without it you run the job elsewhere.",
+    )
+    capture_master: str = _setting(
+        _CAPTURE,
+        TEXT,
+        "local[2,4]",
+        "Spark master of the capture job: local[cores,tries], or the address of a cluster.",
+    )
+    capture_heap_mb: int = _setting(
+        _CAPTURE,
+        count(512, 65_536),
+        768,
+        "Java heap of the capture job in MB.",
+    )
+    capture_java: Path | None = _setting(
+        _CAPTURE,
+        OPTIONAL_PATH,
+        None,
+        "Java 17 or newer for the capture job: its home or its executable, else JAVA_HOME, else java on the path.",
+    )
+    capture_folder: Path | None = _setting(
+        _CAPTURE,
+        OPTIONAL_PATH,
+        None,
+        "Folder for captured files of hubs that name no target, else capture/files in the data folder.",
+    )
+    capture_checkpoint_dir: Path | None = _setting(
+        _CAPTURE,
+        OPTIONAL_PATH,
+        None,
+        "Folder in which the capture job keeps its checkpoints, else capture/checkpoints in the data folder.",
+    )
+    capture_hold_retention: bool = _setting(
+        _CAPTURE,
+        SWITCH,
+        True,
+        "Keep events of a captured hub past their retention until they are captured.",
+    )
+    capture_hold_bytes: int = _setting(
+        _CAPTURE,
+        size(MIB, 1024 * 1024 * GIB),
+        10 * GIB,
+        "Size of a partition above which events past retention go although they are not captured.",
+    )
+
     log_format: LogFormat = _setting(
         _LOGS,
         choice("text", "json"),
@@ -231,10 +301,31 @@ class Settings:
         "info",
         "Least important kind of log line that is written.",
     )
+    audit_log: bool = _setting(
+        _LOGS,
+        SWITCH,
+        True,
+        "Write a line of JSON for every management action to audit.log in the data folder.",
+    )
+    audit_log_bytes: int = _setting(
+        _LOGS,
+        size(64 * KIB, GIB),
+        16 * MIB,
+        "Size at which audit.log begins a new file; five are kept.",
+    )
+
+    otlp_endpoint: str | None = _setting(
+        _LOGS,
+        OPTIONAL_URL,
+        None,
+        "Address of an OpenTelemetry collector (OTLP over HTTP) that gets spans; needs hubmere[otel].",
+    )
 
     # From the file (and, for limits, the environment) only: tables have no flag.
     limits: Mapping[str, Override] = field(default_factory=lambda: MappingProxyType({}))
     hubs: tuple[HubSetting, ...] = ()
+    partners: tuple[PartnerSetting, ...] = ()
+    capture_targets: Mapping[str, CapturePlace] = field(default_factory=lambda: MappingProxyType({}))
     # Started with the official emulator's Config.json: its literal key SAS_KEY_VALUE is then accepted.
     is_emulator: bool = False
 

@@ -19,7 +19,7 @@ from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
 from hubmere.store.records import opened, records
 
 
-def admit(batch: bytearray, *, requires_keys: bool) -> BatchHeader:
+def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:
     """The header of a batch that keeps the rules; raises InvalidBatch or CorruptBatch."""
     refusal = _why_refused(batch)
     if refusal is not None:
@@ -30,7 +30,7 @@ def admit(batch: bytearray, *, requires_keys: bool) -> BatchHeader:
     return header
 
 
-def loosened(batch: bytearray) -> bytearray:
+def loosened(batch: bytearray | memoryview) -> bytearray:
     """The same batch uncompressed, for one that packs more events than it has bytes.
 
     Byte numbers are shared out over a batch's bytes, so each event needs one of its own; only a batch of nearly equal
@@ -46,7 +46,7 @@ def loosened(batch: bytearray) -> bytearray:
     return loose
 
 
-def _why_refused(batch: bytearray) -> Refusal | None:
+def _why_refused(batch: bytearray | memoryview) -> Refusal | None:
     """What is wrong with an offered batch, if anything is."""
     if len(batch) < HEADER_BYTES:
         return InvalidBatch(f"{len(batch)} bytes are fewer than a header")
@@ -78,7 +78,7 @@ def _broken_rules(header: BatchHeader, size_bytes: int) -> tuple[tuple[bool, str
     )
 
 
-def _require_keys(batch: bytearray, header: BatchHeader) -> None:
+def _require_keys(batch: bytearray | memoryview, header: BatchHeader) -> None:
     for record in records(opened(memoryview(batch), header), header.record_count):
         if record.key is None:
             raise InvalidBatch("an event without a key on a compacted log")

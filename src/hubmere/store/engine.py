@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NewType, Protocol
 
-from hubmere.model.batch import Receipt
+from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.position import Position
 
 # A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
@@ -42,6 +42,13 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
 
 
+class Hold(NamedTuple):
+    """What retention leaves alone: events from a sequence number on, while the log has at most so many bytes."""
+
+    from_sequence: int
+    most_bytes: int
+
+
 class LogState(NamedTuple):
     """What can be said of a partition without reading data; all of it is committed."""
 
@@ -66,6 +73,16 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_sequence: int
     last_sequence: int
+
+
+class ProducerState(NamedTuple):
+    """What a partition remembers of one producer id."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int  # -1 when it only began or ended a transaction
+    last_written_ms: int  # -1 as above
+    transaction_first: int  # where its open transaction begins, -1 when there is none
 
 
 class Chunk(NamedTuple):
@@ -95,12 +112,16 @@ class PartitionLog(Protocol):
         """Committed positions and size."""
 
     @property
+    def is_offline(self) -> bool:
+        """Whether the log takes nothing until it was verified, after a flush has failed."""
+
+    @property
     def leader_epoch(self) -> int:
         """The epoch that batches are stamped with: moves on when committed events were lost (KIP-101)."""
 
     def append(
         self,
-        batch: bytearray,
+        batch: bytearray | memoryview,
         now_ms: int,
         callback: Callable[[Receipt], None] | None = None,
         *,
@@ -108,10 +129,23 @@ class PartitionLog(Protocol):
     ) -> Receipt:
         """Number, stamp and write one closed batch; the receipt completes when it is committed.
 
-        The buffer becomes the log's. A checksum of 0 says that the batch was made or checked inside the node and is to
-        be sealed here; any other is verified. `lenient_producer` takes any repeated sequence as a duplicate (the AMQP
-        rule); otherwise only an exact repeat of one of the last five batches is one (the Kafka rule). Raises
-        ProducerRefused, StorageRefusal, InvalidBatch; then nothing was written.
+        The buffer, which must be one that can be written to, becomes the log's. A checksum of 0 says that the batch was
+        made or checked inside the node and is to be sealed here; any other is verified. `lenient_producer` takes any
+        repeated sequence as a duplicate (the AMQP rule); otherwise only an exact repeat of one of the last five batches
+        is one (the Kafka rule). Raises ProducerRefused, StorageRefusal, InvalidBatch; then nothing was written.
+        """
+
+    def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
+        """The closed batches of these sizes, one behind the other, if they can be appended as one.
+
+        None when one of them is not ordinary, is newer than `newest_ms` (the producer's time), or when the log is not
+        ready: they are to be offered one by one. The buffer becomes the log's.
+        """
+
+    def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
+        """Number, stamp and write a run that was checked just now, all or nothing; its events are contiguous.
+
+        Raises StorageRefusal; then nothing was written.
         """
 
     def append_marker(
@@ -145,8 +179,11 @@ class PartitionLog(Protocol):
     def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """Epoch and last sequence number of an idempotent producer, if known."""
 
+    def producers(self) -> Sequence[ProducerState]:
+        """Everybody who is remembered as a producer, for those who look."""
+
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` on each move of the committed end (or of the stable end), until unwatched."""
+        """Call `watcher` on each move of the committed end, of the stable end or of the start, until unwatched."""
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling a watcher; unknown ones are ignored."""
@@ -154,8 +191,11 @@ class PartitionLog(Protocol):
     def trim(self, before_sequence: int) -> None:
         """Let everything before a sequence number go (DeleteRecords, retention)."""
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Drop whole segments past retention; returns how many went."""
+    def apply_retention(self, now_ms: int, hold: Hold | None = None) -> int:
+        """Drop whole segments past retention that no hold keeps; returns how many went."""
+
+    def overdue_bytes(self, now_ms: int) -> int:
+        """Bytes that are past retention and still there."""
 
     def compaction_pass(self, now_ms: int) -> CompactionPass | None:
         """A pass over a compacted log that keeps the last event of each key, if it could gain something."""

@@ -20,11 +20,11 @@ from hubmere.model.errors import (
 from hubmere.store.checkpoint import Checkpoint, plan_checkpoint
 from hubmere.store.commit import Durability, GroupCommit
 from hubmere.store.compaction import Compaction, Source
-from hubmere.store.engine import LogConfig
+from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.files import unlink_if_there
 from hubmere.store.recovery import Recovered, recover
 from hubmere.store.retention import SegmentFacts, expired, is_roll_due
-from hubmere.store.segment import Space
+from hubmere.store.segment import Segment, Space
 from hubmere.store.writer import LogWriter
 
 _LOGGER = logging.getLogger(__name__)
@@ -128,26 +128,36 @@ class LocalLog(LogWriter):
             raise StorageFull(error.strerror or str(error)) from error
         if retired:
             self._commit.run_chore(lambda: self._unlink(retired), _ignore)
+        self._wake()
 
     def _unlink(self, paths: list[Path]) -> None:
         for path in paths:
             unlink_if_there(self._space.files, path)
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Drop whole segments past retention; returns how many went."""
+    def apply_retention(self, now_ms: int, hold: Hold | None = None) -> int:
+        """Drop whole segments past retention that no hold keeps; returns how many went."""
         if self._is_offline:
             return 0
         active = self._chain.active
         if active.size_bytes and is_roll_due(active.first_time_ms, active.max_time_ms, self._config, now_ms):
             self._roll()
         self._producers.expire(now_ms)
-        segments = [segment for segment in self._chain.segments[:-1] if segment.end_sequence <= self._limit.sequence]
-        facts = (SegmentFacts(segment.size_bytes, segment.newest_time_ms()) for segment in segments)
-        gone = expired(facts, self.state.size_bytes, self._config, now_ms)
-        if gone:
-            self.trim(segments[gone - 1].end_sequence)
+        overdue = self._overdue(now_ms, hold)
+        if overdue:
+            self.trim(overdue[-1].end_sequence)
         self.checkpoint()
-        return gone
+        return len(overdue)
+
+    def overdue_bytes(self, now_ms: int) -> int:
+        """Bytes that are past retention and still there."""
+        return sum(segment.size_bytes for segment in self._overdue(now_ms, None))
+
+    def _overdue(self, now_ms: int, hold: Hold | None) -> list[Segment]:
+        segments = [segment for segment in self._chain.segments[:-1] if segment.end_sequence <= self._limit.sequence]
+        facts = (
+            SegmentFacts(segment.size_bytes, segment.newest_time_ms(), segment.end_sequence) for segment in segments
+        )
+        return segments[: expired(facts, self.state.size_bytes, self._config, now_ms, hold)]
 
     def plan_compaction(self, now_ms: int) -> Compaction | None:
         """A pass over the sealed segments, if it could gain something; its `rewrite` may run on another thread."""

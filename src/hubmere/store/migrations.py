@@ -137,7 +137,24 @@ CREATE TABLE audit (
 ) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT)
+# Nothing was ever written to the table of the first shape: there was no job.
+_CAPTURE_PROGRESS = """
+DROP TABLE capture_states;
+CREATE TABLE capture_states (
+    hub_uid TEXT NOT NULL REFERENCES hubs (uid) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    capture_id TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    files INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    last_file TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    PRIMARY KEY (hub_uid, partition)
+) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS)
 
 
 class CatalogUnusable(Exception):

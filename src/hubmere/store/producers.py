@@ -14,6 +14,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
+from hubmere.store.engine import ProducerState
 from hubmere.store.index import AbortedEntry
 
 # Kafka: a client has at most five requests in flight, so a repeat is one of the last five.
@@ -88,6 +89,13 @@ class ProducerTable:
     def find(self, producer_id: int) -> Producer | None:
         """What is known of a producer."""
         return self._producers.get(producer_id)
+
+    def states(self) -> list[ProducerState]:
+        """What is known of all of them."""
+        return [
+            ProducerState(producer_id, known.epoch, known.last, known.last_time_ms, known.transaction_first)
+            for producer_id, known in self._producers.items()
+        ]
 
     def check(
         self, producer_id: int, epoch: int, first: int, delta: int, *, transactional: bool, lenient: bool

@@ -123,11 +123,21 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureState:
-    """How far capture has come on a partition, in its own form."""
+    """How far capture has come on a partition: `sequence` is the next event that no published file holds.
+
+    `capture_id` says to which stretch of capturing it belongs (model.entity.CaptureStart). The totals are those of the
+    job; `last_file` is what it told of the newest file, as JSON. What is captured is decided by the job's own
+    checkpoint and the files, never by this: it is here for the retention hold and for whoever asks.
+    """
 
     hub_uid: str
     partition: int
-    state: str
+    capture_id: str
+    sequence: int
+    files: int = 0
+    events: int = 0
+    size_bytes: int = 0
+    last_file: str = ""
     modified_ms: int = 0
 
     @property

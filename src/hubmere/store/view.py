@@ -153,6 +153,18 @@ class View:
                 return found
         return None
 
+    def find_secondary(self, name: str) -> GeoAlias | None:
+        """The pairing of an alias, as its secondary on this node has it."""
+        for alias in self._items[GeoAlias].values():
+            if fold(alias.name) == fold(name) and alias.role is GeoRole.SECONDARY:
+                found: GeoAlias = alias
+                return found
+        return None
+
+    def all_aliases(self) -> Sequence[GeoAlias]:
+        """The aliases of all namespaces."""
+        return list(self._items[GeoAlias].values())
+
     def aliases(self, namespace: str) -> Sequence[GeoAlias]:
         """The aliases of a namespace."""
         return self._list(GeoAlias, (fold(namespace),))
@@ -273,6 +285,10 @@ class View:
     def find_ownership(self, hub_uid: str, group: str, partition: int) -> Ownership | None:
         """Which processor of a group reads one partition."""
         return self._find(Ownership, (hub_uid, fold(group), partition))
+
+    def find_capture_state(self, hub_uid: str, partition: int) -> CaptureState | None:
+        """How far capture has come on one partition."""
+        return self._find(CaptureState, (hub_uid, partition))
 
     def capture_states(self, hub_uid: str) -> Sequence[CaptureState]:
         """How far capture has come on each partition of a hub."""

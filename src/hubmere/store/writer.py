@@ -26,6 +26,7 @@ from hubmere.model.batch import (
     TRANSACTIONAL,
     UNSEALED,
     BatchHeader,
+    BatchRun,
     Receipt,
     read_header,
     spread_offset,
@@ -38,13 +39,14 @@ from hubmere.store.admission import admit, loosened
 from hubmere.store.chain import MAX_RECENT_BATCHES, Limit
 from hubmere.store.checkpoint import Checkpoint
 from hubmere.store.commit import GroupCommit
-from hubmere.store.engine import LogConfig, Watcher
+from hubmere.store.engine import LogConfig, ProducerState, Watcher
 from hubmere.store.files import Handle
 from hubmere.store.index import INTERVAL_BYTES
 from hubmere.store.producers import RememberedBatch
 from hubmere.store.reader import LogReader
 from hubmere.store.records import marker
 from hubmere.store.recovery import Recovered
+from hubmere.store.runs import check_run, stamp_run
 from hubmere.store.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment, Space
 
 _LOGGER = logging.getLogger(__name__)
@@ -106,7 +108,7 @@ class LogWriter(LogReader, ABC):
 
     def append(
         self,
-        batch: bytearray,
+        batch: bytearray | memoryview,
         now_ms: int,
         callback: Callable[[Receipt], None] | None = None,
         *,
@@ -139,7 +141,7 @@ class LogWriter(LogReader, ABC):
 
     def _append_of_producer(
         self,
-        batch: bytearray,
+        batch: bytearray | memoryview,
         header: BatchHeader,
         now_ms: int,
         callback: Callable[[Receipt], None] | None,
@@ -175,8 +177,12 @@ class LogWriter(LogReader, ABC):
             self._chain.active.aborted.append(aborted)
         return receipt
 
-    def _write_batch(  # noqa: C901  a hot kernel
-        self, batch: bytearray, fields: tuple[int, ...], now_ms: int, callback: Callable[[Receipt], None] | None
+    def _write_batch(
+        self,
+        batch: bytearray | memoryview,
+        fields: tuple[int, ...],
+        now_ms: int,
+        callback: Callable[[Receipt], None] | None,
     ) -> Receipt:
         # The inner loop of every publish: written out flat, because each call here costs as much as the work in it.
         _, length, _, _, crc, attributes, last_delta, base_time_ms, time_ms, _, _, _, count = fields
@@ -203,16 +209,7 @@ class LogWriter(LogReader, ABC):
             crc = crc32c(memoryview(batch)[CHECKED_FROM:])
         _pack_number(batch, 0, sequence, length, self._leader_epoch, MAGIC, crc)
 
-        handle = active.log
-        try:
-            written = self._write(handle.fd_or_closed if handle.fd_or_closed >= 0 else handle.fd(), batch)
-        except OSError as error:
-            self._undo_write(position)
-            raise StorageFull(error.strerror or str(error)) from error
-        if written != size_bytes:
-            self._undo_write(position)
-            raise StorageFull("the disk took only a part of the batch")
-        handle.is_recent = handle.is_unsynced = True
+        self._write_whole(batch, active)
 
         if time_ms > active.max_time_ms:
             active.max_time_ms = time_ms
@@ -242,6 +239,69 @@ class LogWriter(LogReader, ABC):
             self._is_dirty = True
             self._commit.add(self)
         return receipt
+
+    def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
+        """The run if it can be appended as one; None when its batches have to be offered one by one."""
+        if self._obstacle is not None or self._requires_keys or len(data) > self._roll_bytes:
+            return None
+        return check_run(data, sizes, newest_ms)
+
+    def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
+        """Number, stamp and write a run that was checked just now; one receipt for all of it."""
+        enqueued_ms = max(now_ms, self._enqueued_ms)
+        size_bytes, last = len(run.data), self._next + run.events - 1
+        is_full = self._chain.active.size_bytes + size_bytes > self._roll_bytes
+        if is_full or now_ms > self._roll_after_ms or last > self._roll_last:
+            self._roll_before(now_ms)
+        active = self._chain.active
+        stamp_run(run, self._next, self._leader_epoch, enqueued_ms if self._append_time else None)
+        self._write_whole(run.data, active)
+        receipt = Receipt(run.events, size_bytes, callback)
+        receipt.sequence_number = self._next
+        receipt.offset = active.base_position + active.size_bytes
+        receipt.enqueued_at_ms = enqueued_ms
+        self._note_run(run, active, enqueued_ms)
+        self._since_checkpoint_bytes += size_bytes
+        self._enqueue(receipt)
+        return receipt
+
+    def _write_whole(self, data: bytearray | memoryview, active: Segment) -> None:
+        handle = active.log
+        try:
+            written = self._write(handle.fd_or_closed if handle.fd_or_closed >= 0 else handle.fd(), data)
+        except OSError as error:
+            self._undo_write(active.size_bytes)
+            raise StorageFull(error.strerror or str(error)) from error
+        if written != len(data):
+            self._undo_write(active.size_bytes)
+            raise StorageFull("the disk took only a part of the batch")
+        handle.is_recent = handle.is_unsynced = True
+
+    def _note_run(self, run: BatchRun, active: Segment, enqueued_ms: int) -> None:
+        """What `_write_batch` notes of one batch, for each of a run."""
+        chain, sequence, position = self._chain, self._next, active.size_bytes
+        append_ms = enqueued_ms if self._append_time else None
+        if not position:
+            active.first_time_ms = run.headers[0][8] if append_ms is None else append_ms
+        for size, fields in zip(run.sizes, run.headers, strict=True):
+            last, time_ms = sequence + fields[6], fields[8] if append_ms is None else append_ms
+            if time_ms > active.max_time_ms:
+                active.max_time_ms, active.max_time_sequence = time_ms, last
+            if active.unindexed_bytes > INTERVAL_BYTES:
+                active.size_bytes = position
+                active.add_entries(last)
+            active.unindexed_bytes += size
+            chain.recent_sequences.append(sequence)
+            chain.recent_positions.append(position)
+            sequence, position = last + 1, position + size
+        active.size_bytes = position
+        if len(chain.recent_positions) > MAX_RECENT_BATCHES:
+            chain.forget_oldest_recent()
+        self._next = sequence
+        self._enqueued_ms = max(self._enqueued_ms, active.max_time_ms)
+        self._last_written = newest = Receipt(run.headers[-1][12], run.sizes[-1])
+        newest.sequence_number = sequence - newest.count
+        newest.offset = active.base_position + position - newest.size_bytes
 
     def _roll_before(self, now_ms: int) -> None:
         """Begin a new segment, unless this one is empty; whichever is active now is young."""
@@ -307,6 +367,10 @@ class LogWriter(LogReader, ABC):
         """Epoch and last sequence number of an idempotent producer, if known."""
         known = self._producers.find(producer_id)
         return None if known is None else (known.epoch, known.last)
+
+    def producers(self) -> Sequence[ProducerState]:
+        """Everybody who is remembered as a producer."""
+        return self._producers.states()
 
     # --- group commit ---
 

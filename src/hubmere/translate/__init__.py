@@ -1,9 +1,11 @@
 """AMQP and HTTP messages to record batches and back: the only place that knows two formats.
 
-`ingest` and `http` make batches out of publications, `deliver` makes transfers out of batches, `view` opens events for
-people. How a message lies in a record is laid down in `hubmere.kernels`, which does the work per event.
+`ingest` and `http` make batches out of publications, `deliver` makes transfers out of batches, `view` opens events and
+`assignments` what members of groups were given, for people. How a message lies in a record is laid down in
+`hubmere.kernels`, which does the work per event.
 """
 
+from hubmere.translate.assignments import assigned_partitions
 from hubmere.translate.deliver import (
     AbortedRange,
     DecodedCache,
@@ -22,6 +24,7 @@ from hubmere.translate.ingest import (
     partition_key_of,
     publication_from_amqp,
 )
+from hubmere.translate.traces import trace_parents
 from hubmere.translate.view import EventView, TypedValue, events
 
 __all__ = [
@@ -45,4 +48,6 @@ __all__ = [
     "EventView",
     "TypedValue",
     "events",
+    "assigned_partitions",
+    "trace_parents",
 ]

@@ -94,20 +94,35 @@ def _kafka_row(key: bytes | None, headers: Headers) -> Row:
 
 def _message_row(key: bytes | None, value: bytes | None, headers: Headers) -> Row:
     """Any event, read from the very message that an AMQP receiver would get."""
+    opened = opened_message(key, value, headers)
+    if opened is None:
+        return _kafka_row(key, headers)
+    return Row(
+        _text_or_none(opened.system.get(PARTITION_KEY)),
+        _text_or_none(opened.system.get(PUBLISHER)),
+        {name: text_of(content) for name, content in opened.properties.items()},
+        {name: text_of(content) for name, content in opened.system.items()},
+    )
+
+
+class OpenedMessage(NamedTuple):
+    """What an AMQP receiver sees of an event: annotations with the message's properties, and the application's own."""
+
+    system: dict[str, amqp.Value]
+    properties: dict[str, amqp.Value]
+
+
+def opened_message(key: bytes | None, value: bytes | None, headers: Headers) -> OpenedMessage | None:
+    """The values of the message that lies in a record; None for the record of a Kafka producer."""
     sections = split_message(kernels.message_of(key, value, headers))
     annotations = {str(name): content for name, content in _opened(sections.message_annotations, {}).items()}
     application = _opened(sections.application_properties, {})
     if KAFKA_KEY in annotations or _ENVELOPE in application:
-        # What looked like an envelope did not hold: the record is a Kafka producer's.
-        return _kafka_row(key, headers)
+        # What looked like an envelope did not hold.
+        return None
     named = zip(_PROPERTY_NAMES, _opened(sections.properties, []), strict=False)
     system = annotations | {name: content for name, content in named if content is not None}
-    return Row(
-        _text_or_none(annotations.get(PARTITION_KEY)),
-        _text_or_none(annotations.get(PUBLISHER)),
-        {str(name): text_of(content) for name, content in application.items()},
-        {name: text_of(content) for name, content in system.items()},
-    )
+    return OpenedMessage(system, {str(name): content for name, content in application.items()})
 
 
 def _opened(section: RawSection | None, absent: amqp.Value) -> amqp.Value:

@@ -36,6 +36,11 @@ _WIDE = Struct(">BI")
 _WIDE_MAP = Struct(">BII")
 _MAP_COUNT_BYTES = 4
 _BOOLEANS = {True: b"\x41", False: b"\x42"}
+# A data section up to its bytes: with one byte of length for each short size, else with four.
+_DATA8 = tuple(_DATA + bytes((0xA0, size)) for size in range(256))
+_DATA32 = _DATA + b"\xb0"
+# All that `BrokerProperties` can say but the partition key, when it says nothing.
+_NO_FIELDS = [None] * 8
 
 
 class HttpEvent(NamedTuple):
@@ -75,16 +80,14 @@ def _size_bytes(events: Sequence[HttpEvent]) -> int:
 
 def message_from_http(event: HttpEvent) -> bytes:
     """A posted event as an encoded AMQP message, without its partition key."""
+    body, properties, _, *fields = event
+    size = len(body)
+    data = _DATA8[size] if size < len(_DATA8) else _DATA32 + size.to_bytes(4, "big")
     try:
-        return b"".join(
-            (
-                _header(event.time_to_live_ms),
-                _properties(event),
-                _user_properties(event.properties) if event.properties else b"",
-                _DATA,
-                _sized(0xA0, 0xB0, event.body),
-            )
-        )
+        application = _user_properties(properties) if properties else b""
+        if fields == _NO_FIELDS:
+            return application + data + body
+        return b"".join((_header(event.time_to_live_ms), _properties(event), application, data, body))
     except (LocalProtocolError, UnicodeEncodeError) as error:
         # JSON can name half a character; AMQP text cannot.
         raise InvalidArgument("event", str(error), "properties that can be written as AMQP values") from error

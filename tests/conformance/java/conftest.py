@@ -9,9 +9,9 @@ import pytest
 from conformance.arena import Arena, Place, Transport
 from conformance.clients import NotInstalled, java_clients, java_tool
 from conformance.driver import Driver
+from conformance.kafka.apache import TRUST_PASSWORD, make_trust_store
 
 _HERE = Path(__file__).parent
-_PASSWORD = "changeit"
 _COMPILE_SECONDS = 100
 TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
 
@@ -23,7 +23,7 @@ def java(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dri
     try:
         jars = f"{java_clients()}/*"
         _run(java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, *map(str, _HERE.glob("*.java")))
-        trusted = _trust_store(java_tool("keytool"), folder, arena.node.ca_file)
+        trusted = make_trust_store(folder, arena.node.ca_file)
         command = [java_tool("java"), *_flags(trusted), "-cp", f"{folder}:{jars}", "Driver"]
     except NotInstalled as reason:
         pytest.skip(str(reason))
@@ -35,20 +35,12 @@ def _flags(trusted: Path) -> list[str]:
     """The CA to trust, and what makes a short-lived virtual machine start and end soon."""
     return [
         f"-Djavax.net.ssl.trustStore={trusted}",
-        f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}",
+        f"-Djavax.net.ssl.trustStorePassword={TRUST_PASSWORD}",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         "-Xmx256m",
     ]
-
-
-def _trust_store(keytool: str, folder: Path, ca_file: str) -> Path:
-    """How users of Java trust a private CA."""
-    path = folder / "trusted.p12"
-    store = ["-keystore", str(path), "-storetype", "PKCS12", "-storepass", _PASSWORD]
-    _run(keytool, "-importcert", "-noprompt", "-alias", "hubmere", "-file", ca_file, *store)
-    return path
 
 
 def _run(*command: str) -> None:

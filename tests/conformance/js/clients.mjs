@@ -7,5 +7,6 @@ import { join } from "node:path";
 const installed = createRequire(join(process.env.HUBMERE_JS_CLIENTS, "package.json"));
 
 export const eventHubs = installed("@azure/event-hubs");
+export const kafkajs = installed("kafkajs");
 export const rhea = installed("rhea");
 export const WebSocket = installed("ws");

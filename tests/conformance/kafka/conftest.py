@@ -1,11 +1,29 @@
 """One node for all tests of a module: foreign clients are slow enough by themselves."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from conformance.arena import Transport
+from conformance.clients import Jars, NotInstalled
+from conformance.driver import Driver
+from conformance.kafka.apache import Program, client_settings, compile_java
+from conformance.kafka.jvm import Jvm
+from conformance.matrix import Name
 from hubmere.testing import Node
+
+_JAVA = Path(__file__).parent / "java"
+# What Kafka clients have: there is no Kafka over WebSocket.
+TRANSPORTS = [
+    pytest.param(transport, marks=pytest.mark.judges(transport=transport))
+    for transport in (Transport.PLAIN, Transport.TLS)
+]
+_VERSIONS = [
+    pytest.param(jars, marks=pytest.mark.judges(client=client), id=f"java {jars}")
+    for jars, client in ((Jars.KAFKA_3, Name.KAFKA_JAVA_3), (Jars.KAFKA_4, Name.KAFKA_JAVA_4))
+]
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +42,34 @@ def topic() -> str:
 def group() -> str:
     """A group that no other test uses."""
     return f"group-{uuid4().hex[:8]}"
+
+
+# --- Kafka's own clients ---------------------------------------------------------------------------------------------
+
+
+def a_driver(jars: Jars) -> Driver:
+    """The program beside this file, compiled against a version of Kafka; skips where it cannot be had."""
+    try:
+        classes = compile_java(jars, *_JAVA.glob("*.java"))
+        return Driver(Program(jars=jars, main="Driver", classes=(classes,)).command(), {})
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session", params=_VERSIONS)
+def java_driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """One virtual machine for each version under test."""
+    with a_driver(request.param) as driver:
+        yield driver
+
+
+@pytest.fixture
+def jvm(java_driver: Driver, node: Node) -> Jvm:
+    """Java clients with SASL_PLAINTEXT."""
+    return Jvm(java_driver, client_settings(node))
+
+
+@pytest.fixture(params=TRANSPORTS)
+def jvm_by_transport(request: pytest.FixtureRequest, java_driver: Driver, node: Node) -> Jvm:
+    """The same by each transport in turn."""
+    return Jvm(java_driver, client_settings(node, tls=request.param is Transport.TLS))

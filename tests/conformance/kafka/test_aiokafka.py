@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from conformance.arena import Transport
 from conformance.kafka.foreign import AIOKafkaConsumer, AIOKafkaProducer, AioPlace
 from conformance.kafka.kafka_clients import aiokafka
+from conformance.matrix import Feature, Name
 from hubmere.testing import Node
 
-pytestmark = pytest.mark.foreign
+judges = pytest.mark.judges
+
+pytestmark = [pytest.mark.foreign, judges(client=Name.AIOKAFKA, transport=Transport.PLAIN)]
 
 _PATIENCE_S = 30.0
 
@@ -37,6 +41,7 @@ async def read(consumer: Any, count: int) -> list[Any]:
     return [await consumer.getone() for _ in range(count)]
 
 
+@judges(feature=Feature.CODECS)
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str | None) -> None:
     """Reference check 11: in every codec."""
@@ -54,6 +59,7 @@ def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str |
     assert run(work) == [(0, b"x" * 500), (1, b"y")]
 
 
+@judges(feature=Feature.IDEMPOTENT)
 def test_idempotent_producer_works(node: Node, topic: str) -> None:
     """Offsets without a gap."""
 
@@ -64,6 +70,7 @@ def test_idempotent_producer_works(node: Node, topic: str) -> None:
     assert run(work) == list(range(50))
 
 
+@judges(feature=Feature.GROUPS)
 def test_group_of_two_shares_and_goes_on(node: Node, topic: str, group: str) -> None:
     """A second member takes its part, and gives it back when it goes."""
 
@@ -87,6 +94,7 @@ def test_group_of_two_shares_and_goes_on(node: Node, topic: str, group: str) -> 
     assert run(work) == ([0, 1, 2, 3],) * 3
 
 
+@judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(node: Node, topic: str) -> None:
     """By a third implementation."""
 

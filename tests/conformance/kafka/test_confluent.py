@@ -25,10 +25,14 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from conformance.arena import Transport
 from conformance.kafka.kafka_clients import librdkafka
+from conformance.matrix import Feature, Name
 from hubmere.testing import Node
 
-pytestmark = pytest.mark.foreign
+judges = pytest.mark.judges
+
+pytestmark = [pytest.mark.foreign, judges(client=Name.CONFLUENT, transport=Transport.PLAIN)]
 
 _PATIENCE_S = 20.0
 
@@ -77,7 +81,11 @@ def until(condition: Callable[[], bool], *consumers: Consumer) -> None:
             consumer.poll(0.1)
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+@judges(feature=Feature.CODECS)
+@pytest.mark.parametrize(
+    "tls",
+    [pytest.param(False, id="plaintext"), pytest.param(True, id="tls", marks=judges(transport=Transport.TLS))],
+)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_events_come_back_as_they_were_sent(node: Node, topic: str, group: str, codec: str, tls: bool) -> None:
     """Reference checks 10 and 11: key, value, headers, null and empty, in every codec."""
@@ -99,6 +107,7 @@ def test_events_come_back_as_they_were_sent(node: Node, topic: str, group: str, 
     assert messages[0].headers() == [("h", b"1"), ("h", None)]
 
 
+@judges(feature=Feature.ACKS)
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
 def test_every_acknowledgement_stores_every_event(node: Node, topic: str, group: str, acks: str) -> None:
     """In order, within a partition."""
@@ -113,6 +122,7 @@ def test_every_acknowledgement_stores_every_event(node: Node, topic: str, group:
         assert [one.value() for one in read(consumer, 500)] == values
 
 
+@judges(feature=Feature.IDEMPOTENT)
 def test_idempotent_producer_numbers_its_events(node: Node, topic: str) -> None:
     """Offsets without a gap, over many batches under way at a time."""
     producer = Producer(librdkafka(node, enable_idempotence=True, linger_ms=0))
@@ -122,6 +132,7 @@ def test_idempotent_producer_numbers_its_events(node: Node, topic: str) -> None:
     assert [one.offset() for one in messages] == list(range(1000))
 
 
+@judges(feature=Feature.GROUPS)
 def test_group_shares_the_partitions_and_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
     """Reference checks 32 and 33: everything once, none twice, and nothing again after a commit."""
     producer = Producer(librdkafka(node))
@@ -151,6 +162,7 @@ def test_group_shares_the_partitions_and_goes_on_where_it_was(node: Node, topic:
         assert read(consumer, 1)[0].value() == b"new"
 
 
+@judges(feature=Feature.COOPERATIVE)
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_group_rebalances_by_every_strategy(node: Node, topic: str, group: str, strategy: str) -> None:
     """A member comes and goes; cooperative members keep what they have meanwhile (KIP-429)."""
@@ -169,6 +181,7 @@ def test_group_rebalances_by_every_strategy(node: Node, topic: str, group: str, 
         until(lambda: len(first.assignment()) == 4, first)
 
 
+@judges(feature=Feature.STATIC)
 def test_static_member_comes_back_to_its_partitions(node: Node, topic: str, group: str) -> None:
     """Reference check 36: no rebalance for the other one."""
     publish(Producer(librdkafka(node)), topic, b"x")
@@ -193,6 +206,7 @@ def test_static_member_comes_back_to_its_partitions(node: Node, topic: str, grou
 # --- transactions ----------------------------------------------------------------------------------------------------
 
 
+@judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(node: Node, topic: str, group: str) -> None:
     """Committed readers see what was committed, the others everything."""
     producer = Producer(librdkafka(node, transactional_id=f"t-{topic}"))
@@ -217,6 +231,7 @@ def test_transactions_are_all_or_nothing(node: Node, topic: str, group: str) -> 
     assert seen["read_uncommitted"].count(b"two") == 2
 
 
+@judges(feature=Feature.EXACTLY_ONCE)
 def test_events_are_read_and_written_exactly_once(node: Node, topic: str, group: str) -> None:
     """Read, transform, write: offsets travel in the transaction, an aborted one is read again."""
     publish(Producer(librdkafka(node)), topic, *(b"%d" % number for number in range(10)), partition=0)
@@ -248,6 +263,7 @@ def test_events_are_read_and_written_exactly_once(node: Node, topic: str, group:
         assert consumer.committed([TopicPartition(topic, 0)], _PATIENCE_S)[0].offset == 10
 
 
+@judges(feature=Feature.FENCING)
 def test_second_producer_of_a_transactional_id_fences_the_first(node: Node, topic: str) -> None:
     """A zombie finds out at its next step."""
     first, second = (Producer(librdkafka(node, transactional_id=f"t-{topic}")) for _ in range(2))
@@ -267,6 +283,7 @@ def test_second_producer_of_a_transactional_id_fences_the_first(node: Node, topi
 # --- administration --------------------------------------------------------------------------------------------------
 
 
+@judges(feature=Feature.TOPICS)
 def test_topics_are_made_changed_and_deleted(node: Node, topic: str) -> None:
     """What `kafka-topics` and `kafka-configs` do."""
     admin = AdminClient(librdkafka(node))
@@ -289,6 +306,7 @@ def test_topics_are_made_changed_and_deleted(node: Node, topic: str) -> None:
     assert topic not in admin.list_topics(timeout=_PATIENCE_S).topics
 
 
+@judges(feature=Feature.REFUSALS)
 def test_topic_that_is_there_cannot_be_made(node: Node, topic: str) -> None:
     """The error is the one that scripts look for."""
     admin = AdminClient(librdkafka(node))
@@ -300,6 +318,7 @@ def test_topic_that_is_there_cannot_be_made(node: Node, topic: str) -> None:
     assert refused.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
+@judges(feature=Feature.GROUP_ADMIN)
 def test_groups_are_listed_described_rewound_and_deleted(node: Node, topic: str, group: str) -> None:
     """What `kafka-consumer-groups` does."""
     publish(Producer(librdkafka(node)), topic, *(b"%d" % number for number in range(5)), partition=0)
@@ -323,6 +342,7 @@ def test_groups_are_listed_described_rewound_and_deleted(node: Node, topic: str,
     assert group not in [one.group_id for one in admin.list_consumer_groups().result(_PATIENCE_S).valid]
 
 
+@judges(feature=Feature.RECORD_ADMIN)
 def test_offsets_are_found_by_time_and_records_deleted(node: Node, topic: str) -> None:
     """What `kafka-get-offsets` and `kafka-delete-records` do."""
     producer = Producer(librdkafka(node))
@@ -343,6 +363,7 @@ def test_offsets_are_found_by_time_and_records_deleted(node: Node, topic: str) -
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
+@judges(feature=Feature.REFUSALS)
 def test_wrong_key_is_told(node: Node) -> None:
     """Reference check 6: the reason reaches the application's log."""
     errors: list[KafkaError] = []
@@ -360,6 +381,7 @@ def test_wrong_key_is_told(node: Node) -> None:
     assert "InvalidSignature" in errors[0].str()
 
 
+@judges(feature=Feature.REFUSALS)
 def test_too_large_an_event_fails_alone(node: Node, topic: str) -> None:
     """Reference check 15, as an application sees it."""
     small = Node(hubs=[topic])

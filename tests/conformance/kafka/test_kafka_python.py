@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from conformance.arena import Transport
 from conformance.kafka.foreign import KafkaAdminClient, KafkaConsumer, KafkaError, KafkaProducer, NewTopic, Place
 from conformance.kafka.kafka_clients import kafka_python
+from conformance.matrix import Feature, Name
 from hubmere.testing import Node
+
+judges = pytest.mark.judges
 
 # The library leaves its own wake-up sockets to the garbage collector.
 pytestmark = [
     pytest.mark.foreign,
+    judges(client=Name.KAFKA_PYTHON, transport=Transport.PLAIN),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -49,9 +54,10 @@ def read(consumer: Any, count: int) -> list[Any]:
     return messages
 
 
-@pytest.mark.parametrize("codec", [None, "gzip"])
+@judges(feature=Feature.CODECS)
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str | None) -> None:
-    """Reference check 11: in the codecs that need no further package; the others are aiokafka's part."""
+    """Reference check 11: in every codec, with the packages that the library takes for them."""
     values = [b"%d" % number * 100 for number in range(50)]
     told = publish(node, topic, *values, compression_type=codec)
 
@@ -64,11 +70,24 @@ def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str |
     assert [(one.key, one.value, one.headers) for one in messages] == [(b"k", value, [("h", b"1")]) for value in values]
 
 
-def test_tls_works(node: Node, topic: str) -> None:
-    """SASL_SSL with the node's own CA."""
-    assert publish(node, topic, b"x", tls=True)[0].offset == 0
+@judges(feature=Feature.RECORDS)
+@pytest.mark.parametrize(
+    "tls",
+    [pytest.param(False, id="plaintext"), pytest.param(True, id="tls", marks=judges(transport=Transport.TLS))],
+)
+def test_records_come_back_over_each_transport(node: Node, topic: str, tls: bool) -> None:
+    """Key, value and headers; over TLS with the node's own CA."""
+    publish(node, topic, b"x", tls=tls)
+
+    consumer = KafkaConsumer(**kafka_python(node, tls=tls, auto_offset_reset="earliest"))
+    consumer.assign([Place(topic, 0)])
+    messages = read(consumer, 1)
+    consumer.close()
+
+    assert [(one.key, one.value, one.headers) for one in messages] == [(b"k", b"x", [("h", b"1")])]
 
 
+@judges(feature=Feature.GROUPS)
 def test_group_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
     """Join, sync, heartbeat, commit, leave by another implementation."""
     publish(node, topic, *(b"%d" % number for number in range(10)))
@@ -85,6 +104,7 @@ def test_group_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
         assert messages[0].value == expected
 
 
+@judges(feature=Feature.POSITIONS)
 def test_positions_are_found(node: Node, topic: str) -> None:
     """Beginning, end and by time."""
     told = publish(node, topic, b"a", b"b")
@@ -99,6 +119,7 @@ def test_positions_are_found(node: Node, topic: str) -> None:
     assert ends == (0, 2)
 
 
+@judges(feature=Feature.TOPICS)
 def test_topics_are_made_listed_and_deleted(node: Node, topic: str) -> None:
     """By kafka-python's admin client."""
     admin = KafkaAdminClient(**kafka_python(node))
@@ -115,6 +136,7 @@ def test_topics_are_made_listed_and_deleted(node: Node, topic: str) -> None:
         admin.close()
 
 
+@judges(feature=Feature.REFUSALS)
 def test_wrong_key_is_told(node: Node) -> None:
     """Reference check 6."""
     wrong = node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")

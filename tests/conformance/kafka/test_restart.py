@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from conformance.arena import Transport
 from conformance.kafka.kafka_clients import librdkafka
+from conformance.matrix import Feature, Name
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 
-pytestmark = pytest.mark.foreign
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.judges(client=Name.CONFLUENT, transport=Transport.PLAIN, feature=Feature.RESTARTS),
+]
 
 _PATIENCE_S = 30.0
 # A client that finds nobody tries again soon, so that the tests are short.

@@ -9,6 +9,7 @@ from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from endpoints.amqp.messages import an_event
 from endpoints.amqp.raw_client import RawClient, Refused
 from hubmere.broker.access import make_token
+from hubmere.model.entity import KeyKind
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.message import AmqpValue, Message, read_message, write_message
 from hubmere.wire.amqp.performatives import Properties, Source, Target
@@ -237,3 +238,20 @@ def test_a_token_put_again_keeps_the_link() -> None:
             client.poll(deadline - time.monotonic())
 
         client.publish(sender, an_event())
+
+
+def test_an_open_link_outlives_its_regenerated_key_and_no_new_token_of_it_is_taken(node: AmqpNode) -> None:
+    """Service 11, check 19: the link lives until the token's own end; whoever comes new is locked out."""
+    root = "RootManageSharedAccessKey"
+    with RawClient(node) as client:
+        client.authorize("orders")
+        sender = client.sender("orders/Partitions/0")
+        old = client.token("orders")
+
+        node.manage(
+            lambda manager, by, done: manager.regenerate_key(NAMESPACE, None, root, KeyKind.PRIMARY, None, by, done)
+        )
+        client.publish(sender, an_event("after"))
+        status, text = client.put_token("orders", old)
+
+    assert (status, text.partition(":")[0]) == (401, "InvalidSignature")

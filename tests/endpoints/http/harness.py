@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,8 +16,9 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
 from hubmere.endpoints.http.app import build_app
+from hubmere.endpoints.http.partners import Partner, Partners
 from hubmere.endpoints.http.server import HttpServers
-from hubmere.endpoints.listener import bind
+from hubmere.endpoints.listener import Connections, bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
 from hubmere.model.clock import SystemClock
@@ -26,6 +27,7 @@ from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.store.catalog import MEMORY, SqliteCatalog
+from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
 from hubmere.store.view import Create
@@ -50,12 +52,20 @@ class HttpNode:
         data: Path | None = None,
         amqp_session: Callable[[Broker], Callable[[], Session]] | None = None,
         body_limit_bytes: int = 16 * MIB,
+        kafka_ports: tuple[int | None, int | None] = (None, None),
+        partners: Sequence[Partner] = (),
+        max_connections: int = 1000,
+        files: Files | None = None,
     ) -> None:
         self._profile = profile
         self._overrides = overrides or {}
         self._data = data
         self._amqp_session = amqp_session
         self._body_limit_bytes = body_limit_bytes
+        self._kafka_ports = kafka_ports
+        self._partners = partners
+        self._max_connections = max_connections
+        self._files = files
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http-node")
         self.clock = SystemClock()
@@ -91,7 +101,9 @@ class HttpNode:
         def post(call: Callable[[], None]) -> None:
             self._loop.call_soon_threadsafe(call)
 
-        engine = MemoryEngine(post=post) if self._data is None else LocalEngine(self._data, post=post)
+        engine = (
+            MemoryEngine(post=post) if self._data is None else LocalEngine(self._data, post=post, files=self._files)
+        )
         self._catalog = catalog = SqliteCatalog.open(MEMORY, post)
         self._engine = engine
         book = LimitsBook(profile=self._profile, overrides=self._overrides)
@@ -109,22 +121,29 @@ class HttpNode:
         self.broker.open(self.clock.monotonic())
         listening, port = bind("http", "127.0.0.1", 0)
         self.port = port.port
+        partners = Partners(self.broker, self.clock, self._partners)
         app = build_app(
             self.broker,
             self.clock,
-            Places(namespace=NAMESPACE, http=self.port),
+            Places(namespace=NAMESPACE, http=self.port, kafka=self._kafka_ports[0], kafkas=self._kafka_ports[1]),
             admin_token=ADMIN_TOKEN,
             body_limit_bytes=self._body_limit_bytes,
             amqp_session=None if self._amqp_session is None else self._amqp_session(self.broker),
+            partners=partners,
         )
-        self._servers = HttpServers(app)
+        counters = self.broker.counters
+        connections = Connections(self._max_connections, counters.count_opened, counters.count_closed)
+        self._servers = HttpServers(app, connections=connections)
         await self._servers.serve("http", listening)
+        self._pushing = asyncio.create_task(partners.run())
 
     async def stop_serving(self) -> None:
         """Close the port, as a stopping node does first."""
         await self._servers.stop()
 
     async def _stop(self) -> None:
+        self._pushing.cancel()
+        await asyncio.gather(self._pushing, return_exceptions=True)
         await self._servers.stop()
         self._engine.close()
         self._catalog.close()
@@ -133,6 +152,18 @@ class HttpNode:
         """Return once so many requests are being answered."""
         deadline = time.monotonic() + 10
         while self.call(lambda: self._servers.requests_under_way) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    async def serve_again(self) -> None:
+        """Open the port that was closed, as a node that is started again does."""
+        listening, _ = bind("http", "127.0.0.1", self.port)
+        await self._servers.serve("http", listening)
+
+    def await_connections(self, count: int) -> None:
+        """Return once so many connections are open."""
+        deadline = time.monotonic() + 10
+        while self.call(lambda: self.broker.counters.active_connections) != count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 

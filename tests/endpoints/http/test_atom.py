@@ -1,5 +1,6 @@
 """The Atom plane: hubs, groups, partitions and revoked publishers in XML (service 4.1)."""
 
+import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
@@ -7,6 +8,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import HttpNode
+from hubmere.broker.fetching import charge_fetch
 from hubmere.endpoints.http.atom_xml import CONNECT, parse
 from hubmere.endpoints.http.errors import MalformedRequest
 
@@ -171,6 +173,28 @@ def test_a_partition_tells_more_to_newer_clients(manager: httpx.Client, version:
     assert names[:3] == ["SizeInBytes", "BeginSequenceNumber", "EndSequenceNumber"]
     assert ("LastEnqueuedOffset" in names, "LastEnqueuedTimeUtc" in names) == (is_shown, is_shown)
     assert description.findtext(f"{EH}EndSequenceNumber") == "0"
+
+
+def test_a_partition_shows_its_bytes_per_second(node: HttpNode, manager: httpx.Client) -> None:
+    """What came in and went out between the last two looks; nothing once it is silent."""
+    hub, seconds = node.hub("orders"), 2.0
+
+    def rates() -> list[int]:
+        info = manager.get("/orders/consumergroups/$Default/partitions/1").text
+        return [int(number) for number in re.findall(r"BytesPerSecond>(\d+)<", info)]
+
+    manager.post("/orders/partitions/1/messages", content=b"first")
+    node.call(lambda: hub.look_at_rates(100.0))
+    before = node.call(lambda: hub.log(1).state.size_bytes)
+    manager.post("/orders/partitions/1/messages", content=b"x" * 1000)
+    node.call(lambda: charge_fetch(hub, 1, 1, 500, 101.0))
+    node.call(lambda: hub.look_at_rates(100.0 + seconds))
+    grown = node.call(lambda: hub.log(1).state.size_bytes) - before
+    flowing = rates()
+    node.call(lambda: hub.look_at_rates(103.0))
+
+    assert flowing == [round(grown / seconds), 250]
+    assert rates() == [0, 0]
 
 
 def test_partitions_are_listed(manager: httpx.Client) -> None:

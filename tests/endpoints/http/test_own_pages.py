@@ -1,12 +1,17 @@
 """Health, readiness, metrics and the description of the surface."""
 
+import errno
+import os
 import re
+from pathlib import Path
 
 import httpx
+import pytest
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.endpoints.http.openapi import described_path
 from hubmere.endpoints.http.tables import ALL
+from hubmere.store.files import Files
 
 
 def test_health_has_the_emulators_shape(node: HttpNode) -> None:
@@ -21,7 +26,70 @@ def test_health_has_the_emulators_shape(node: HttpNode) -> None:
 def test_ready_tells_what_there_is(node: HttpNode) -> None:
     """One namespace, one hub."""
     with node.client() as client:
-        assert client.get("/ready").json() == {"status": "ready", "namespaces": 1, "eventHubs": 1}
+        told = client.get("/ready").json()
+
+    counted = {"namespaces": 1, "eventHubs": 1, "offlinePartitionCount": 0, "offlinePartitions": []}
+    assert told == {"status": "ready", **counted}
+
+
+class _FailingDisk(Files):
+    """A disk whose flushes fail while it is told to."""
+
+    def __init__(self) -> None:
+        self.is_failing = False
+        self.fdatasync = self._fdatasync
+
+    def _fdatasync(self, fd: int) -> None:
+        if self.is_failing:
+            raise OSError(errno.EIO, "the disk is broken")
+        os.fdatasync(fd)
+
+    def open(self, path: Path, *, create: bool = False, write: bool = False) -> int:
+        if self.is_failing:
+            raise OSError(errno.EIO, "the disk is broken")
+        return super().open(path, create=create, write=write)
+
+
+def test_ready_names_the_partitions_that_are_offline(tmp_path: Path) -> None:
+    """The rest of the node serves on, so it stays ready for them."""
+    disk = _FailingDisk()
+    with HttpNode(data=tmp_path, files=disk) as node, node.client(Authorization=node.sas()) as client:
+        node.add_hub("orders")
+        client.post("/orders/partitions/2/messages", content=b"x").raise_for_status()
+        disk.is_failing = True
+        refused = client.post("/orders/partitions/2/messages", content=b"x")
+        told = client.get("/ready")
+        disk.is_failing = False
+
+    assert (refused.status_code, told.status_code) == (503, 200)
+    assert told.json()["status"] == "degraded"
+    assert told.json()["offlinePartitions"] == [f"{NAMESPACE}/orders/2"]
+
+
+def test_connections_are_counted_while_they_are_open(node: HttpNode) -> None:
+    """Kept ones too: a connection is one however many requests it carries."""
+    with node.client() as client:
+        client.get("/health")
+        client.get("/health")
+        during = node.broker.counters.active_connections
+        samples = _samples(client)
+    node.await_connections(0)
+
+    assert (during, samples["active_connections"], samples["connections_opened"]) == (1, 1, 1)
+
+
+def test_one_connection_more_than_the_node_holds_is_closed() -> None:
+    """As on every other port; those that are open stay."""
+    with HttpNode(max_connections=1) as node, node.client() as first:
+        first.get("/health")
+        with node.client() as second, pytest.raises(httpx.TransportError):
+            second.get("/health")
+
+        assert first.get("/health").status_code == 200
+        first.close()
+        node.await_connections(0)
+        with node.client() as third:
+            assert third.get("/health").status_code == 200
 
 
 def _samples(client: httpx.Client) -> dict[str, float]:

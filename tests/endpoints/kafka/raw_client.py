@@ -19,11 +19,16 @@ class RawClient:
     """One connection. `call` sends a request and gives the body of its answer."""
 
     def __init__(
-        self, node: KafkaNode, connection_string: str | None = None, *, tls: ssl.SSLContext | None = None
+        self,
+        node: KafkaNode,
+        connection_string: str | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        client_id: str = "raw",
     ) -> None:
         plain = socket.create_connection(("127.0.0.1", node.port), _TIMEOUT_S)
         self.socket: socket.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
-        self.engine = ClientConnection(client_id="raw")
+        self.engine = ClientConnection(client_id=client_id)
         self._answers: list[Any] = []
         self._connection_string = connection_string or node.connection_string()
 

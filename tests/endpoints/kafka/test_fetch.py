@@ -8,8 +8,9 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.model.entity import TimestampType
+from hubmere.model.entity import CaptureDescription, TimestampType
 from hubmere.model.spec import HubSpec
+from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.compression import Codec
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
@@ -39,6 +40,24 @@ def put(client: RawClient, *values: bytes, **place: Any) -> int:
 
 def values_of(records: Any) -> list[bytes | None]:
     return [record.value for batch in split_batches(bytes(records)) for record in decode_records(batch)]
+
+
+# --- the capture job -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("is_captured", "is_charged"), [(True, False), (False, True)])
+def test_the_capture_job_reads_captured_hubs_without_egress(is_captured: bool, is_charged: bool) -> None:
+    """Reference: service 6, Capture uses no egress; its client's name opens nothing for hubs that are not captured."""
+    book = LimitsBook(profile=Profile.DEVELOPER, overrides={"egress_bytes_per_unit": 100_000})
+    wish = HubSpec(partition_count=1, capture=CaptureDescription(enabled=is_captured))
+    with KafkaNode({"orders": wish}, book=book) as node, RawClient(node, client_id="hubmere-capture") as client:
+        client.sign_in()
+        client.call(a_produce(a_batch(b"x" * 150_000)), 9)
+        answer: Any = client.call(a_fetch(), 11)
+        counted = node.call(lambda: node.hub().counters.outgoing_messages)
+
+    assert len(only(answer).records) > 150_000
+    assert (answer.throttle_time_ms > 0, counted > 0) == (is_charged, is_charged)
 
 
 # --- what comes back -------------------------------------------------------------------------------------------------

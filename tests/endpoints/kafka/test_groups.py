@@ -7,6 +7,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient
+from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.consumer_protocol import ConsumerSubscription, write_subscription
 from hubmere.wire.kafka.messages.groups import (
@@ -255,6 +256,19 @@ def test_impossible_commit_is_refused_with_its_code(
 
     assert answer.topics[0].partitions[0].error_code == code
     assert committed(client).committed_offset == -1
+
+
+def test_too_many_commits_are_kept_and_slowed_down() -> None:
+    """Reference 1.4: so many a second for each partition, and what is more is delayed, never refused."""
+    book = LimitsBook(profile=Profile.DEVELOPER, overrides={"offset_commits_per_second": 1})
+    with KafkaNode(book=book) as node, RawClient(node) as client:
+        client.sign_in()
+        first, second = (client.call(a_commit(offset), 8) for offset in range(2))
+        found = committed(client)
+
+    assert (first.throttle_time_ms, second.throttle_time_ms > 0) == (0, True)
+    assert {answer.topics[0].partitions[0].error_code for answer in (first, second)} == {ErrorCode.NONE}
+    assert found.committed_offset == 1
 
 
 def test_members_of_a_stable_group_alone_commit_for_it(client: RawClient) -> None:

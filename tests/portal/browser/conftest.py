@@ -43,7 +43,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def portal_node(browser: Browser) -> Iterator[Node]:
     """A node in memory with the hub `orders`; tests that change things make hubs and rules of their own."""
-    with Node(hubs=["orders"], settings={"memory": True, "as": "unlimited"}) as node:
+    with Node(hubs=["orders"], settings={"memory": True, "as": "unlimited", "capture_supervise": False}) as node:
         yield node
         # A bug behind a button is told to the log and not to the page.
         assert "Traceback" not in node.logs(), node.logs().partition("Traceback")[2][:4000]

@@ -16,6 +16,7 @@ _PAGES = (
     ("/capture", "Capture"),
     ("/access", "Access"),
     ("/links", "Links"),
+    ("/audit", "Audit"),
 )
 
 

@@ -5,11 +5,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
+import pytest
 from azure.eventhub import EventHubConsumerClient
+from confluent_kafka import Consumer
 from playwright.sync_api import expect
 
 from hubmere.testing import Node
 from portal.browser.visitor import Visitor
+
+# Whether the first chart has points, and one of them shows events.
+_DRAWN_EVENTS = """() => {
+  const chart = getElement(Number(document.querySelector(".h-chart").id.slice(1)))?.chart;
+  const points = chart ? chart.getOption().series[0].data : [];
+  return points.length > 2 && points.some(point => point[1] > 0);
+}"""
 
 
 def test_hub_is_made_changed_and_deleted(admin: Visitor) -> None:
@@ -65,6 +75,8 @@ def test_overview_shows_what_flows(admin: Visitor) -> None:
         expect(admin.row("flowing").locator("td").nth(1)).not_to_have_text("0")
         expect(admin.page.locator(".h-tile", has_text="Events in /s").locator(".h-tile-number")).not_to_have_text("0")
         expect(admin.page.locator(".h-chart canvas")).to_have_count(6)
+        # The history that the page began with is empty: what is drawn came by push.
+        admin.page.wait_for_function(_DRAWN_EVENTS)
     finally:
         stop.set()
         thread.join()
@@ -221,6 +233,32 @@ def test_capture_is_switched_on(admin: Visitor) -> None:
     expect(admin.row("captured")).to_contain_text("archive")
 
 
+def test_capture_shows_how_far_it_is(admin: Visitor) -> None:
+    """State, lag and last file on the page of all hubs, and partition by partition on the hub's own."""
+    admin.add_hub("archived")
+    described = {"captureDescription": {"enabled": True}, "partitionCount": 2}
+    admin.arm("PUT", "eventhubs/archived", {"properties": described})
+    for _ in range(3):
+        admin.rest("POST", "archived/partitions/1/messages", content=b"x")
+    bearer = {"Authorization": f"Bearer {admin.node.admin_token}"}
+    [planned] = [
+        hub for hub in admin.rest("GET", "$capture/plan", headers=bearer).json()["hubs"] if hub["hub"] == "archived"
+    ]
+    file = {"url": "file:///files/one.avro", "name": "files/one.avro", "eventCount": 1}
+    told = {"partition": 1, "captured": 1, "lastFile": file, "files": 1, "events": 1, "bytes": 100}
+    report = {"namespace": admin.node.namespace, "hub": "archived", "id": planned["id"], "partitions": [told]}
+    admin.rest("POST", "$capture/progress", headers=bearer, json={"job": {"sparkVersion": "4.3"}, "hubs": [report]})
+
+    admin.open("/capture", "Capture")
+    row = admin.row("archived")
+    expect(row).to_contain_text("Running")
+    expect(row).to_contain_text("2 events")
+    expect(row).to_contain_text("files/one.avro")
+    expect(admin.page.get_by_text("The job that writes the files is running on Spark 4.3.")).to_be_visible()
+    admin.open("/hub?hub=archived", "archived")
+    expect(admin.rows_of("Capture", "files/one.avro")).to_contain_text("2")
+
+
 def test_rule_is_made_shown_rotated_and_deleted(admin: Visitor) -> None:
     """A key reaches the page when somebody asks for it, and not before."""
     admin.open("/access", "Access")
@@ -264,10 +302,10 @@ def test_publisher_is_revoked_and_restored(admin: Visitor) -> None:
 
 
 @contextmanager
-def a_reader(node: Node, hub: str) -> Iterator[None]:
+def a_reader(node: Node, hub: str, **more: int) -> Iterator[None]:
     """An unmodified client that reads one partition."""
     client = EventHubConsumerClient.from_connection_string(
-        node.emulator_connection_string, "$Default", eventhub_name=hub
+        node.emulator_connection_string, "$Default", eventhub_name=hub, **more
     )
     thread = threading.Thread(
         target=client.receive, kwargs={"on_event": lambda _, __: None, "partition_id": "0", "starting_position": "-1"}
@@ -286,9 +324,77 @@ def test_links_show_readers_and_the_doctor_names_what_is_wrong(admin: Visitor) -
     admin.open("/links", "Links")
 
     with a_reader(admin.node, "linked"), a_reader(admin.node, "linked"):
-        expect(admin.row("linked")).to_have_count(2)
+        expect(admin.rows_of("Readers", "linked")).to_have_count(2)
+        expect(admin.rows_of("Connections", "linked")).to_have_count(2)
         finding = admin.page.locator(".h-finding", has_text="Shared partition: linked/0")
         expect(finding).to_be_visible()
 
     expect(admin.row("linked")).to_have_count(0)
     expect(finding).to_have_count(0)
+
+
+def test_connection_is_looked_into_and_closed(admin: Visitor) -> None:
+    """Who it is, what its links do, the way to close it, and who did that."""
+    admin.add_hub("shut")
+    admin.open("/links", "Links")
+    connection = admin.rows_of("Connections", "reads shut/0 as $default")
+
+    with a_reader(admin.node, "shut", retry_total=0):
+        expect(connection).to_contain_text("RootManageSharedAccessKey")
+        expect(connection).to_contain_text("azsdk-python-eventhubs")
+        connection.get_by_role("button", name="Links").click()
+        dialog = admin.page.get_by_role("dialog")
+        expect(dialog.locator("tbody tr", has_text="shut/consumergroups/$default/partitions/0")).to_be_visible()
+        expect(dialog.locator("tbody tr", has_text="$cbs")).to_be_visible()
+        admin.button("Close", exact=True).last.click()
+        connection.get_by_role("button", name="Close").click()
+        admin.button("Close", exact=True).last.click()
+        admin.expect_told("is closed.")
+        expect(connection).to_have_count(0)
+
+    admin.open("/audit", "Audit")
+    expect(admin.row("close connection").first).to_contain_text("(admin)")
+    expect(admin.row("close connection").first).to_contain_text("127.0.0.1")
+
+
+def test_audit_shows_what_was_done_and_refused(admin: Visitor) -> None:
+    """Newest first, without a reload."""
+    admin.open("/audit", "Audit")
+
+    admin.add_hub("audited")
+    expect(admin.row("hubmere/audited").first).to_contain_text("create hub")
+    with pytest.raises(httpx.HTTPStatusError):
+        admin.arm("PUT", "eventhubs/audited", {"properties": {"partitionCount": 100_000}})
+
+    expect(admin.row("hubmere/audited").first).to_contain_text("refused")
+
+
+def test_kafka_group_is_shown_with_the_member_that_owns_a_partition(admin: Visitor) -> None:
+    """Owner, position and lag of a group that an unmodified Kafka client is in."""
+    admin.add_hub("owned", partitions=1)
+    admin.publish("owned", "1")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": admin.node.kafka,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": admin.node.connection_string,
+            "group.id": "billing",
+            "client.id": "till-7",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["owned"])
+    try:
+        message = consumer.poll(30)
+        assert message is not None
+        admin.open("/hub?hub=owned", "owned")
+        standing = admin.rows_of("Consumer groups", "billing")
+
+        expect(standing).to_contain_text("till-7 at")
+        consumer.commit(message, asynchronous=False)
+
+        expect(standing.locator("td").nth(5)).to_have_text("1")
+    finally:
+        consumer.close()

@@ -87,6 +87,11 @@ class Visitor:
         """A row of a table by something in it."""
         return self.page.locator("tbody tr", has_text=text)
 
+    def rows_of(self, card: str, text: str) -> Locator:
+        """Rows of the table in the card with a heading."""
+        heading = self.page.get_by_role("heading", name=card, exact=True)
+        return self.page.locator(".h-card", has=heading).locator("tbody tr", has_text=text)
+
     # --- beside the browser ---
 
     def rest(self, method: str, path: str, **arguments: Any) -> httpx.Response:

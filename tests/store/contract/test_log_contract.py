@@ -15,7 +15,7 @@ from hubmere.model.errors import (
     ShuttingDown,
 )
 from hubmere.model.position import Position
-from hubmere.store.engine import LogConfig
+from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.local import LocalEngine
 from hubmere.store.log import LocalLog
 from hubmere.store.memory import MemoryEngine
@@ -328,6 +328,22 @@ def test_retention_by_time_lets_whole_segments_go(bench: Bench) -> None:
     assert log.state.first_sequence > 0
     assert log.find(Position.time(13_000, inclusive=True)) == 30
     assert oldest <= 13_000
+
+
+def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(bench: Bench) -> None:
+    """What somebody still has to fetch outlives its retention, in whole segments."""
+    log = bench.open(small_segments(retention_ms=1_000))
+    for number in range(40):
+        bench.publish(log, b"x" * 60, now_ms=10_000 + number)
+
+    held = log.apply_retention(100_000, Hold(20, 10**9))
+    first, overdue_bytes = log.state.first_sequence, log.overdue_bytes(100_000)
+    log.apply_retention(100_000)
+
+    assert held > 0
+    assert 0 < first <= 20
+    assert overdue_bytes > 0
+    assert (log.state.first_sequence, log.overdue_bytes(100_000)) == (40, 0)
 
 
 def test_retention_by_size_keeps_at_least_the_limit(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from hubmere.wire.kafka.connection import (
     Response,
     ServedApis,
     ServerConnection,
-    encode_response,
+    frame_response,
 )
 from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, joined
@@ -230,21 +230,22 @@ def test_response_that_was_encoded_before_is_the_same_response() -> None:
 
     server.respond(requests[0], answer)
     plain = _sent(server)
-    server.respond_encoded(requests[1], encode_response(API_VERSIONS, 3, answer))
+    server.respond_framed(requests[1], frame_response(API_VERSIONS, 3, requests[1].correlation_id, answer))
     encoded = _sent(server)
 
     assert encoded[:4] + encoded[8:] == plain[:4] + plain[8:]
     with pytest.raises(LocalProtocolError):
-        server.respond_encoded(requests[1], [b""])
+        server.respond_framed(requests[1], b"")
 
 
 def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
-    """The tag section of the header belongs to the frame, not to the body."""
+    """The tag section of the header is in the frame."""
     client, server = ClientConnection(client_id=None), ServerConnection()
     client.request(a_heartbeat(), 4)
     (request,) = server.receive_data(_sent(client))
 
-    server.respond_encoded(request, encode_response(HEARTBEAT, 4, HeartbeatResponse(error_code=27)))
+    answer = HeartbeatResponse(error_code=27)
+    server.respond_framed(request, frame_response(HEARTBEAT, 4, request.correlation_id, answer))
 
     (response,) = client.receive_data(_sent(server))
     assert response.body == HeartbeatResponse(error_code=27)

@@ -62,6 +62,11 @@ class Claims:
         if not self.allow(right, resource, now_s):
             raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of the rules by which something was proven, each once."""
+        return tuple(dict.fromkeys(claim.rule for claim in self._claims))
+
     def next_expiry(self, after_s: float) -> float | None:
         """When the next claim expires that has not yet."""
         moments = (claim.expires_at_s for claim in self._claims)

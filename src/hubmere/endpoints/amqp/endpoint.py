@@ -7,11 +7,14 @@ the link that it concerns; only a peer that breaks the protocol, or that may not
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, cast
 
 from hubmere.broker.access import Principal
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.network import require_address
+from hubmere.broker.roster import MAX_LINKS as MAX_SHOWN_LINKS
+from hubmere.broker.roster import ConnectionView, shown
 from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import HubAddress, parse_address
 from hubmere.endpoints.amqp.errors import RecentlyBusy, row_of, tracked
@@ -40,6 +43,7 @@ from hubmere.wire.amqp.signals import (
     Signal,
     WindowOpened,
 )
+from hubmere.wire.amqp.types import Value
 
 log = logging.getLogger("hubmere.amqp")
 
@@ -98,13 +102,16 @@ class AmqpEndpoint:
             token_grace_s=token_grace_s,
         )
 
-    def session(self) -> "AmqpSession":
-        """The session of one new connection."""
-        return AmqpSession(self)
+    def session(self, protocol: str = "AMQP") -> "AmqpSession":
+        """The session of one new connection; `protocol` is what it is called by those who look at it."""
+        return AmqpSession(self, protocol)
 
 
 class AmqpSession:
-    """What one connection does (`endpoints.stream.Session`). Thread rule: the loop's thread only."""
+    """What one connection does (`endpoints.stream.Session`) and tells those who look (`roster.LiveConnection`).
+
+    Thread rule: the loop's thread only.
+    """
 
     __slots__ = (
         "_blocked",
@@ -117,6 +124,7 @@ class AmqpSession:
         "_overrun_bytes",
         "_peer",
         "_principal",
+        "_protocol",
         "_prove_by",
         "_timer",
         "_timer_at",
@@ -125,8 +133,9 @@ class AmqpSession:
         "_wire",
     )
 
-    def __init__(self, endpoint: AmqpEndpoint) -> None:
+    def __init__(self, endpoint: AmqpEndpoint, protocol: str = "AMQP") -> None:
         self._endpoint = endpoint
+        self._protocol = protocol
         self._engine: Connection | None = None
         self._wire: Wire | None = None
         self._peer: Peer | None = None
@@ -151,6 +160,7 @@ class AmqpSession:
         self._wire = wire
         self._engine = Connection(Role.SERVER, self._endpoint.options, now)
         self._prove_by = now + self._endpoint.handshake_timeout_s
+        self._endpoint.shared.broker.roster.add(self, self.clock.now_ms())
         self._arm()
 
     def received(self, data: bytes) -> None:
@@ -173,6 +183,7 @@ class AmqpSession:
             self._timer.cancel()
             self._timer = None
         self._blocked = None
+        self._endpoint.shared.broker.roster.drop(self)
         self._take(self.engine.connection_lost())
         if self._peer is not None:
             self._peer.namespace.counters.connections_closed += 1
@@ -193,6 +204,35 @@ class AmqpSession:
             self.flush()
         elif self.engine.phase is not Phase.CLOSING:
             self.wire.close()
+
+    # --- what those see who look (roster.LiveConnection)
+
+    def view(self, number: int, opened_ms: int) -> ConnectionView:
+        """The connection as it is now."""
+        peer = self._peer
+        return ConnectionView(
+            number=number,
+            protocol=self._protocol,
+            client="" if peer is None else peer.client,
+            software="" if peer is None else peer.software,
+            rule="" if peer is None else ", ".join(peer.claims.rules),
+            peer=self.wire.peer,
+            namespace="" if peer is None else peer.namespace.entity.key[0],
+            is_secure=self.wire.is_secure,
+            opened_ms=opened_ms,
+            idle_s=max(self.clock.monotonic() - self.engine.last_received, 0.0),
+            links=() if peer is None else tuple(islice(peer.views(), MAX_SHOWN_LINKS)),
+        )
+
+    def cut(self, why: str) -> None:
+        """Close the connection, with the reason; one that is not open yet has no place for it."""
+        if self.engine.phase is not Phase.OPENED:
+            self.wire.close()
+            return
+        self._close(Condition.CONNECTION_FORCED, why)
+        self.flush()
+        # A peer that never answers the close must not stay.
+        self._arm()
 
     # --- what links ask for (links.Host)
 
@@ -309,7 +349,8 @@ class AmqpSession:
             self._close(*self.explain(refusal, ""))
             return
         namespace.counters.connections_opened += 1
-        self._peer = Peer(self._endpoint.shared, self, namespace, self._proven)
+        client, software = shown(signal.open.container_id), _software(signal.open.properties or {})
+        self._peer = Peer(self._endpoint.shared, self, namespace, self._proven, client=client, software=software)
         if self._principal is not None:
             self._peer.grant(self._principal)
         self._arm()
@@ -423,6 +464,13 @@ def _hub_named(attach: Attach) -> str:
     except Refusal:
         return ""
     return address.hub if isinstance(address, HubAddress) else ""
+
+
+def _software(properties: Mapping[Value, Value]) -> str:
+    """What a peer says it is made of: the SDKs' user agent where there is one, else product and version."""
+    agent = properties.get("user-agent")
+    named = [properties[name] for name in ("product", "version") if name in properties]
+    return shown(agent) if agent is not None else shown(" ".join(map(str, named)))
 
 
 def _require_room(namespace: LiveNamespace) -> None:

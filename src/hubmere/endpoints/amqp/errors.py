@@ -70,6 +70,9 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.PartitionNotFound: Row(Condition.ARGUMENT_OUT_OF_RANGE, 400, True),
     errors.AlreadyExists: Row(Condition.ENTITY_ALREADY_EXISTS, 409),
     errors.Conflict: Row(Condition.MESSAGING_PRECONDITION_FAILED, 409),
+    errors.FailedOver: Row(Condition.MESSAGING_PRECONDITION_FAILED, 409),
+    # Clients try again, and find the primary once the alias has moved.
+    errors.AliasElsewhere: Row(Condition.CONNECTION_FORCED, 503, True),
     errors.InvalidArgument: _ARGUMENT,
     errors.InvalidName: _ARGUMENT,
     errors.PartitionCountFixed: _ARGUMENT,

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from hubmere.broker.access import Resource
 from hubmere.broker.publish import Publisher
+from hubmere.broker.roster import LinkView, Role
 from hubmere.endpoints.amqp.errors import RecentlyBusy, rejected, row_of
 from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links import Host, HubPart
@@ -102,6 +103,18 @@ class Inbound(HubPart):
         if self._place is not None:
             producers, key = self._place
             producers.leave(key, self)
+
+    def view(self) -> LinkView:
+        """The link as those see it who look at the connection."""
+        publisher = self._publisher
+        return LinkView(
+            role=Role.PUBLISHES,
+            name=self._link.name,
+            address=self.resource.path,
+            hub="" if publisher is None else publisher.hub.name,
+            partition=None if publisher is None else publisher.partition,
+            credit=self._link.credit,
+        )
 
     def evicted(self, refusal: Refusal) -> None:
         """The hub or the publisher was shut."""

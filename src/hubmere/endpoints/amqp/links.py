@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 from hubmere.broker.access import Resource
+from hubmere.broker.roster import LinkView
 from hubmere.endpoints.stream import Wire
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
@@ -97,6 +98,10 @@ class HubPart(QuietPart, ABC):
         self._host = host
         self._link = link
         self.resource = resource
+
+    @abstractmethod
+    def view(self) -> LinkView:
+        """The link as those see it who look at the connection."""
 
     @abstractmethod
     def evicted(self, refusal: Refusal) -> None:

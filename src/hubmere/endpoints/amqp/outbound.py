@@ -9,6 +9,7 @@ chunks the other connections get their turn. Reading takes nothing away, so sett
 from hubmere.broker.access import Resource
 from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
+from hubmere.broker.roster import LinkView, Role
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.endpoints.stream import Timer
 from hubmere.model.batch import read_header
@@ -156,6 +157,23 @@ class Outbound(HubPart):
     def _resume(self) -> None:
         self._timer = None
         self._turn()
+
+    def view(self) -> LinkView:
+        """The link as those see it who look at the connection."""
+        reader = self._subscription
+        return LinkView(
+            role=Role.READS,
+            name=self._link.name,
+            address=self.resource.path,
+            hub=self._hub.name,
+            group="" if reader is None else reader.group,
+            partition=None if reader is None else reader.partition,
+            credit=self._link.credit,
+            position=None if reader is None else reader.next_sequence,
+            lag=None if reader is None else reader.waiting_events,
+            epoch=None if reader is None else reader.epoch,
+            reader=reader,
+        )
 
     # --- what ends it
 

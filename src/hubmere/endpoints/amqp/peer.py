@@ -5,12 +5,13 @@ is there (in this order, so that nobody learns names without a right). A link st
 does, and a little longer; then it is detached for renewal and the connection lives on (reference: AMQP 2.4).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.roster import LinkView
 from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import HubAddress, ServiceNode, parse_address, position_of
 from hubmere.endpoints.amqp.cbs import Claims, ClaimsNode
@@ -70,12 +71,24 @@ def _resource(namespace: str, address: HubAddress) -> Resource:
 class Peer:
     """Who is at the other end of an open connection.
 
-    `on_authorized` is called whenever the peer has proven something. Thread rule: the loop's thread only.
+    `on_authorized` is called whenever the peer has proven something; `client` and `software` are what it says that it
+    is. Thread rule: the loop's thread only.
     """
 
-    __slots__ = ("_host", "_on_authorized", "_replies", "_shared", "claims", "namespace")
+    __slots__ = ("_host", "_on_authorized", "_replies", "_shared", "claims", "client", "namespace", "software")
 
-    def __init__(self, shared: Shared, host: Host, namespace: LiveNamespace, on_authorized: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        host: Host,
+        namespace: LiveNamespace,
+        on_authorized: Callable[[], None],
+        *,
+        client: str,
+        software: str,
+    ) -> None:
+        self.client = client
+        self.software = software
         self._shared = shared
         self._host = host
         self._on_authorized = on_authorized
@@ -116,6 +129,11 @@ class Peer:
             self._attach_replies(link, attach, address)
         else:
             self._attach_reader(link, attach, source, address)
+
+    def views(self) -> Iterator[LinkView]:
+        """The links as those see them who look at the connection; the ways back of questions are left out."""
+        parts = (link.context for link in self._host.links())
+        return (part.view() for part in parts if isinstance(part, HubPart | RequestLink))
 
     def evict_all(self, refusal: Refusal) -> None:
         """Have every link on a hub detached, once what it has taken is settled."""

@@ -8,6 +8,7 @@ their connection: one client uses the same names on all of its own.
 from collections import deque
 from collections.abc import Callable
 
+from hubmere.broker.roster import LinkView, Role
 from hubmere.endpoints.amqp.addresses import ServiceNode
 from hubmere.endpoints.amqp.errors import rejected
 from hubmere.endpoints.amqp.links import QuietPart
@@ -103,6 +104,10 @@ class RequestLink(QuietPart):
         self._node = node
         self._answer = answer
         self._replies = replies
+
+    def view(self) -> LinkView:
+        """The link as those see it who look at the connection."""
+        return LinkView(role=Role.ASKS, name=self._link.name, address=self._node.value, credit=self._link.credit)
 
     def received(self, run: DeliveriesReceived) -> None:
         """Answer each request and settle it."""

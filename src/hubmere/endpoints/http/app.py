@@ -7,29 +7,39 @@ first path segment.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from hubmere.broker.access import Principal
 from hubmere.broker.metrics import Counters
 from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call, Handler
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.identity import Identity
+from hubmere.endpoints.http.partners import Partners
 from hubmere.endpoints.http.paths import Shapes, segments_of
 from hubmere.endpoints.http.send import COUNTED, DataPlane, is_look_path, is_message_path
-from hubmere.endpoints.http.site import Disconnected, Receive, Scope, Send, Site, log
+from hubmere.endpoints.http.site import CALLER, Disconnected, Receive, Scope, Send, Site, log, shown_path
 from hubmere.endpoints.http.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.websocket import WebSocketDoor, refuse
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
 from hubmere.model.clock import Clock
-from hubmere.model.errors import Refusal, ShuttingDown
+from hubmere.model.entity import Rights
+from hubmere.model.errors import Refusal, ShuttingDown, Unauthorized
 
 # First segments, and one last one, whose clients expect refusals as JSON.
-_JSON_FIRST = ("subscriptions", "providers", "metrics", "openapi.json", "health", "ready")
+_JSON_FIRST = ("subscriptions", "providers", "metrics", "openapi.json", "health", "ready", "$capture", "%24capture")
 _JSON_LAST = "messages"
 _SERVER_ERROR = 500
+# Methods that ask for a change, and who asks for one without saying so.
+_CHANGES = ("PUT", "PATCH", "POST", "DELETE")
+_STRANGER = Principal(namespace="", rule="(unknown)", rights=Rights.NONE)
+
+Traced = Callable[[Handler, Call], Awaitable[Response]]
+Publish = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HttpApp:
@@ -43,14 +53,18 @@ class HttpApp:
         self._data = DataPlane(site)
         self._shapes: Shapes[Handler] | None = None
         self._mounts: dict[str, ASGIApp] = {}
-        counters = site.broker.counters
-        self._door = (
-            None if amqp_session is None else WebSocketDoor(amqp_session, counters.count_opened, counters.count_closed)
-        )
+        self._publish: Publish = self._data.publish
+        self._traced: Traced | None = None
+        self._door = None if amqp_session is None else WebSocketDoor(amqp_session)
 
     def mount(self, first_segment: str, app: ASGIApp) -> None:
         """Let another application answer everything below a first path segment."""
         self._mounts[first_segment.lower()] = app
+
+    def trace(self, traced: Traced, publishing: Callable[[Publish], Publish]) -> None:
+        """Have management requests, and publications that carry a trace, answered through calls that keep spans."""
+        self._traced = traced
+        self._publish = publishing(self._data.publish)
 
     def stop(self) -> None:
         """The node is stopping: AMQP sessions on WebSockets say good-bye."""
@@ -78,7 +92,7 @@ class HttpApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"]
         if is_message_path(raw_path) and scope["method"] == "POST":
-            await self._data.publish(scope, receive, send)
+            await self._publish(scope, receive, send)
             return
         segments = segments_of(raw_path)
         if is_message_path(raw_path) and not is_look_path(segments):
@@ -93,7 +107,9 @@ class HttpApp:
         match = self._shapes.find(scope["method"], segments)
         if match is None:
             raise PathNotFound
-        response = await match.handler(Call(self._site, scope, receive, match.names))
+        call = Call(self._site, scope, receive, match.names)
+        traced = self._traced
+        response = await (match.handler(call) if traced is None else traced(match.handler, call))
         await response(scope, receive, send)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,12 +128,24 @@ class HttpApp:
     async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace").strip("/").lower().split("/")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
-        namespace = self._site.namespace_at(host)
+        namespace = self._site.counted_at(host)
         if COUNTED not in scope:
             _count(namespace.counters, refusal)
+        self._note_attempt(refusal, scope)
         tracking = self._site.refused(refusal, scope, f"{namespace.entity.name}:{path[0]}")
         is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
         await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
+
+    def _note_attempt(self, refusal: Refusal, scope: Scope) -> None:
+        """A change that somebody asked for without the right leaves a line in the audit log, as done ones do."""
+        if (
+            not isinstance(refusal, Unauthorized)
+            or scope["method"] not in _CHANGES
+            or is_message_path(scope["raw_path"])
+        ):
+            return
+        by = self._site.by(scope.get(CALLER) or _STRANGER, scope)
+        self._site.broker.audit.write(by.line(scope["method"], shown_path(scope), refusal))
 
 
 def _count(counters: Counters, refusal: Refusal) -> None:
@@ -146,6 +174,7 @@ def build_app(
     admin_token: str,
     body_limit_bytes: int,
     amqp_session: Callable[[], Session] | None = None,
+    partners: Partners | None = None,
 ) -> HttpApp:
     """The application that the HTTP and HTTPS ports serve."""
     site = Site(
@@ -154,5 +183,6 @@ def build_app(
         places=places,
         identity=Identity(broker, clock, admin_token),
         body_limit_bytes=body_limit_bytes,
+        partners=partners,
     )
     return HttpApp(site, amqp_session)

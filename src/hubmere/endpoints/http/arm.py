@@ -16,6 +16,7 @@ from hubmere.endpoints.http.arm_ask import (
     Ask,
     alias_shape,
     availability,
+    capture_shape,
     done_answer,
     frame_of,
     gone_answer,
@@ -25,10 +26,12 @@ from hubmere.endpoints.http.arm_ask import (
 )
 from hubmere.endpoints.http.arm_shapes import PROVIDER, Frame, Json
 from hubmere.endpoints.http.call import Call, Handler, Table
+from hubmere.endpoints.http.replica import ReplicaPlane
 from hubmere.endpoints.http.site import carried_out
 from hubmere.model.entity import ApplicationGroup, Rights
 from hubmere.model.errors import Conflict, NotSupported
 from hubmere.model.names import (
+    AliasName,
     alias_name,
     application_group_name,
     fold,
@@ -106,6 +109,9 @@ class ArmPlane:
         return {
             f"{_NAMESPACE}/eventhubs": {"GET": self.list_hubs},
             _HUB: {"PUT": self.put_hub, "GET": self.get_hub, "DELETE": self.delete_hub},
+            f"{_NAMESPACE}/captureStates": {"GET": self.list_capture_states},
+            f"{_HUB}/captureStates": {"GET": self.list_capture_states_of_hub},
+            f"{_HUB}/captureStates/default": {"GET": self.get_capture_state},
             f"{_HUB}/consumergroups": {"GET": self.list_groups},
             f"{_HUB}/consumergroups/{{group}}": {
                 "PUT": self.put_group,
@@ -121,6 +127,7 @@ class ArmPlane:
             _ALIAS: {"PUT": self.put_alias, "GET": self.get_alias, "DELETE": self.delete_alias},
             f"{_ALIAS}/breakPairing": {"POST": self.break_pairing},
             f"{_ALIAS}/failover": {"POST": self.fail_over},
+            **ReplicaPlane().table(_ALIAS),
             f"{_ALIAS}/authorizationRules": {"GET": self.list_rules},
             f"{_ALIAS}/authorizationRules/{{rule}}": {"GET": self.get_rule},
             f"{_ALIAS}/authorizationRules/{{rule}}/listKeys": {"POST": self.list_keys},
@@ -161,7 +168,7 @@ class ArmPlane:
     async def list_namespaces(self, call: Call) -> Response:
         """The namespaces that the caller manages."""
         here = call.site.namespace_at(call.host)
-        principal = call.site.identity.of_manager(here, call.authorization)
+        principal = call.known_as(call.site.identity.of_manager(here, call.authorization))
         everything = call.site.broker.catalog.view.namespaces()
         shown = [one for one in everything if principal.is_admin or fold(one.name) == principal.namespace]
         frame = Frame(places=call.site.places, resource_group=call.names.get("resourceGroup"))
@@ -185,7 +192,7 @@ class ArmPlane:
         name = namespace_name(call.names["namespace"])
         body = models.parsed(models.NamespaceBody, await call.body())
         base = NamespaceSpec(subscription=call.names["subscription"], resource_group=call.names["resourceGroup"])
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         entity = await carried_out(lambda done: manager.create_namespace(name, body.spec(base), by, done))
         return json_answer(frame_of(call).namespace(entity), 201)
 
@@ -195,7 +202,7 @@ class ArmPlane:
         body = models.parsed(models.NamespaceBody, await call.body())
         spec = body.spec(NamespaceSpec.of(ask.namespace))
         if not spec.auto_inflate:
-            spec = replace(spec, maximum_throughput_units=0)
+            spec = replace(spec, maximum_throughput_units=0, minimum_throughput_units=0)
         entity = await carried_out(lambda done: ask.manager.update_namespace(ask.namespace.name, spec, ask.by, done))
         return json_answer(ask.frame.namespace(entity))
 
@@ -276,6 +283,23 @@ class ArmPlane:
         await carried_out(lambda done: ask.manager.delete_hub(ask.namespace.name, hub.name, ask.by, done))
         return done_answer()
 
+    async def list_capture_states(self, call: Call) -> Response:
+        """How the capture of every captured hub of a namespace goes."""
+        ask = Ask(call)
+        place = fold(ask.namespace.name)
+        hubs = [hub.entity for hub in call.site.broker.captures.hubs() if fold(hub.entity.namespace) == place]
+        return page_answer(call, hubs, lambda hub: capture_shape(call, ask, hub))
+
+    async def list_capture_states_of_hub(self, call: Call) -> Response:
+        """The one state of a hub, as a list."""
+        ask = Ask(call)
+        return json_answer({"value": [capture_shape(call, ask, ask.hub, has_partitions=True)]})
+
+    async def get_capture_state(self, call: Call) -> Response:
+        """How the capture of a hub goes: state, lag, last files."""
+        ask = Ask(call)
+        return json_answer(capture_shape(call, ask, ask.hub, has_partitions=True))
+
     async def list_groups(self, call: Call) -> Response:
         """The consumer groups of a hub."""
         ask = Ask(call)
@@ -346,6 +370,8 @@ class ArmPlane:
     async def list_keys(self, call: Call) -> Response:
         """The keys of a rule and their connection strings."""
         ask = Ask(call)
+        target = "/".join(name for name in (ask.namespace.name, ask.hub_name, ask.rule.name) if name)
+        call.site.broker.audit.write(ask.by.line("list keys", target))
         return json_answer(ask.frame.keys(ask.rule, ask.shown_alias))
 
     async def regenerate_keys(self, call: Call) -> Response:
@@ -380,10 +406,17 @@ class ArmPlane:
         aliases = call.site.broker.catalog.planned.aliases(place)
         known = next((one for one in aliases if fold(one.name) == fold(name)), None)
         if known is None or fold(known.partner_namespace) != fold(body.partner):
-            await carried_out(
-                lambda done: ask.manager.pair(place, name, body.partner, body.alternate_name, ask.by, done)
-            )
+            await self._pair(call, ask, name, body)
         return json_answer(alias_shape(ask, name), 201 if known is None else 200)
+
+    async def _pair(self, call: Call, ask: Ask, name: AliasName, body: models.AliasBody) -> None:
+        """A partner is looked for on this node first, then among the namespaces on others that it is told of."""
+        place, partner, partners = ask.namespace.name, body.partner, call.site.partners
+        is_here = call.site.broker.catalog.planned.find_namespace(partner) is not None
+        if partners is not None and not is_here and partners.knows(partner):
+            await partners.pair(ask.namespace, name, partner, body.alternate_name, ask.by)
+        else:
+            await carried_out(lambda done: ask.manager.pair(place, name, partner, body.alternate_name, ask.by, done))
 
     async def get_alias(self, call: Call) -> Response:
         """One pairing."""
@@ -398,10 +431,13 @@ class ArmPlane:
         return done_answer()
 
     async def break_pairing(self, call: Call) -> Response:
-        """End the replication; asked on the primary."""
+        """End the replication; asked on the primary, or on a secondary whose primary on another node is lost."""
         ask = Ask(call)
-        place = (ask.namespace.name, call.names["alias"])
-        await carried_out(lambda done: ask.manager.break_pairing(*place, ask.by, done))
+        alias = ask.view.alias(ask.namespace.name, call.names["alias"])
+        if call.site.partners is not None and alias.is_replicating_away:
+            await call.site.partners.break_pairing(alias, ask.by)
+        else:
+            await carried_out(lambda done: ask.manager.break_pairing(alias.namespace, alias.name, ask.by, done))
         return done_answer()
 
     async def fail_over(self, call: Call) -> Response:

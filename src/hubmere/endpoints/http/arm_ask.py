@@ -7,8 +7,10 @@ from starlette.responses import Response
 
 from hubmere.broker.access import Principal
 from hubmere.broker.manage import By, Manager
+from hubmere.broker.outbox import copies_of
 from hubmere.endpoints.http.arm_shapes import Frame, Json
 from hubmere.endpoints.http.call import Call
+from hubmere.endpoints.http.capture_models import partition_shape, standing_shape
 from hubmere.endpoints.http.errors import JSON_TYPE, AdminRequired
 from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
 from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
@@ -22,12 +24,13 @@ class Ask:
         name = call.names["namespace"]
         live = call.site.broker.namespaces.get(fold(name))
         self._call = call
-        self._principal = call.site.identity.of_manager(live, call.authorization)
+        self._principal = call.known_as(call.site.identity.of_manager(live, call.authorization))
         if live is None:
             raise NamespaceNotFound(f"sb://{name}")
         self.namespace: Namespace = live.entity
         self.frame = frame_of(call)
         self.manager: Manager = call.site.broker.manager
+        self.outboxes = call.site.broker.outboxes
         self.view = call.site.broker.catalog.view
 
     @classmethod
@@ -39,9 +42,19 @@ class Ask:
             return None
 
     @property
+    def is_admin(self) -> bool:
+        """Whether the administrator asks, and not a manager of the namespace alone."""
+        return self._principal.is_admin
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self._principal
+
+    @property
     def by(self) -> By:
         """Who asks for a change, and when."""
-        return self._call.site.by(self._principal)
+        return self._call.site.by(self._principal, self._call.scope)
 
     @property
     def hub(self) -> Hub:
@@ -92,13 +105,31 @@ def alias_shape(ask: Ask, name: str) -> Json:
     """A pairing as it is shown on the namespace that was asked."""
     view = ask.view
     alias = view.alias(ask.namespace.name, name)
-    partner = view.find_namespace(alias.partner_namespace) if alias.partner_namespace else None
-    return ask.frame.alias(ask.namespace, alias, partner)
+    if not alias.is_replicating_away:
+        partner = view.find_namespace(alias.partner_namespace) if not alias.pairing else None
+        state = alias.provisioning_state
+        return ask.frame.alias(ask.namespace, alias, partner=partner, state=state, pending=0, problem="")
+    outbox = ask.outboxes.of(alias)
+    pending = len(outbox.owed(copies_of(view, ask.namespace)))
+    return ask.frame.alias(
+        ask.namespace, alias, partner=None, state=outbox.progress, pending=pending, problem=outbox.problem
+    )
+
+
+def capture_shape(call: Call, ask: Ask, hub: Hub, *, has_partitions: bool = False) -> Json:
+    """How the capture of a hub goes, with or without each of its partitions."""
+    broker, now = call.site.broker, call.site.clock.monotonic()
+    standing = broker.captures.standing(broker.namespace(hub.namespace).hub(hub.name), now)
+    shown = standing_shape(hub.name, standing, broker.captures.job_standing(now), broker.captures.job)
+    if has_partitions:
+        shown["partitions"] = [partition_shape(one) for one in standing.partitions]
+    return ask.frame.capture_state(ask.namespace, hub, shown)
 
 
 def manager_of_node(call: Call) -> Principal:
     """The administrator, for what concerns the whole node."""
-    principal = call.site.identity.of_manager(call.site.namespace_at(call.host), call.authorization)
+    known = call.site.identity.of_manager(call.site.namespace_at(call.host), call.authorization)
+    principal = call.known_as(known)
     if not principal.is_admin:
         raise AdminRequired
     return principal

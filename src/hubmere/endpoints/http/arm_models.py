@@ -67,6 +67,7 @@ class NamespaceProperties(ArmModel):
 
     is_auto_inflate_enabled: bool | None = None
     maximum_throughput_units: Count | None = None
+    minimum_throughput_units: Count | None = None
     kafka_enabled: bool | None = None
     zone_redundant: bool | None = None
     disable_local_auth: bool | None = None
@@ -94,7 +95,8 @@ class NamespaceBody(ArmModel):
                 tier=None if tier is None else _word(Tier, tier, "sku"),
                 capacity=sku.capacity,
                 auto_inflate=properties.is_auto_inflate_enabled,
-                maximum_throughput_units=self._maximum_units(properties),
+                maximum_throughput_units=_while_inflating(properties, properties.maximum_throughput_units),
+                minimum_throughput_units=_while_inflating(properties, properties.minimum_throughput_units),
                 status=None if status is None else _word(Status, status, "status"),
                 tags=self.tags,
                 location=self.location,
@@ -106,10 +108,10 @@ class NamespaceBody(ArmModel):
             ),
         )
 
-    @staticmethod
-    def _maximum_units(properties: NamespaceProperties) -> int | None:
-        # Switching auto-inflate off also ends its maximum; clients send back the old one with the rest.
-        return 0 if properties.is_auto_inflate_enabled is False else properties.maximum_throughput_units
+
+def _while_inflating(properties: NamespaceProperties, units: int | None) -> int | None:
+    """A bound of auto-inflate; switching that off also ends its bounds, which clients send back with the rest."""
+    return 0 if properties.is_auto_inflate_enabled is False else units
 
 
 class RetentionDescription(ArmModel):

@@ -78,6 +78,8 @@ class Frame:
                 "metricId": f"{namespace.subscription or DEFAULT_SUBSCRIPTION}:{namespace.name.lower()}",
                 "isAutoInflateEnabled": namespace.auto_inflate,
                 "maximumThroughputUnits": namespace.maximum_throughput_units,
+                # Not of ARM: down to where a quiet namespace falls again.
+                "minimumThroughputUnits": namespace.minimum_throughput_units,
                 "kafkaEnabled": namespace.kafka_enabled,
                 "zoneRedundant": namespace.zone_redundant,
                 "disableLocalAuth": namespace.disable_local_auth,
@@ -97,20 +99,19 @@ class Frame:
     def hub(self, namespace: Namespace, hub: Hub) -> Json:
         """An event hub."""
         properties: Json = {
-            "partitionCount": hub.partition_count,
+            **hub_settings(hub),
             "partitionIds": list(hub.partition_ids),
             "messageRetentionInDays": hub.retention.days,
-            "retentionDescription": _retention(hub.retention),
-            "status": hub.status.value,
-            "messageTimestampDescription": {"timestampType": hub.timestamp_type.value},
-            "userMetadata": hub.user_metadata,
             "identifier": hub.topic_id,
             "createdAt": instant(hub.created_ms),
             "updatedAt": instant(hub.updated_ms),
         }
-        if hub.capture is not None:
-            properties["captureDescription"] = _capture(hub.capture)
         return self._resource(namespace, "namespaces/eventhubs", properties, "eventhubs", hub.name)
+
+    def capture_state(self, namespace: Namespace, hub: Hub, properties: Json) -> Json:
+        """How the capture of a hub goes: ours, the service shows it as metrics only."""
+        kind = "namespaces/eventhubs/captureStates"
+        return self._resource(namespace, kind, properties, "eventhubs", hub.name, "captureStates", "default")
 
     def group(self, namespace: Namespace, hub: Hub, group: ConsumerGroup) -> Json:
         """A consumer group."""
@@ -165,17 +166,32 @@ class Frame:
         }
         return self._resource(namespace, "namespaces/networkRuleSets", properties, "networkRuleSets", "default")
 
-    def alias(self, namespace: Namespace, alias: GeoAlias, partner: Namespace | None) -> Json:
-        """A pairing."""
+    def alias(
+        self,
+        namespace: Namespace,
+        alias: GeoAlias,
+        *,
+        partner: Namespace | None,
+        state: str,
+        pending: int,
+        problem: str,
+    ) -> Json:
+        """A pairing; `partner` is None where it is on another node, or nowhere."""
+        place, _, _ = self.namespace_id(namespace).rpartition("/")
         properties: Json = {
-            "provisioningState": alias.provisioning_state,
-            "partnerNamespace": "" if partner is None else self.namespace_id(partner),
+            "provisioningState": state,
+            "partnerNamespace": f"{place}/{alias.partner_namespace}" if alias.partner_namespace else "",
             "alternateName": alias.alternate_name,
             "role": alias.role.value,
-            "pendingReplicationOperationsCount": 0,
+            "pendingReplicationOperationsCount": pending,
         }
+        if partner is not None:
+            properties["partnerNamespace"] = self.namespace_id(partner)
         if alias.role is GeoRole.PRIMARY_NOT_REPLICATING:
             properties.pop("pendingReplicationOperationsCount")
+        if problem:
+            # Not of ARM: why a pairing between two nodes is not in step.
+            properties["replicationProblem"] = problem
         kind = "Namespaces/DisasterRecoveryConfigs"
         return self._resource(namespace, kind, properties, "disasterRecoveryConfigs", alias.name)
 
@@ -195,6 +211,20 @@ class Frame:
             ],
         }
         return self._resource(namespace, "namespaces/applicationGroups", properties, "applicationGroups", group.name)
+
+
+def hub_settings(hub: Hub) -> Json:
+    """What can be set on a hub, and so what makes another hub like it."""
+    settings: Json = {
+        "partitionCount": hub.partition_count,
+        "retentionDescription": _retention(hub.retention),
+        "status": hub.status.value,
+        "messageTimestampDescription": {"timestampType": hub.timestamp_type.value},
+        "userMetadata": hub.user_metadata,
+    }
+    if hub.capture is not None:
+        settings["captureDescription"] = _capture(hub.capture)
+    return settings
 
 
 def _sku(namespace: Namespace) -> Json:

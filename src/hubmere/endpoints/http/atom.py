@@ -94,7 +94,7 @@ class AtomPlane:
             return await self._replace_hub(call, principal, namespace, name, spec, rules)
         if known is not None:
             raise AlreadyExists(known.resource)
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         checked = hub_name(name)
         hub = await carried_out(lambda done: manager.create_hub(namespace.entity.name, checked, spec, by, done))
         await self._write_rules(call, principal, hub, rules)
@@ -103,7 +103,7 @@ class AtomPlane:
     async def _replace_hub(
         self, call: Call, principal: Principal, namespace: LiveNamespace, name: str, spec: HubSpec, rules: list[_Rule]
     ) -> Response:
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         hub = await carried_out(lambda done: manager.update_hub(namespace.entity.name, name, spec, by, done))
         if rules:
             kept = {rule[0].lower() for rule in rules}
@@ -114,13 +114,13 @@ class AtomPlane:
         return _entry(_hub_entry(call, hub, is_manager=True), 200)
 
     async def _write_rules(self, call: Call, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         for name, rights, primary, secondary in rules:
             write = partial(manager.write_rule, primary_key=primary, secondary_key=secondary)
             await carried_out(partial(write, hub.namespace, hub.name, name, rights, by))
 
     async def _delete_rule(self, call: Call, principal: Principal, hub: Hub, rule: AccessRule) -> None:
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         await carried_out(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, by, done))
 
     async def get_hub(self, call: Call) -> Response:
@@ -132,7 +132,7 @@ class AtomPlane:
     async def delete_hub(self, call: Call) -> Response:
         """A hub with everything in it."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         await carried_out(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, by, done))
         return _done()
 
@@ -149,7 +149,7 @@ class AtomPlane:
         hub, principal = _managed(call)
         elements = xml.description_of(await call.body(), "ConsumerGroupDescription", _GROUP_ORDER)
         metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         name = group_name(call.names["group"])
         place = (hub.entity.namespace, hub.name)
         if call.is_update:
@@ -167,7 +167,7 @@ class AtomPlane:
     async def delete_group(self, call: Call) -> Response:
         """A consumer group; its readers are let go."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         await carried_out(
             lambda done: manager.delete_group(hub.entity.namespace, hub.name, call.names["group"], by, done)
         )
@@ -203,7 +203,7 @@ class AtomPlane:
     async def revoke(self, call: Call) -> Response:
         """Close a publisher's path, at once."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         name = publisher_name(call.names["publisher"])
         revoked = await carried_out(
             lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, by, done)
@@ -221,7 +221,7 @@ class AtomPlane:
     async def restore(self, call: Call) -> Response:
         """Open a publisher's path again."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal)
+        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
         await carried_out(
             lambda done: manager.restore_publisher(hub.entity.namespace, hub.name, call.names["publisher"], by, done)
         )
@@ -232,7 +232,7 @@ class AtomPlane:
 
 
 def _require(call: Call, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
-    principal = call.site.identity.of_data(namespace, call.peer, call.authorization)
+    principal = call.known_as(call.site.identity.of_data(namespace, call.peer, call.authorization))
     name = namespace.entity.name
     principal.require(right, Resource.of_namespace(name) if hub is None else Resource.of_hub(name, hub))
     return principal
@@ -397,8 +397,8 @@ def _partition_xml(info: PartitionInfo, api_version: str) -> str:
         ("SizeInBytes", info.size_bytes),
         ("BeginSequenceNumber", info.begin_sequence),
         ("EndSequenceNumber", info.last_sequence),
-        ("IncomingBytesPerSecond", 0),
-        ("OutgoingBytesPerSecond", 0),
+        ("IncomingBytesPerSecond", round(info.rate.incoming)),
+        ("OutgoingBytesPerSecond", round(info.rate.outgoing)),
     ]
     if api_version >= _LAST_ENQUEUED_SINCE:
         elements += [

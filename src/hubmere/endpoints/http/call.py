@@ -7,8 +7,9 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.responses import Response
 
+from hubmere.broker.access import Principal
 from hubmere.endpoints.http.errors import MalformedRequest
-from hubmere.endpoints.http.site import Receive, Scope, Site, declared_length, peer_of, read_body
+from hubmere.endpoints.http.site import CALLER, Receive, Scope, Site, declared_length, peer_of, read_body
 from hubmere.model.errors import InvalidArgument
 
 # Parameters of one request; the APIs have at most three.
@@ -55,6 +56,11 @@ class Call:
         """The client's network address."""
         return peer_of(self.scope)
 
+    def known_as(self, principal: Principal) -> Principal:
+        """It was found out who asks."""
+        self.scope[CALLER] = principal
+        return principal
+
     @cached_property
     def query(self) -> Mapping[str, str]:
         """Parameters by name, in any case as ARM and Atom clients write them."""
@@ -81,9 +87,9 @@ class Call:
         """Whether the client means an entity that is there (`If-Match: *`)."""
         return bool((self.header("if-match") or "").strip())
 
-    async def body(self) -> bytes:
+    async def body(self, limit_bytes: int = _MAX_BODY_BYTES) -> bytes:
         """The request's body."""
-        limit = min(_MAX_BODY_BYTES, self.site.body_limit_bytes)
+        limit = min(limit_bytes, self.site.body_limit_bytes)
         return await read_body(self._receive, declared_length(self.headers), limit)
 
     def number(self, name: str, default: int, highest: int) -> int:

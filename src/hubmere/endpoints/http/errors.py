@@ -108,6 +108,18 @@ class AdminRequired(refusals.Unauthorized):
         return "Unauthorized access. This operation needs the administrator's token."
 
 
+class PartnerUnreachable(Refusal):
+    """The node of a partner gave no answer."""
+
+    def __init__(self, partner: str, why: str) -> None:
+        super().__init__(partner, why)
+        self.partner = partner
+        self.why = why
+
+    def text(self) -> str:
+        return f"The node of the partner namespace '{self.partner}' cannot be reached: {self.why}."
+
+
 class InternalFailure(Refusal):
     """Our own bug, told without its details."""
 
@@ -143,6 +155,9 @@ ROWS: Mapping[type[Refusal], Row] = {
     refusals.PartitionNotFound: _BAD_REQUEST,
     refusals.AlreadyExists: _CONFLICT,
     refusals.Conflict: _CONFLICT,
+    refusals.FailedOver: Row(status=410, code="Gone"),
+    # RFC 9110, 15.5.20: this server does not answer for the name that the client used.
+    refusals.AliasElsewhere: Row(status=421, code="MisdirectedRequest"),
     refusals.InvalidArgument: _BAD_REQUEST,
     refusals.PartitionCountFixed: Row(status=400, code="BadRequest", sub_code=40000),
     refusals.PartitionKeyMismatch: _BAD_REQUEST,
@@ -169,6 +184,7 @@ ROWS: Mapping[type[Refusal], Row] = {
     NotDurableInTime: Row(status=504, code="GatewayTimeout", is_retriable=True),
     MethodNotAllowed: Row(status=405, code="MethodNotAllowed"),
     PathNotFound: _NOT_FOUND,
+    PartnerUnreachable: _BUSY,
     InternalFailure: Row(status=500, code="InternalServerError"),
 }
 

@@ -39,7 +39,7 @@ async def look_at_events(call: Call) -> Response:
     """Some events of a partition from a position on."""
     hub = call.site.find_hub(call.host, call.names["hub"])
     namespace = call.site.namespace_at(call.host) if hub is None else hub.namespace
-    principal = call.site.identity.of_data(namespace, call.peer, call.authorization)
+    principal = call.known_as(call.site.identity.of_data(namespace, call.peer, call.authorization))
     name = call.names["hub"] if hub is None else hub.name
     below = ("consumergroups", call.names["group"], "partitions", call.names["partition"])
     principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below))

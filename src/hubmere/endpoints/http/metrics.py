@@ -6,10 +6,12 @@ namespace and no hub carries the service's own name for that.
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from starlette.responses import Response
 
+from hubmere.broker.capture import HubStanding, JobState
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call
@@ -31,48 +33,92 @@ _COUNTERS: Mapping[str, str] = {
     "outgoing_bytes": "Bytes delivered.",
     "captured_messages": "Events written by capture.",
     "captured_bytes": "Bytes written by capture.",
+    "capture_lost_messages": "Events that retention let go before they were captured.",
 }
+# A job that is on its way up is no reason to wake anybody.
+_WELL = frozenset({JobState.RUNNING, JobState.STARTING})
+_CAPTURE_GAUGES: tuple[tuple[str, str, Callable[[HubStanding], int]], ...] = (
+    ("capture_backlog", "Bytes that wait to be captured.", lambda hub: hub.backlog_bytes),
+    ("capture_lag_messages", "Events that wait to be captured.", lambda hub: hub.lag_events),
+    ("capture_held_bytes", "Bytes past retention that wait to be captured.", lambda hub: hub.held_bytes),
+    ("capture_failing", "1 while a captured hub is not being captured.", lambda hub: int(hub.state not in _WELL)),
+)
+_CONNECTIONS: tuple[tuple[str, str, str], ...] = (
+    ("active_connections", "gauge", "Connections that are open."),
+    ("connections_opened", "counter", "Connections opened."),
+    ("connections_closed", "counter", "Connections closed."),
+)
 _ESCAPES = re.compile(r'[\\"\n]')
+
+
+class Metric(NamedTuple):
+    """What is said about a metric beside its values."""
+
+    name: str
+    kind: str
+    sentence: str
+    labels: tuple[str, ...] = ()
+
+
+_PER_HUB = ("namespace", "eventhub")
+# Every metric, in the order of the exposition; those of capture are left out of it while nothing is captured.
+METRICS: tuple[Metric, ...] = (
+    *(Metric(name, "counter", sentence, _PER_HUB) for name, sentence in _COUNTERS.items()),
+    Metric("size", "gauge", "Bytes that the open logs of an event hub hold.", _PER_HUB),
+    *(Metric(name, "gauge", sentence, _PER_HUB) for name, sentence, _ in _CAPTURE_GAUGES),
+    Metric("capture_job_restarts", "counter", "Times that the capture job was started again."),
+    *(Metric(*declared) for declared in _CONNECTIONS),
+)
+_BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
 async def show_metrics(call: Call) -> Response:
     """Every metric of the node: for scrapers on this machine, and for whoever has the administrator's token."""
     if not _is_loopback(call.peer):
         call.site.identity.require_admin(call.authorization)
-    return Response("".join(f"{line}\n" for line in lines(call.site.broker)).encode(), 200, media_type=TEXT_TYPE)
+    shown = lines(call.site.broker, call.site.clock.monotonic())
+    return Response("".join(f"{line}\n" for line in shown).encode(), 200, media_type=TEXT_TYPE)
 
 
-def lines(broker: Broker) -> Iterator[str]:
+def lines(broker: Broker, now: float) -> Iterator[str]:
     """The exposition, line by line."""
     namespaces = [broker.namespaces[name] for name in sorted(broker.namespaces)]
-    for name, sentence in _COUNTERS.items():
-        yield from _head(name, "counter", sentence)
+    for name in _COUNTERS:
+        yield from _head(name)
         for namespace in namespaces:
             yield _sample(name, namespace, NAMESPACE_ONLY, getattr(namespace.counters, name))
             for hub in namespace.hubs.values():
                 yield _sample(name, namespace, hub.name, getattr(hub.counters, name))
-    yield from _head("size", "gauge", "Bytes that the open logs of an event hub hold.")
+    yield from _head("size")
     for namespace in namespaces:
         for hub in namespace.hubs.values():
             yield _sample("size", namespace, hub.name, sum(log.state.size_bytes for log in hub.open_logs()))
+    yield from _capture(broker, now)
     yield from _connections(broker)
+
+
+def _capture(broker: Broker, now: float) -> Iterator[str]:
+    """What waits to be captured, and what retention keeps for it: above 0 the second is an alarm."""
+    standings = [(hub, broker.captures.standing(hub, now)) for hub in broker.captures.hubs()]
+    for name, _, value in _CAPTURE_GAUGES if standings else ():
+        yield from _head(name)
+        for hub, standing in standings:
+            yield _sample(name, hub.namespace, hub.name, value(standing))
+    yield from _head("capture_job_restarts")
+    yield f"capture_job_restarts {broker.captures.supervision.restarts}"
 
 
 def _connections(broker: Broker) -> Iterator[str]:
     """Connections belong to the node: a client may speak to several namespaces over one."""
-    counters = broker.counters
-    for name, kind, sentence, value in (
-        ("active_connections", "gauge", "Connections that are open.", counters.active_connections),
-        ("connections_opened", "counter", "Connections opened.", counters.connections_opened),
-        ("connections_closed", "counter", "Connections closed.", counters.connections_closed),
-    ):
-        yield from _head(name, kind, sentence)
-        yield f"{name} {value}"
+    for name, _, _ in _CONNECTIONS:
+        yield from _head(name)
+        yield f"{name} {getattr(broker.counters, name)}"
 
 
-def _head(name: str, kind: str, sentence: str) -> Iterator[str]:
-    yield f"# HELP {name} {sentence}"
-    yield f"# TYPE {name} {kind}"
+def _head(name: str) -> Iterator[str]:
+    metric = _BY_NAME[name]
+    yield f"# HELP {name} {metric.sentence}"
+    yield f"# TYPE {name} {metric.kind}"
 
 
 def _sample(name: str, namespace: LiveNamespace, hub: str, value: int) -> str:

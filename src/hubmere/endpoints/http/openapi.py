@@ -15,7 +15,10 @@ from starlette.responses import Response
 
 from hubmere import __version__
 from hubmere.endpoints.http import arm_models as models
+from hubmere.endpoints.http import replica
 from hubmere.endpoints.http.call import Call, Handler, Table
+from hubmere.endpoints.http.capture import PLAN_PATH, PROGRESS_PATH
+from hubmere.endpoints.http.capture_models import ProgressBody
 from hubmere.endpoints.http.errors import JSON_TYPE
 
 Json = dict[str, object]
@@ -43,12 +46,16 @@ _BODIES: Mapping[str, type[models.ArmModel]] = {
     "regenerate_keys": models.RegenerateBody,
     "put_alias": models.AliasBody,
     "put_application_group": models.ApplicationGroupBody,
+    "take_progress": ProgressBody,
+    "put_replica": replica.ReplicaBody,
+    "put_namespace_copy": replica.NamespaceCopyBody,
+    "put_hub_copy": replica.HubCopyBody,
 }
 
 # What each plane answers besides success: everybody's 401 and 405, bodies that are too large or cannot be read,
 # names that are not there or taken, and a node that is busy.
-_REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 431, 503)
-_SEND_REFUSALS = (400, 401, 403, 404, 405, 408, 413, 431, 503, 504)
+_REFUSALS = (400, 401, 403, 404, 405, 408, 409, 410, 413, 421, 431, 503)
+_SEND_REFUSALS = (400, 401, 403, 404, 405, 408, 413, 421, 431, 503, 504)
 _OPEN_REFUSALS = (400, 401, 405, 431)
 _REASONS: Mapping[int, str] = {
     200: "Done.",
@@ -61,7 +68,9 @@ _REASONS: Mapping[int, str] = {
     405: "The path does not take this method.",
     408: "The request did not arrive in time.",
     409: "The name is taken, or the state does not allow this.",
+    410: "The pairing is over: the alias was failed over.",
     413: "More bytes than are taken.",
+    421: "The alias in the host name is served by another node.",
     431: "More header bytes than are read.",
     503: "Busy or throttled; try again after the given seconds.",
     504: "Not durable within the time that the client gave.",
@@ -177,6 +186,8 @@ def _operation(pattern: str, handler: Handler) -> Json:
         "health": (_JSON, _OPEN_REFUSALS),
         "ready": (_JSON, _OPEN_REFUSALS),
         "metrics": (_TEXT, _OPEN_REFUSALS),
+        PLAN_PATH: (_JSON, _REFUSALS),
+        PROGRESS_PATH: (_JSON, _REFUSALS),
     }
     is_look = pattern.endswith("/messages")
     media_type, bad = own.get(pattern, (_JSON if is_look else _ATOM, _REFUSALS))
@@ -195,6 +206,10 @@ def _operation(pattern: str, handler: Handler) -> Json:
         operation["parameters"] = parameters
     if name in ("put_hub", "put_group"):
         operation["requestBody"] = {"required": False, "content": {_ATOM: {"schema": {"type": "string"}}}}
+    if pattern == PROGRESS_PATH:
+        operation["requestBody"] = _json_body(name)
+        responses["204"] = {"description": "Kept."}
+        del responses["200"]
     return operation
 
 
@@ -214,11 +229,14 @@ def _arm_operation(pattern: str, handler: Handler) -> Json:
     if name.startswith("list_") and name != "list_keys":
         parameters += [_query("$skip", _COUNT), _query("$top", _COUNT)]
     operation["parameters"] = parameters
-    model = _BODIES.get(name)
-    if model is not None:
-        schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+    if name in _BODIES:
+        operation["requestBody"] = _json_body(name)
     return operation
+
+
+def _json_body(handler: str) -> Json:
+    schema = {"$ref": f"#/components/schemas/{_BODIES[handler].__name__}"}
+    return {"required": True, "content": {_JSON: {"schema": schema}}}
 
 
 def _publishing() -> Iterator[tuple[str, Json]]:

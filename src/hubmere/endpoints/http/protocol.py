@@ -7,12 +7,16 @@ disagree. Header names are also kept as they were sent, since they become names 
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from hubmere.broker.access import Principal
+from hubmere.broker.roster import ConnectionView, LinkView, Role, Roster, shown
 from hubmere.endpoints.http.errors import (
     XML_TYPE,
     HeadTooLarge,
@@ -22,7 +26,8 @@ from hubmere.endpoints.http.errors import (
     row_of,
     xml_error,
 )
-from hubmere.endpoints.http.site import ANSWER_CREATED, HEADER_NAMES, log
+from hubmere.endpoints.http.site import ANSWER_CREATED, CALLER, HEADER_NAMES, Scope, log, shown_path
+from hubmere.endpoints.listener import Connections
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import Refusal
 
@@ -42,6 +47,19 @@ SERVER_NAME = b"Microsoft-HTTPAPI/2.0"
 _CREATED = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode() + b"\r\ncontent-length: 0\r\n\r\n"
 
 
+class _WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # as above
+    """uvicorn's WebSocket, which tells when it is gone."""
+
+    def __init__(self, *args: Any, on_lost: Callable[[], None], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._on_lost = on_lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        super().connection_lost(exc)
+        self._on_lost()
+
+
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
     """uvicorn's connection, bounded.
 
@@ -50,8 +68,15 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
 
     parser: Any
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, roster: Roster | None = None, registry: Connections | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._roster = roster
+        # Who counts this connection, once it was let in.
+        self._registry = registry
+        self._is_counted = False
+        self._heard_at = self.loop.time()
         # uvicorn writes an access line with the query, where people put tokens, wherever a handler is found.
         self.access_log = False
         self._head_bytes = 0
@@ -62,6 +87,18 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._is_refused = False
 
     # --- asyncio calls these ---
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there; an overfull node closes it before it costs anything."""
+        super().connection_made(transport)
+        if self._registry is not None:
+            self._is_counted = self._registry.enter()
+            if not self._is_counted:
+                self._is_refused = True
+                transport.abort()
+                return
+        if self._roster is not None:
+            self._roster.add(self, SystemClock().now_ms())
 
     def data_received(self, data: bytes) -> None:
         """Parse, and keep the clock running while a request is only half there."""
@@ -104,11 +141,19 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Give the place back and forget the deadline."""
+        self._leave()
+        if self._roster is not None:
+            self._roster.drop(self)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        if self._is_counted and self._registry is not None:
+            self._is_counted = False
+            self._registry.leave()
 
     # --- the parser calls these ---
 
@@ -116,6 +161,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         """A new request."""
         super().on_message_begin()
         self._head_bytes = 0
+        self._heard_at = self.loop.time()
         self._is_in_request = True
         self._names = []
         self.scope[HEADER_NAMES] = self._names
@@ -179,7 +225,37 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     def handle_websocket_upgrade(self) -> None:
         """The connection is handed over: from here on the WebSocket side has its own limits."""
         self._is_in_request = False
+        if self._roster is not None:
+            self._roster.drop(self)
+        # It goes on as another protocol, and keeps its place until that is over.
+        self.ws_protocol_class = partial(_WebSocketProtocol, on_lost=self._leave)
         super().handle_websocket_upgrade()
+
+    # --- those who look call these (roster.LiveConnection) ---
+
+    def view(self, number: int, opened_ms: int) -> ConnectionView:
+        """The connection as it is now, known by the last request on it."""
+        scope: Scope = self.scope or {}
+        headers: Mapping[bytes, bytes] = dict(scope.get("headers", ()))
+        caller: Principal | None = scope.get(CALLER)
+        return ConnectionView(
+            number=number,
+            protocol="HTTP",
+            client="",
+            software=shown(headers.get(b"user-agent", b"").decode("latin-1")),
+            rule="" if caller is None else caller.rule,
+            peer=self.client[0] if self.client else "",
+            namespace="" if caller is None else caller.namespace,
+            is_secure=self.scheme == "https",
+            opened_ms=opened_ms,
+            idle_s=max(self.loop.time() - self._heard_at, 0.0),
+            links=() if "raw_path" not in scope else (_request_view(scope),),
+        )
+
+    def cut(self, why: str) -> None:
+        """Close the connection; an answer that is on its way is lost."""
+        log.info("a connection from %s is closed: %s", self.client[0] if self.client else "", why)
+        self.transport.close()
 
     # --- refusals below the application ---
 
@@ -221,3 +297,14 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
                 bytes(response.body),
             )
         )
+
+
+def _request_view(scope: Scope) -> LinkView:
+    """The last request as a link: what was asked for, and on which hub if it was published there."""
+    path = shown_path(scope)
+    place, slash, last = path.strip("/").rpartition("/")
+    is_publication = scope["method"] == "POST" and slash and last.lower() == "messages"
+    role = Role.PUBLISHES if is_publication else Role.ASKS
+    return LinkView(
+        role=role, name=scope["method"], address=path, hub=place.partition("/")[0] if is_publication else ""
+    )

@@ -10,6 +10,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from hubmere.endpoints.http.errors import MalformedRequest
@@ -50,6 +51,9 @@ _TEXT_FIELDS: Mapping[str, str] = {
     "SessionId": "session_id",
 }
 _NAME_AND_VALUE = frozenset({"Name", "Value"})
+# What the JSON parser makes of a simple value: a map of nothing else is taken as it is.
+_SIMPLE = frozenset({str, int, float, bool})
+_NO_PROPERTIES: Mapping[str, UserProperty] = MappingProxyType({})
 
 
 def is_property(name: bytes) -> bool:
@@ -115,13 +119,12 @@ def batch_events(body: bytes) -> list[HttpEvent]:
 def _element(index: int, element: object) -> HttpEvent:
     if not isinstance(element, dict) or "Body" not in element:
         raise MalformedRequest(f"element {index} of the batch is not an object with a Body")
-    body, properties = element["Body"], element.get("UserProperties")
-    broker = element.get("BrokerProperties")
-    return HttpEvent(
-        _body(body, element.get("IsBodyBase64") is True, index),
-        _user_properties(properties, index) if properties else {},
-        **(_broker_fields(broker, f"element {index} of the batch") if broker else {}),
-    )
+    given, broker = element.get("UserProperties"), element.get("BrokerProperties")
+    body = _body(element["Body"], element.get("IsBodyBase64") is True, index)
+    properties = _user_properties(given, index) if given else _NO_PROPERTIES
+    if not broker:
+        return HttpEvent(body, properties)
+    return HttpEvent(body, properties, **_broker_fields(broker, f"element {index} of the batch"))
 
 
 def _encoded(text: str, index: int) -> bytes:
@@ -142,7 +145,9 @@ def _body(value: object, is_base64: bool, index: int) -> bytes:
         raise MalformedRequest(f"the Body of element {index} of the batch is not base64") from None
 
 
-def _user_properties(value: object, index: int) -> dict[str, UserProperty]:
+def _user_properties(value: object, index: int) -> Mapping[str, UserProperty]:
+    if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())) and value.keys() != _NAME_AND_VALUE:
+        return value
     properties: dict[str, UserProperty] = {}
     for name, content in _mapping(value, f"UserProperties of element {index} of the batch").items():
         if isinstance(content, (str, int, float)):

@@ -20,6 +20,7 @@ from hubmere.endpoints.http.paths import segments_of
 from hubmere.endpoints.http.shares import Shares
 from hubmere.endpoints.http.site import (
     ANSWER_CREATED,
+    CALLER,
     HEADER_NAMES,
     Receive,
     Scope,
@@ -168,6 +169,7 @@ class DataPlane:
         """Answer one POST with 201, or raise what refuses it."""
         head = head_of(scope)
         admission = self._admission(scope, head)
+        scope[CALLER] = admission.principal
         body = await self._body(admission.hub, head, receive)
         timeout_s = _timeout_s(scope["query_string"])
         loop = asyncio.get_running_loop()

@@ -15,8 +15,10 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from hubmere.broker.roster import Roster
 from hubmere.endpoints.http.app import HttpApp
 from hubmere.endpoints.http.protocol import SERVER_NAME, BoundedProtocol
+from hubmere.endpoints.listener import Connections
 
 # Requests that are under way when the node stops get this long to finish.
 _GRACE_SECONDS = 1.0
@@ -36,8 +38,17 @@ class HttpServers:
     Thread rule: the node's loop only.
     """
 
-    def __init__(self, app: Any, *, keep_alive_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        keep_alive_s: float = 120.0,
+        roster: Roster | None = None,
+        connections: Connections | None = None,
+    ) -> None:
         self._app = app
+        self._roster = roster
+        self._connections = connections
         self._keep_alive_s = keep_alive_s
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
@@ -54,7 +65,7 @@ class HttpServers:
         # Inherited by accepted connections: an answer is written in two pieces, which Nagle would hold back.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = await asyncio.get_running_loop().create_server(
-            lambda: BoundedProtocol(config, self._state, {}),
+            lambda: BoundedProtocol(config, self._state, {}, roster=self._roster, registry=self._connections),
             sock=listening,
             ssl=tls,
             backlog=_BACKLOG,

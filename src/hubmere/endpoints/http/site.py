@@ -7,8 +7,8 @@ is awaited until it is durable.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubmere.broker.access import Principal
 from hubmere.broker.live import LiveHub, LiveNamespace
@@ -18,7 +18,10 @@ from hubmere.endpoints.http.errors import MalformedRequest, RequestTooLarge, Tra
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import Clock
-from hubmere.model.errors import HubNotFound, Refusal
+from hubmere.model.errors import AliasElsewhere, HubNotFound, Refusal
+
+if TYPE_CHECKING:
+    from hubmere.endpoints.http.partners import Partners
 
 log = logging.getLogger("hubmere.http")
 
@@ -31,6 +34,10 @@ TooLarge = Callable[[int, int], Refusal]
 HEADER_NAMES = "hubmere.header_names"
 # On the scope: a call that answers 201 the short way, if the server offers it; False when it could not.
 ANSWER_CREATED = "hubmere.answer_created"
+# On the scope: the Principal who asks, once that is known, for those who look at connections and for the audit log.
+CALLER = "hubmere.caller"
+# On the scope: the Tracking of the request, once something was said about it.
+TRACKING = "hubmere.tracking"
 # Digits of a declared length that are worth reading; more is no number of bytes that anyone sends.
 _LENGTH_DIGITS = 15
 
@@ -50,10 +57,19 @@ class Site:
     places: Places
     identity: Identity
     body_limit_bytes: int
+    # None on a node that was told of no other.
+    partners: "Partners | None" = None
 
     def namespace_at(self, host: str | None) -> LiveNamespace:
         """The namespace that a Host header means."""
         return self.broker.namespace_for_host(host)
+
+    def counted_at(self, host: str | None) -> LiveNamespace:
+        """Where a refusal is counted: at the namespace that a Host header means, else at the node's own."""
+        try:
+            return self.namespace_at(host)
+        except AliasElsewhere:
+            return self.broker.own_namespace
 
     def hub_at(self, host: str | None, path: str) -> LiveHub:
         """The hub at a path below the host: `hub`, or `namespace/hub` where host names cannot be used."""
@@ -72,13 +88,19 @@ class Site:
         except HubNotFound:
             return None
 
-    def by(self, principal: Principal) -> By:
-        """Who asks for a change, and when."""
-        return By(actor=principal.rule, now_ms=self.clock.now_ms(), now=self.clock.monotonic())
+    def by(self, principal: Principal, scope: Scope) -> By:
+        """Who asks for a change, when, from where, and by which tracking id it is found again."""
+        return By(
+            actor=principal.rule,
+            now_ms=self.clock.now_ms(),
+            now=self.clock.monotonic(),
+            peer=peer_of(scope),
+            tracking_id=self._tracking(scope, "").id,
+        )
 
     def refused(self, refusal: Refusal, scope: Scope, system: str) -> Tracking:
         """Begin to track a refusal: one line in the log, with what the client is told to quote."""
-        tracking = Tracking.begin(system, self.clock.now_ms())
+        tracking = self._tracking(scope, system)
         log.info(
             "refused %s %s: %s TrackingId:%s",
             scope.get("method", "GET"),
@@ -88,6 +110,11 @@ class Site:
             extra={"tracking_id": tracking.id, "peer": peer_of(scope)},
         )
         return tracking
+
+    def _tracking(self, scope: Scope, system: str) -> Tracking:
+        """The tracking of a request: its id is the same in the audit log, in the log and in what the client is told."""
+        begun: Tracking = scope.setdefault(TRACKING, Tracking.begin(system, self.clock.now_ms()))
+        return replace(begun, system=system)
 
 
 async def carried_out(change: Callable[[Done], T]) -> T:

@@ -175,12 +175,8 @@ class WebSocketWire:
 class WebSocketDoor:
     """Accepts AMQP over WebSocket and drives a session on each connection."""
 
-    def __init__(
-        self, make_session: Callable[[], Session], opened: Callable[[], None], closed: Callable[[], None]
-    ) -> None:
+    def __init__(self, make_session: Callable[[], Session]) -> None:
         self._make_session = make_session
-        self._opened = opened
-        self._closed = closed
         self._open: dict[WebSocketWire, Session] = {}
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,14 +190,12 @@ class WebSocketDoor:
         session = self._make_session()
         wire = WebSocketWire(scope, session)
         self._open[wire] = session
-        self._opened()
         try:
             wire.guarded(lambda: session.connected(wire))
             await _both_ways(wire, receive, send)
         finally:
             wire.lost()
             del self._open[wire]
-            self._closed()
 
     def stop(self) -> None:
         """The node is stopping: every session says good-bye."""

@@ -163,6 +163,9 @@ TOPIC_ENTRIES: Final[Mapping[str, Entry]] = {
 # Entries of Kafka's that are neither shown nor have a meaning here, and are no mistake either.
 IGNORED: Final = frozenset(
     {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
         "file.delete.delay.ms",
         "flush.messages",
         "flush.ms",
@@ -177,6 +180,8 @@ IGNORED: Final = frozenset(
         "message.timestamp.difference.max.ms",
         "min.cleanable.dirty.ratio",
         "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
         "remote.storage.enable",
         "segment.index.bytes",
         "segment.jitter.ms",

@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from hubmere.broker.service import Broker
-from hubmere.endpoints.kafka import admin, fetch, groups, metadata, offsets, positions, produce, sasl, transactions
+from hubmere.endpoints.kafka import (
+    admin,
+    fetch,
+    groups,
+    inspection,
+    metadata,
+    offsets,
+    positions,
+    produce,
+    sasl,
+    transactions,
+)
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import Clock
@@ -34,6 +45,7 @@ _SIGNED_IN: Final[Mapping[int, Handler]] = {
     **offsets.HANDLERS,
     **transactions.HANDLERS,
     **admin.HANDLERS,
+    **inspection.HANDLERS,
 }
 _KEYS: Final = (API_VERSIONS.key, *_SASL, *_SIGNED_IN)
 _OPEN: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}

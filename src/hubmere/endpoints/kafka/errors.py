@@ -38,6 +38,8 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.PartitionNotFound: _E.UNKNOWN_TOPIC_OR_PARTITION,
     errors.AlreadyExists: _E.TOPIC_ALREADY_EXISTS,
     errors.Conflict: _E.POLICY_VIOLATION,
+    errors.FailedOver: _E.POLICY_VIOLATION,
+    errors.AliasElsewhere: _E.NOT_LEADER_OR_FOLLOWER,
     errors.InvalidArgument: _E.INVALID_REQUEST,
     errors.InvalidName: _E.INVALID_TOPIC_EXCEPTION,
     errors.PartitionCountFixed: _E.INVALID_PARTITIONS,

@@ -5,12 +5,14 @@ is not known and begins anew, which every client does by itself. Without a sessi
 """
 
 import secrets
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Collection
+from itertools import count
+from typing import Final
 
+from hubmere.endpoints.kafka.reading import FullReading, Place, Reading
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
+from hubmere.wire.kafka.messages.fetch import FetchRequest
 
 # A client keeps one session for each node; another may begin before an old one has ended.
 MAX_SESSIONS: Final = 4
@@ -22,30 +24,26 @@ _FINAL_EPOCH: Final = -1
 _INITIAL_EPOCH: Final = 0
 _MAX_EPOCH: Final = 2**31 - 1
 
-Place = tuple[str, int]
 
+class FetchSession(Reading):
+    """What a client reads, and what it was told last of each partition; those that gave events go to the end."""
 
-class Wanted(NamedTuple):
-    """A partition to read, and from where."""
+    __slots__ = ("_next_epoch", "_places", "_turns", "number")
 
-    topic: str
-    partition: FetchPartition
-
-
-class FetchSession:
-    """What a client reads, and what it was told last of each partition."""
-
-    __slots__ = ("_next_epoch", "_told", "_wanted", "number")
-
-    def __init__(self, number: int) -> None:
+    def __init__(self, session: KafkaSession, number: int) -> None:
+        super().__init__(session)
         self.number = number
         self._next_epoch = 1
-        self._wanted: dict[Place, Wanted] = {}
-        self._told: dict[Place, tuple[int, int, int]] = {}
+        self._places: dict[tuple[str, int], Place] = {}
+        self._turns = count()
 
-    def wanted(self) -> list[Wanted]:
-        """The partitions in the order in which they are to be read."""
-        return list(self._wanted.values())
+    def places(self) -> Collection[Place]:
+        """Every partition."""
+        return self._places.values()
+
+    def is_told(self, place: Place) -> bool:
+        """Whether the client knows the facts of a partition."""
+        return place.told == place.facts
 
     def accepts(self, epoch: int) -> bool:
         """Whether this is the client's next request; if so, one more is next."""
@@ -58,47 +56,72 @@ class FetchSession:
         """Take over what the request adds, moves and forgets."""
         for forgotten in body.forgotten_topics:
             for index in forgotten.partitions:
-                self._wanted.pop((forgotten.name, index), None)
-                self._told.pop((forgotten.name, index), None)
+                self._forget(forgotten.name, index)
         for topic in body.topics:
             for partition in topic.partitions:
-                if len(self._wanted) < MAX_PARTITIONS or (topic.name, partition.index) in self._wanted:
-                    self._wanted[topic.name, partition.index] = Wanted(topic.name, partition)
+                place = self._places.get((topic.name, partition.index))
+                if place is not None:
+                    place.want(partition)
+                elif len(self._places) < MAX_PARTITIONS:
+                    place = Place(self, topic.name, partition, next(self._turns))
+                    self._places[topic.name, partition.index] = place
+                    self.due[place] = None
 
-    def changed(self, parts: Iterable[tuple[str, FetchPartitionResponse]]) -> list[tuple[str, FetchPartitionResponse]]:
-        """The parts that tell the client something new; those with events go to the end of the order."""
-        news = []
-        for topic, part in parts:
-            place = (topic, part.index)
-            facts = (part.high_watermark, part.last_stable_offset, part.log_start_offset)
-            if part.records or part.error_code or self._told.get(place) != facts:
-                self._told[place] = facts
-                news.append((topic, part))
-            if part.records and place in self._wanted:
-                self._wanted[place] = self._wanted.pop(place)
-        return news
+    def _forget(self, topic: str, index: int) -> None:
+        place = self._places.pop((topic, index), None)
+        if place is not None:
+            place.let_go()
+            self.due.pop(place, None)
+
+    def gave(self, place: Place) -> None:
+        """A partition gave events: the others come first now."""
+        place.turn = next(self._turns)
 
 
-def open_session(session: KafkaSession, body: FetchRequest) -> FetchSession | ErrorCode | None:
-    """The session that a request speaks of: a new one, a known one, none, or what is wrong with it."""
+def open_reading(session: KafkaSession, body: FetchRequest) -> Reading | ErrorCode:
+    """What a request reads: by the session that it speaks of, or by what it names; or what is wrong with it."""
     kept = session.fetch_sessions
-    if body.session_epoch in (_FINAL_EPOCH, _INITIAL_EPOCH):
-        kept.pop(body.session_id, None)
-        return None if body.session_epoch == _FINAL_EPOCH else _begin(session, body)
+    if body.session_epoch == _INITIAL_EPOCH or body.session_epoch == _FINAL_EPOCH:
+        if body.session_id != _NO_SESSION:
+            _end(session, body.session_id)
+        return _full(session, body) if body.session_epoch == _FINAL_EPOCH else _begin(session, body)
     known = kept.get(body.session_id)
-    if not isinstance(known, FetchSession):
+    if known is None:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert isinstance(known, FetchSession)
     if not known.accepts(body.session_epoch):
         return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    if known.parked is not None:
+        # Two requests of a session at once: the first cannot wait for positions that are no longer wanted.
+        known.parked.time_is_up()
     known.update(body)
     return known
+
+
+def _full(session: KafkaSession, body: FetchRequest) -> FullReading:
+    """The reading of the last complete request, if this one goes on with it; one that still waits is left to itself."""
+    last = session.full_reading
+    if isinstance(last, FullReading) and last.parked is None:
+        if last.goes_on(body.topics):
+            return last
+        last.close()
+    fresh = session.full_reading = FullReading(session, body.topics)
+    return fresh
 
 
 def _begin(session: KafkaSession, body: FetchRequest) -> FetchSession:
     kept = session.fetch_sessions
     while len(kept) >= MAX_SESSIONS:
-        del kept[next(iter(kept))]
-    fresh = FetchSession(secrets.randbelow(_MAX_EPOCH) + 1)
+        _end(session, next(iter(kept)))
+    fresh = FetchSession(session, secrets.randbelow(_MAX_EPOCH) + 1)
     fresh.update(body)
     kept[fresh.number] = fresh
     return fresh
+
+
+def _end(session: KafkaSession, number: int) -> None:
+    ended = session.fetch_sessions.pop(number, None)
+    if isinstance(ended, FetchSession):
+        if ended.parked is not None:
+            ended.parked.time_is_up()
+        ended.close()

@@ -65,6 +65,7 @@ def api_versions(keys: Iterable[int]) -> Handler:
         names = (body.client_software_name, body.client_software_version)
         is_named = request.version < _SOFTWARE_SINCE or all(map(_SOFTWARE.fullmatch, names))
         code = ErrorCode.NONE if is_named else ErrorCode.INVALID_REQUEST
+        session.client_id, session.software = request.client_id or "", " ".join(names)
         session.respond(request, ApiVersionsResponse(error_code=code, api_keys=ranges if is_named else ()))
 
     return handle
@@ -80,7 +81,7 @@ def metadata(session: KafkaSession, request: Request) -> None:
         session.drop("it asks for topics by id in a version that has none")
         return
     if body.topics is None or (request.version == 0 and not body.topics):
-        _answer(session, request, [_described(hub, opens=False) for hub in _visible(session)])
+        _answer(session, request, [_described(hub, opens=False) for hub in visible_hubs(session)])
         return
 
     def done(topics: list[MetadataTopic]) -> None:
@@ -103,7 +104,8 @@ def _answer(session: KafkaSession, request: Request, topics: Iterable[MetadataTo
     )
 
 
-def _visible(session: KafkaSession) -> list[LiveHub]:
+def visible_hubs(session: KafkaSession) -> list[LiveHub]:
+    """The hubs that a client may know of, by name."""
     namespace, principal = session.namespace, session.principal
     try:
         session.shared.broker.require_kafka(namespace.entity)
@@ -159,7 +161,7 @@ def _create(session: KafkaSession, name: str, gather: Gather[MetadataTopic], ind
 def hub_of_id(session: KafkaSession, topic_id: UUID) -> LiveHub | None:
     """The visible hub of a topic id."""
     wanted = str(topic_id)
-    return next((hub for hub in _visible(session) if hub.entity.topic_id == wanted), None)
+    return next((hub for hub in visible_hubs(session) if hub.entity.topic_id == wanted), None)
 
 
 def _described(hub: LiveHub, *, opens: bool) -> MetadataTopic:
@@ -220,4 +222,4 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     METADATA.key: metadata,
     DESCRIBE_CLUSTER.key: describe_cluster,
 }
-__all__ = ["API_VERSIONS", "HANDLERS", "api_versions", "cluster_id", "hub_of_id"]
+__all__ = ["API_VERSIONS", "HANDLERS", "api_versions", "cluster_id", "hub_of_id", "visible_hubs"]

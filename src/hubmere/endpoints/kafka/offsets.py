@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: where a group has read to (reference: kafka 2.11).
+"""OffsetCommit, OffsetFetch, OffsetDelete: where a group has read to (reference: kafka 1.4 and 2.11).
 
 Errors are per partition. A partition for which nothing was committed is no error: its offset is -1. Each topic needs
 the right to listen on its hub; whether a member may commit is the group's decision.
@@ -50,7 +50,7 @@ Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
 
 
 def offset_commit(session: KafkaSession, request: Request) -> None:
-    """Keep offsets; answered when they are durable."""
+    """Keep offsets; answered when they are durable. Who commits more often than the tier allows is slowed down."""
     body: OffsetCommitRequest = request.body
     try:
         require_listening(session, body.group_id)
@@ -65,11 +65,13 @@ def offset_commit(session: KafkaSession, request: Request) -> None:
         _answer_commit(session, request, _all(body, code_of(refusal)))
         return
     commits, codes = _checked(session, body)
+    delay_s = session.coordinator.offsets.delay(body.group_id, commits, session.now)
+    session.mute(delay_s)
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)
         told = [(topic, [(index, code or failed) for index, code in parts]) for topic, parts in codes]
-        _answer_commit(session, request, told)
+        _answer_commit(session, request, told, delay_s)
 
     try:
         session.coordinator.offsets.commit(body.group_id, commits, session.now_ms, done)
@@ -108,7 +110,7 @@ def _check(
     return ErrorCode.NONE
 
 
-def _answer_commit(session: KafkaSession, request: Request, codes: Codes) -> None:
+def _answer_commit(session: KafkaSession, request: Request, codes: Codes, delay_s: float = 0.0) -> None:
     topics = tuple(
         OffsetCommitTopicResponse(
             name=topic,
@@ -116,7 +118,7 @@ def _answer_commit(session: KafkaSession, request: Request, codes: Codes) -> Non
         )
         for topic, parts in codes
     )
-    session.respond(request, OffsetCommitResponse(topics=topics))
+    session.respond(request, OffsetCommitResponse(topics=topics, throttle_time_ms=round(delay_s * 1000)))
 
 
 # --- OffsetFetch -----------------------------------------------------------------------------------------------------

@@ -6,18 +6,19 @@ partition, and the others proceed; with acks=0 an error closes the connection, s
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from struct import Struct
 from typing import Final
 
 from hubmere.broker.publish import Publisher
 from hubmere.broker.refusals import InvalidTransactionState
 from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.produce_answers import shape_of
+from hubmere.endpoints.kafka.produce_runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.model.batch import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL, Receipt, read_header
 from hubmere.model.entity import TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, PartitionNotFound, Refusal, ShuttingDown
-from hubmere.wire.kafka.connection import Request, encode_response
+from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import (
     PRODUCE,
@@ -29,57 +30,15 @@ from hubmere.wire.kafka.messages.produce import (
 )
 from hubmere.wire.kafka.primitives import Buffer
 from hubmere.wire.kafka.records import CRC_AT, check_produced
+from hubmere.wire.kafka.repeats import ProduceRun
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 _ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 
-# zstd came with Produce version 7 (KIP-110).
-_ZSTD: Final = 4
-_ZSTD_SINCE: Final = 7
-# How far ahead of our clock a producer's own time may be (reference: kafka 1.3); one that is further would pin its
-# segment beyond retention.
-_MAX_AHEAD_MS: Final = 3_600_000
 _COUNT_AT: Final = HEADER_BYTES - 4
 # Checksum, attributes, last delta, first and newest time: what is looked at here, in one piece.
 _CHECKED: Final = Struct(">Ihiqq")
-
-# Topics and versions for which the shape of an answer is kept ready.
-_KEPT_SHAPES: Final = 1024
-# An index that no partition has, to be found again in an encoded answer.
-_MARK: Final = 0x7E57_AB1E
-_LOG_START_SINCE: Final = 5
-
-
-class _Shape:
-    """The answer for one batch of a topic in one version, encoded once; only its numbers change.
-
-    Most requests carry one batch, and half of what such a request costs us in Python would be its answer.
-    """
-
-    __slots__ = ("_at", "_blank", "_has_log_start")
-
-    _NUMBERS: Final = (Struct(">ihqq"), Struct(">ihqqq"))
-
-    def __init__(self, topic: str, version: int) -> None:
-        part = ProducePartitionResponse(index=_MARK, error_code=ErrorCode.NONE, base_offset=-1)
-        sample = ProduceResponse(topics=(ProduceTopicResponse(name=topic, partitions=(part,)),))
-        self._blank = b"".join(encode_response(PRODUCE, version, sample))
-        self._at = self._blank.rindex(_MARK.to_bytes(4, "big"))
-        self._has_log_start = version >= _LOG_START_SINCE
-
-    def filled(self, part: "_Part") -> bytearray:
-        """The answer for a batch that was taken."""
-        body = bytearray(self._blank)
-        numbers = (part.index, ErrorCode.NONE, part.base_offset, part.append_time_ms, part.log_start)
-        if self._has_log_start:
-            self._NUMBERS[1].pack_into(body, self._at, *numbers)
-        else:
-            self._NUMBERS[0].pack_into(body, self._at, *numbers[:-1])
-        return body
-
-
-_shape = lru_cache(maxsize=_KEPT_SHAPES)(_Shape)
 
 
 class _Part:
@@ -109,7 +68,7 @@ class _Part:
                 return
             assert records is not None
             charged = publisher.publish_charged(
-                bytearray(records),
+                _own(records),
                 self.index,
                 count=int.from_bytes(records[_COUNT_AT:HEADER_BYTES], "big"),
                 now=session.now,
@@ -133,12 +92,12 @@ class _Part:
             return self._exact_code(records)
         crc, attributes, _, base_ms, max_ms = _CHECKED.unpack_from(records, CRC_AT)
         codec = attributes & CODEC_MASK
-        is_odd_codec = codec >= _ZSTD and (codec > _ZSTD or self._answer.version < _ZSTD_SINCE)
+        is_odd_codec = codec >= ZSTD and (codec > ZSTD or self._answer.version < ZSTD_SINCE)
         # A batch without a checksum is one that we have made ourselves: to the log, not to us.
         if (is_odd_codec or not crc) and (code := self._exact_code(records)):
             return code
         entity = publisher.hub.entity
-        newest_ms = self._answer.session.now_ms + _MAX_AHEAD_MS
+        newest_ms = self._answer.session.now_ms + MAX_AHEAD_MS
         if entity.timestamp_type is TimestampType.CREATE and (base_ms > newest_ms or max_ms > newest_ms):
             return self._exact_code(records) or ErrorCode.INVALID_TIMESTAMP
         throughput = publisher.hub.namespace.throughput
@@ -199,6 +158,11 @@ class _Part:
         )
 
 
+def _own(records: Buffer) -> bytearray | memoryview:
+    """The batch in memory that is ours to change: what arrived in pieces was put together for this request alone."""
+    return records if isinstance(records, memoryview) and not records.readonly else bytearray(records)
+
+
 class _Answer:
     """One request on its way: which batches still wait for their commit."""
 
@@ -250,8 +214,10 @@ class _Answer:
         # Batches know their answer: letting go of them here leaves nothing for the garbage collector.
         topics, self.topics = self.topics, []
         if len(topics) == 1 and len(topics[0][1]) == 1 and not self.delay_s and not topics[0][1][0].code:
-            name, parts = topics[0]
-            self.session.respond_encoded(self.request, _shape(name, self.version).filled(parts[0]))
+            name, (part,) = topics[0]
+            numbers = (part.index, part.base_offset, part.append_time_ms, part.log_start)
+            frame = shape_of(name, self.version).frame(self.request.correlation_id, *numbers)
+            self.session.respond_framed(self.request, frame)
             return
         answers = tuple(
             ProduceTopicResponse(name=name, partitions=tuple([part.response() for part in parts]))
@@ -262,6 +228,10 @@ class _Answer:
 
 def produce(session: KafkaSession, request: Request) -> None:
     """Publish what came, in the order in which it came."""
+    if type(request.body) is ProduceRun:
+        if not produce_run(session, request):
+            session.handle_next(session.engine.unfold(request))
+        return
     answer = _Answer(session, request)
     for topic in request.body.topics:
         answer.publish(topic.name, topic.partitions)

@@ -59,6 +59,7 @@ def authenticate(session: KafkaSession, request: Request) -> None:
         _refuse(session, request, ErrorCode.SASL_AUTHENTICATION_FAILED, refusal.text())
         return
     session.signed_in(namespace, principal, host)
+    session.client_id = session.client_id or request.client_id or ""
     lifetime_ms = _lifetime_ms(principal, session.now_ms)
     session.respond(request, SaslAuthenticateResponse(error_code=ErrorCode.NONE, session_lifetime_ms=lifetime_ms))
 

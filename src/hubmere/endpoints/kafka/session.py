@@ -8,14 +8,17 @@ peer that breaks the protocol loses its connection without a word, after the ans
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
 
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.coordinators import Coordinator
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.manage import By
 from hubmere.broker.publish import Publisher
+from hubmere.broker.roster import MAX_LINKS, ConnectionView, LinkView, Role, shown
 from hubmere.broker.service import Broker
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Timer, Wire
@@ -24,6 +27,8 @@ from hubmere.model.entity import Rights
 from hubmere.model.errors import HubNotFound
 from hubmere.model.names import fold
 from hubmere.wire.kafka.connection import BrokenStream, Request, ServedApis, ServerConnection
+from hubmere.wire.kafka.messages.fetch import FetchPartition
+from hubmere.wire.kafka.primitives import Buffer
 
 log = logging.getLogger("hubmere.kafka")
 
@@ -64,6 +69,18 @@ class Shared:
     watch_deadlines: Callable[[], None]  # to be called after anything that may have set a coordinator's deadline
 
 
+class Followed(Protocol):
+    """A partition that a client reads, for those who look."""
+
+    @property
+    def topic(self) -> str:
+        """Of which topic."""
+
+    @property
+    def partition(self) -> FetchPartition:
+        """Which one, and from where."""
+
+
 @dataclass(slots=True)
 class SignIn:
     """How far a peer has come in proving who it is."""
@@ -80,7 +97,10 @@ class _Reach:
 
 
 class KafkaSession:
-    """What one connection does (`endpoints.stream.Session`). Thread rule: the loop's thread only."""
+    """What one connection does (`endpoints.stream.Session`) and tells those who look (`roster.LiveConnection`).
+
+    Thread rule: the loop's thread only.
+    """
 
     __slots__ = (
         "_engine",
@@ -101,7 +121,10 @@ class KafkaSession:
         "_unsent_bytes",
         "_waiting_bytes",
         "_wire",
+        "client_id",
         "fetch_sessions",
+        "followed",
+        "full_reading",
         "host",
         "is_secure",
         "now",
@@ -109,6 +132,7 @@ class KafkaSession:
         "on_lost",
         "shared",
         "sign_in",
+        "software",
     )
 
     def __init__(self, shared: Shared, *, is_secure: bool) -> None:
@@ -120,6 +144,12 @@ class KafkaSession:
         self.now_ms = 0
         # Kept by the fetch handlers; freed with the connection.
         self.fetch_sessions: dict[int, object] = {}
+        self.full_reading: object = None
+        # What the last fetch asked for, for those who look.
+        self.followed: Collection[Followed] = ()
+        # What the client says of itself, for those who look.
+        self.client_id = ""
+        self.software = ""
         # What to call when the connection is gone: parked requests that watch something.
         self.on_lost: dict[Callable[[], None], None] = {}
         self._engine: ServerConnection | None = None
@@ -150,6 +180,7 @@ class KafkaSession:
         self._engine = ServerConnection(served=self.shared.served, max_request_bytes=UNPROVEN_REQUEST_BYTES)
         self._seen_at = self.shared.clock.monotonic()
         self._timer = wire.call_at(self._seen_at + self.shared.handshake_timeout_s, self._check_idle)
+        self.shared.broker.roster.add(self, self.shared.clock.now_ms())
 
     def received(self, data: bytes) -> None:
         """Bytes from the client: requests that are complete are handled, then all answers go out in one write."""
@@ -178,7 +209,7 @@ class KafkaSession:
                     break
         self._is_in_turn = False
         self._flush()
-        if self.engine.unanswered and not self._is_closing:
+        if self._waiting_bytes and not self._is_closing:
             # Where a commit needs no disk its answers are ready when this turn's calls have run: one turn saved.
             self._flush_soon()
 
@@ -196,6 +227,7 @@ class KafkaSession:
     def lost(self) -> None:
         """The connection is gone: whoever waits for it is told, and everything it held is free."""
         self._is_lost = self._is_closing = True
+        self.shared.broker.roster.drop(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -203,6 +235,8 @@ class KafkaSession:
         for call in waiting:
             call()
         self.fetch_sessions.clear()
+        self.full_reading = None
+        self.followed = ()
         self._queue.clear()
         self._reach = _Reach()
         if self._namespace is not None:
@@ -213,6 +247,48 @@ class KafkaSession:
         self._is_closing = True
         self._flush()
         self.wire.close()
+
+    # --- what those see who look (roster.LiveConnection) ---
+
+    def view(self, number: int, opened_ms: int) -> ConnectionView:
+        """The connection as it is now."""
+        return ConnectionView(
+            number=number,
+            protocol="Kafka",
+            client=shown(self.client_id),
+            software=shown(self.software),
+            rule="" if self._principal is None else self._principal.rule,
+            peer=self.wire.peer,
+            namespace="" if self._namespace is None else self._namespace.entity.key[0],
+            is_secure=self.is_secure,
+            opened_ms=opened_ms,
+            idle_s=max(self.shared.clock.monotonic() - self._seen_at, 0.0),
+            links=tuple(islice(self._links(), MAX_LINKS)),
+        )
+
+    def _links(self) -> Iterator[LinkView]:
+        for topic in self._reach.publishers:
+            yield LinkView(role=Role.PUBLISHES, address=topic, hub=topic)
+        for place in self.followed:
+            yield self._reading(place.topic, place.partition.index, place.partition.fetch_offset)
+
+    def _reading(self, topic: str, partition: int, offset: int) -> LinkView:
+        hub = self._reach.readable.get(topic)
+        address = f"{topic}/{partition}"
+        if hub is None or not 0 <= partition < hub.entity.partition_count:
+            return LinkView(role=Role.READS, address=address, hub=topic, partition=partition, position=offset)
+        return LinkView(
+            role=Role.READS,
+            address=address,
+            hub=topic,
+            partition=partition,
+            position=offset,
+            lag=hub.behind(partition, offset),
+        )
+
+    def cut(self, why: str) -> None:
+        """Close the connection; Kafka has no place for a reason."""
+        self.drop(why)
 
     # --- what handlers use ---
 
@@ -262,8 +338,8 @@ class KafkaSession:
         return self.shared.broker.coordinators.of(self.namespace, self.now, self.now_ms)
 
     def by(self) -> By:
-        """Who changes things here, for the audit trail."""
-        return By(actor=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now)
+        """Who changes things here, for the audit log; Kafka has no place to tell a tracking id."""
+        return By(actor=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now, peer=self.wire.peer)
 
     def respond(self, request: Request, body: object) -> None:
         """Answer a request; what is given while a read is handled goes out at its end, else at the end of the turn."""
@@ -273,13 +349,36 @@ class KafkaSession:
         if not self._is_in_turn:
             self._flush_soon()
 
-    def respond_encoded(self, request: Request, body: bytearray) -> None:
-        """As `respond`, with a body that is encoded already."""
+    def respond_framed(self, request: Request, frames: bytes) -> None:
+        """As `respond`, with whole frames: one, or those of a run."""
         if self._is_lost:
             return
-        self.engine.respond_encoded(request, (body,))
+        self.engine.respond_framed(request, frames)
         if not self._is_in_turn:
             self._flush_soon()
+
+    def respond_buffers(self, request: Request, frame: list[Buffer]) -> None:
+        """As `respond_framed`, with one frame in several buffers."""
+        if self._is_lost:
+            return
+        self.engine.respond_buffers(request, frame)
+        if not self._is_in_turn:
+            self._flush_soon()
+
+    def resume(self, work: Callable[[], None]) -> None:
+        """Have a handler that waited go on in a turn of its own: what it answers is written at its end."""
+        if self._is_in_turn:
+            work()
+            return
+        self.now = self.shared.clock.monotonic()
+        self._is_in_turn = True
+        work()
+        self._is_in_turn = False
+        self._flush()
+
+    def handle_next(self, requests: list[Request]) -> None:
+        """Requests that stand in the place of the one that is being handled."""
+        self._queue.extendleft(reversed(requests))
 
     def drop(self, why: str) -> None:
         """Close the connection without a word, after the answers that are ready."""
@@ -297,6 +396,7 @@ class KafkaSession:
         self._reach = _Reach()
         self._handlers = self.shared.handlers
         self.engine.expects_bare_tokens = False
+        self.engine.takes_runs = True
         largest = namespace.limits.publication_bytes + _REQUEST_SLACK_BYTES
         self.engine.max_request_bytes = max(MAX_REQUEST_BYTES, largest)
 

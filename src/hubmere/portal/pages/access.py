@@ -157,6 +157,8 @@ class _Key:
 
     def _current(self) -> tuple[AccessRule, str]:
         rule = _find(self._place, self._scope, self._name)
+        # Whoever sees a key can do what it opens: this is told as a change would be.
+        self._place.desk.note("list keys", f"{self._place.namespace_name}/{self._scope}/{self._name}")
         return rule, rule.primary_key if self._kind is KeyKind.PRIMARY else rule.secondary_key
 
     def _show(self) -> None:

@@ -1,10 +1,12 @@
-"""Capture: which hubs are captured, in which windows and where to; switched and changed here."""
+"""Capture: which hubs are captured, in which windows and where to, and how that goes; switched and changed here."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from fastapi import Request
 from nicegui import ui
 
+from hubmere.broker.capture import HubStanding, JobState
 from hubmere.broker.live import LiveHub
 from hubmere.model.entity import CaptureDescription, CaptureEncoding, Rights
 from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE_SIZE_BYTES, HubSpec
@@ -23,6 +25,8 @@ def capture(place: Place, _: Request) -> None:
     """The hubs and what is captured of them."""
     if not place.namespace.limits.has_capture:
         theme.note(f"Capture is not part of the tier {place.namespace.entity.tier}.")
+    job = theme.note("")
+    standings = _Standings(place)
 
     def edit(_action: str, key: str) -> None:
         _edit(place, key)
@@ -32,23 +36,90 @@ def capture(place: Place, _: Request) -> None:
 
     with theme.card():
         table = PagedTable[LiveHub](
-            (
-                Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
-                Column(
-                    "state", "Capture", lambda hub: "on" if _of(hub).enabled else "off", lambda hub: _of(hub).enabled
-                ),
-                Column("window", "Window", _window),
-                Column("encoding", "Encoding", lambda hub: str(_of(hub).encoding) if _is_described(hub) else ""),
-                Column("destination", "Destination", _destination),
-                Column("written", "Last written (UTC)", lambda hub: _last_written(place, hub)),
-            ),
+            _columns(standings.of),
             key=lambda hub: str(hub.name),
             href=lambda hub: place.prefix + place.url(HUB_PATH, hub=hub.name),
             actions=actions,
             on_act=edit,
             sorted_by="name",
         )
-    theme.follow(lambda: table.show(place.desk.hubs(place.namespace)))
+
+    def refresh() -> None:
+        job.text = _shown_job(place)
+        standings.forget()
+        table.show(place.desk.hubs(place.namespace))
+
+    theme.follow(refresh)
+
+
+class _Standings:
+    """How the hubs of one refresh stand: asked once for each that is shown, for all of its columns."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._known: dict[str, HubStanding] = {}
+
+    def of(self, hub: LiveHub) -> HubStanding:
+        """How one hub stands."""
+        uid = hub.entity.uid
+        if uid not in self._known:
+            self._known[uid] = standing(self._place, hub)
+        return self._known[uid]
+
+    def forget(self) -> None:
+        """The next refresh asks anew."""
+        self._known.clear()
+
+
+def _columns(of: Callable[[LiveHub], HubStanding]) -> tuple[Column[LiveHub], ...]:
+    return (
+        Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
+        Column("state", "Capture", lambda hub: shown_state(of(hub)), lambda hub: str(of(hub).state)),
+        Column("lag", "Waiting", lambda hub: _shown_lag(of(hub)), lambda hub: of(hub).lag_events, True),
+        Column("window", "Window", _window),
+        Column("encoding", "Encoding", lambda hub: str(_of(hub).encoding) if _is_described(hub) else ""),
+        Column("destination", "Destination", _destination),
+        Column("files", "Files", lambda hub: _shown_files(of(hub)), lambda hub: of(hub).files, True),
+        Column("written", "Last file (UTC)", lambda hub: _last_file(of(hub))),
+    )
+
+
+def standing(place: Place, hub: LiveHub) -> HubStanding:
+    """How the capture of a hub goes now."""
+    return place.desk.broker.captures.standing(hub, place.desk.clock.monotonic())
+
+
+def shown_state(one: HubStanding) -> str:
+    """The state in a word or a sentence."""
+    return f"{one.state}: {one.reason}" if one.reason else str(one.state)
+
+
+def _shown_lag(one: HubStanding) -> str:
+    if one.state is JobState.OFF:
+        return ""
+    held = f", {texts.size(one.held_bytes)} past retention" if one.held_bytes else ""
+    return f"{texts.number(one.lag_events)} events, {texts.size(one.backlog_bytes)}{held}"
+
+
+def _shown_files(one: HubStanding) -> str:
+    return f"{texts.number(one.files)}, {texts.size(one.size_bytes)}" if one.files else ""
+
+
+def _last_file(one: HubStanding) -> str:
+    newest = one.last_file
+    return "" if newest is None else f"{texts.instant(one.last_written_ms)} {newest.name}"
+
+
+def _shown_job(place: Place) -> str:
+    """The job that writes the files of all hubs; empty while nothing is captured."""
+    captures = place.desk.broker.captures
+    told = captures.job_standing(place.desk.clock.monotonic())
+    if told.state in (JobState.OFF, JobState.UNSUPERVISED) and next(captures.hubs(), None) is None:
+        return ""
+    spark = f" on Spark {captures.job.spark_version}" if captures.job.spark_version else ""
+    restarts = f", restarted {told.restarts} times" if told.restarts else ""
+    reason = f": {told.reason}" if told.reason else ""
+    return f"The job that writes the files is {str(told.state).lower()}{spark}{restarts}{reason}."
 
 
 def _of(hub: LiveHub) -> CaptureDescription:
@@ -69,12 +140,8 @@ def _destination(hub: LiveHub) -> str:
     if described is None:
         return ""
     where = described.destination
-    return " / ".join(part for part in (where.storage_account, where.container or where.data_lake_folder) if part)
-
-
-def _last_written(place: Place, hub: LiveHub) -> str:
-    states = place.desk.broker.catalog.view.capture_states(hub.entity.uid)
-    return texts.instant(max((state.modified_ms for state in states), default=-1))
+    named = [part for part in (where.storage_account, where.container or where.data_lake_folder) if part]
+    return " / ".join(named) or "the node's own folder"
 
 
 def _edit(place: Place, name: str) -> None:
@@ -117,7 +184,9 @@ class _Form:
         )
         self._skip = ui.switch("Write no empty files", value=described.skip_empty)
         self._kind = ui.select(list(CAPTURE_DESTINATIONS), value=where.name, label="Kind of destination")
-        self._account = ui.input("Storage account, or its resource id", value=where.storage_account)
+        self._account = ui.input(
+            "Storage account, its resource id, or a URL (empty: the node's own folder)", value=where.storage_account
+        )
         self._container = ui.input("Container", value=where.container)
         self._format = ui.input("Names of files", value=where.archive_name_format)
         fields = (self._encoding, self._interval, self._size, self._kind, self._account, self._container, self._format)

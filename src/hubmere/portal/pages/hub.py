@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fastapi import Request
 from nicegui import ui
 
+from hubmere.broker.capture import PartitionStanding
 from hubmere.broker.live import LiveHub
 from hubmere.model.entity import Rights, Status
 from hubmere.model.errors import Refusal
@@ -13,6 +14,7 @@ from hubmere.model.names import group_name
 from hubmere.model.spec import HubSpec
 from hubmere.portal import charts, texts, theme
 from hubmere.portal.charts import Line, LineChart
+from hubmere.portal.pages.capture import shown_state, standing
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.snippets import VARIABLE, snippets
 from hubmere.portal.standings import Standing, standings
@@ -43,6 +45,7 @@ def hub(place: Place, request: Request) -> None:
     flow = LineChart("Events per second", (Line("in", charts.ACCENT), Line("out", charts.SECOND)))
     partitions = _partition_table()
     groups = _Groups(place, name)
+    captured = _Captured(place, name)
     snippets_card(place, name)
     if place.may(Rights.MANAGE, place.hub(name)):
         _settings(place, name)
@@ -58,6 +61,7 @@ def hub(place: Place, request: Request) -> None:
         )
         partitions.show(_partitions(live, track.partition_rates))
         groups.show(live, track.lags)
+        captured.show(live)
 
     theme.follow(refresh)
 
@@ -70,7 +74,7 @@ def _header(place: Place, name: str) -> None:
             f"kept {texts.hours(entity.retention.hours)}",
             str(entity.retention.policy),
             str(entity.status),
-            "captured" if entity.capture is not None and entity.capture.enabled else "not captured",
+            "captured" if entity.is_captured else "not captured",
         ):
             ui.label(text).classes("h-badge h-soft")
         ui.space()
@@ -137,7 +141,12 @@ class _Groups:
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
                     Column("reader", "Owner or reader", lambda row: row.reader),
                     Column("epoch", "Epoch", lambda row: "" if row.epoch is None else row.epoch, is_number=True),
-                    Column("position", "Next event", lambda row: row.position, is_number=True),
+                    Column(
+                        "position",
+                        "Next event",
+                        lambda row: "" if row.position is None else row.position,
+                        is_number=True,
+                    ),
                     Column("lag", "Lag", lambda row: texts.number(row.lag), lambda row: row.lag, True),
                 ),
                 key=lambda row: f"{row.group}/{row.protocol}/{row.partition}/{row.reader}",
@@ -204,6 +213,54 @@ class _Groups:
                 ui.notify(f"Consumer group {checked} is there.", type="positive")
 
             theme.dialog_buttons(dialog, "Create", create)
+
+
+# --- capture ---------------------------------------------------------------------------------------------------------
+
+
+class _Captured:
+    """How far each partition is captured; not on the page while the hub is not."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place = place
+        self._part = ui.element("div").style("width: 100%")
+        with self._part, theme.card("Capture"):
+            self._state = theme.note("")
+            self._table = PagedTable[PartitionStanding](
+                (
+                    Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
+                    Column("captured", "Captured before", lambda row: row.captured, is_number=True),
+                    Column(
+                        "lag", "Waiting", lambda row: texts.number(row.lag_events), lambda row: row.lag_events, True
+                    ),
+                    Column(
+                        "backlog",
+                        "Data",
+                        lambda row: texts.size(row.backlog_bytes),
+                        lambda row: row.backlog_bytes,
+                        True,
+                    ),
+                    Column("file", "Last file", lambda row: "" if row.last_file is None else row.last_file.name),
+                    Column(
+                        "events",
+                        "Its events",
+                        lambda row: "" if row.last_file is None else texts.number(row.last_file.event_count),
+                        is_number=True,
+                    ),
+                ),
+                key=lambda row: str(row.partition),
+                sorted_by="partition",
+            )
+
+    def show(self, hub: LiveHub) -> None:
+        """Show where the job stands."""
+        self._part.set_visibility(hub.entity.is_captured)
+        if hub.entity.is_captured:
+            now = standing(self._place, hub)
+            # Where it is on the machine is for those who manage the hub.
+            is_told = bool(now.url) and self._place.may(Rights.MANAGE, hub)
+            self._state.text = f"{shown_state(now)}, to {now.url}" if is_told else shown_state(now)
+            self._table.show(now.partitions)
 
 
 # --- how clients reach it --------------------------------------------------------------------------------------------

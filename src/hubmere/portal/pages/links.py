@@ -1,21 +1,29 @@
-"""Links: who reads and who publishes at this moment, and a doctor who names what is wrong."""
+"""Links: who is connected, reads and publishes at this moment, and a doctor who names what is wrong.
 
+Connections show addresses and names of rules, so they are for those who manage the namespace; connections that have
+proven nothing yet belong to no namespace and are the administrator's.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
 from nicegui import ui
 
 from hubmere.broker.live import LiveHub
+from hubmere.broker.roster import MAX_DESCRIBED, ConnectionView, LinkView, Role
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import texts, theme
-from hubmere.portal.doctor import Finding, Observer, Scene, findings
+from hubmere.portal.doctor import Finding, Observer, Scene, findings, held_by
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.tables import Column, PagedTable
 from hubmere.portal.theme import Place
 
 # Findings that are shown; whoever has more begins with these.
 _SHOWN_FINDINGS = 50
+_SHOWN_CHARACTERS = 30
+_CLOSED = "The connection was closed in the portal."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +48,20 @@ def links(place: Place, _: Request) -> None:
     with ui.element("div").classes("h-tiles"):
         connections, readers, publishers = (theme.tile(name) for name in ("Connections", "Readers", "Publishing links"))
     doctor = _Doctor()
+    connected = _Connections(place) if place.may(Rights.MANAGE) else None
     tables = _Tables(place)
 
     def refresh() -> None:
         namespace = place.namespace
-        hubs = [hub for hub in place.desk.hubs(namespace) if place.desk.may(Rights.LISTEN, namespace, hub)]
+        hubs = place.desk.hubs(namespace)
+        # Whoever may listen to the namespace may listen to all of it; each of a thousand hubs is not asked for anew.
+        if not place.desk.may(Rights.LISTEN, namespace):
+            hubs = [hub for hub in hubs if place.desk.may(Rights.LISTEN, namespace, hub)]
         now = place.desk.clock.monotonic()
         place.desk.sampler.look(namespace)
-        observer.observe(hubs, now)
+        observer.observe(hubs, now, place.desk.clock.now_ms())
         rows = [row for hub in hubs for row in _rows(place, hub, observer, now)]
+        views = [] if connected is None else connected.look()
         connections.text = texts.number(place.desk.broker.counters.active_connections)
         readers.text = texts.number(len(rows))
         publishers.text = texts.number(sum(len(hub.publishers) for hub in hubs))
@@ -61,9 +74,13 @@ def links(place: Place, _: Request) -> None:
                     rates=place.desk.sampler.rates,
                     now=now,
                     now_ms=place.desk.clock.now_ms(),
+                    connections=views,
+                    held=held_by(views),
                 )
             )
         )
+        if connected is not None:
+            connected.show(views)
         tables.show(rows, hubs)
 
     theme.follow(refresh)
@@ -94,6 +111,130 @@ def _rows(place: Place, hub: LiveHub, observer: Observer, now: float) -> list[_R
         )
         for reader in readers
     ]
+
+
+class _Connections:
+    """Open connections: who they are, what they do, and the way to close one."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        with theme.card("Connections"):
+            self._table = PagedTable[ConnectionView](
+                (
+                    Column("number", "Number", lambda row: row.number, lambda row: row.number),
+                    Column("protocol", "Protocol", _protocol, _protocol),
+                    Column("rule", "Identity", lambda row: row.rule or "none yet", lambda row: row.rule),
+                    Column("peer", "From", lambda row: row.peer, lambda row: row.peer),
+                    Column("doing", "Does", _doing),
+                    Column("credit", "Credit", _credit, is_number=True),
+                    Column("lag", "Lag", lambda row: texts.number(_lag(row)), _lag, True),
+                    Column("idle", "Heard", lambda row: f"{row.idle_s:.0f} s ago", lambda row: row.idle_s, True),
+                    Column("client", "Client", lambda row: _short(row.client), lambda row: row.client),
+                    Column("software", "Software", lambda row: _short(row.software), lambda row: row.software),
+                ),
+                key=lambda row: str(row.number),
+                actions=lambda row: ("Links", "Close") if row.links else ("Close",),
+                on_act=self._act,
+                sorted_by="number",
+            )
+            self._note = theme.note("")
+            self._beside = ui.element("div")
+
+    def look(self) -> list[ConnectionView]:
+        """The connections that this person may know of."""
+        desk, namespace = self._place.desk, self._place.namespace
+        desk.require(Rights.MANAGE, namespace)
+        return [
+            view
+            for view in desk.broker.roster.look()
+            if view.namespace == namespace.entity.key[0]
+            or (not view.namespace and desk.principal.is_admin and not self._is_our_own(view))
+        ]
+
+    def _is_our_own(self, view: ConnectionView) -> bool:
+        """Whether a browser loads this portal over it: half a dozen for each, which say nothing about the namespace."""
+        return any(link.address.startswith(f"{self._place.prefix}/") for link in view.links)
+
+    def show(self, views: Sequence[ConnectionView]) -> None:
+        """Show them."""
+        self._table.show(views)
+        count = len(self._place.desk.broker.roster)
+        self._note.text = f"The oldest {MAX_DESCRIBED:,} of {count:,} are looked at." if count > MAX_DESCRIBED else ""
+
+    async def _act(self, action: str, key: str) -> None:
+        view = next((view for view in self.look() if view.number == int(key)), None)
+        if view is None:
+            ui.notify("This connection has gone.", type="info")
+        elif action == "Close":
+            await self._close(view)
+        else:
+            _show_links(view)
+
+    async def _close(self, view: ConnectionView) -> None:
+        with self._beside:
+            if not await theme.confirmed(f"Close {view.label}? Its client may come back.", "Close"):
+                return
+        # Asked again: the connection, and the right to close it, may have gone meanwhile.
+        if any(other.number == view.number for other in self.look()):
+            self._place.desk.broker.roster.cut(view.number, _CLOSED)
+            self._place.desk.note("close connection", f"{view.namespace}/connections/{view.number}")
+        ui.notify(f"Connection {view.number} is closed.", type="positive")
+
+
+def _short(text: str) -> str:
+    """As much of a name as a column has room for; the whole is shown with the links."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _protocol(view: ConnectionView) -> str:
+    return f"{view.protocol}, TLS" if view.is_secure else view.protocol
+
+
+def _doing(view: ConnectionView) -> str:
+    """How many links of each kind, and on what when there is one; questions only where there is nothing else."""
+    on_hubs = [link for link in view.links if link.role is not Role.ASKS]
+    told = []
+    for role in Role:
+        links = [link for link in on_hubs or view.links if link.role is role]
+        if links:
+            told.append(f"{role} {_what(links[0]) if len(links) == 1 else f'{len(links)} partitions or hubs'}")
+    return ", ".join(told)
+
+
+def _what(link: LinkView) -> str:
+    return f"{link.hub}/{link.partition} as {link.group}" if link.group else _short(link.address)
+
+
+def _credit(view: ConnectionView) -> str:
+    given = [link.credit for link in view.links if link.role is Role.READS and link.credit is not None]
+    return texts.number(sum(given)) if given else ""
+
+
+def _lag(view: ConnectionView) -> int:
+    return sum(link.lag or 0 for link in view.links)
+
+
+def _show_links(view: ConnectionView) -> None:
+    with theme.dialog(f"Links of {view.label}", has_close=True):
+        theme.note(f"Open since {texts.instant(view.opened_ms)} UTC. {view.software}")
+        table = PagedTable[LinkView](
+            (
+                Column("role", "Does", lambda row: str(row.role), lambda row: row.role),
+                Column("address", "Address", lambda row: row.address, lambda row: row.address),
+                Column("name", "Name", lambda row: row.name, lambda row: row.name),
+                Column("credit", "Credit", lambda row: _given(row.credit), is_number=True),
+                Column("position", "Position", lambda row: _given(row.position), is_number=True),
+                Column("lag", "Lag", lambda row: _given(row.lag), lambda row: row.lag or 0, True),
+                Column("epoch", "Epoch", lambda row: _given(row.epoch), is_number=True),
+            ),
+            key=lambda row: f"{row.role}/{row.address}/{row.name}",
+            sorted_by="address",
+        )
+        table.show(view.links)
+
+
+def _given(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 class _Doctor:

@@ -89,6 +89,7 @@ def _change(place: Place) -> None:
                 capacity=int(units.value or 0),
                 auto_inflate=bool(inflate.value),
                 maximum_throughput_units=int(maximum.value or 0) if inflate.value else 0,
+                minimum_throughput_units=namespace.entity.minimum_throughput_units if inflate.value else 0,
             )
             manager, name = place.desk.broker.manager, namespace.entity.name
             await place.desk.carry_out(lambda by, done: manager.update_namespace(name, spec, by, done))

@@ -148,6 +148,11 @@ class Connection:
         """Whether the transport should be closed once `data_to_send` is written."""
         return self._phase is Phase.CLOSED
 
+    @property
+    def last_received(self) -> float:
+        """When the peer was last heard of, by the clock of whoever hands bytes over."""
+        return self._last_received
+
     def links(self) -> Iterator[Link]:
         """Every link that the peer attached, of all sessions."""
         return (link for session in self._sessions.values() for link in session.links.values())

@@ -22,6 +22,7 @@ from hubmere.wire.kafka.messages.produce import PRODUCE
 from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from hubmere.wire.kafka.primitives import Buffer, read_text, skip_tag_section
 from hubmere.wire.kafka.reader_source import Reader
+from hubmere.wire.kafka.repeats import Pattern, ProduceRun
 from hubmere.wire.kafka.schema import Api, VersionRange
 from hubmere.wire.kafka.writer_source import Writer
 
@@ -43,6 +44,8 @@ _NO_TAGS: Final = b"\x00"
 _MAX_CORRELATION_ID: Final = 0x7FFFFFFF
 _MAX_CLIENT_ID_BYTES: Final = 0x7FFF  # its length is an int16
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+# Patterns that are looked for in one connection: a client that changes between more topics keeps the last.
+_MAX_PATTERNS: Final = 16
 
 
 _NO_VERSIONS: Final = VersionRange(0, -1)
@@ -107,7 +110,8 @@ class Request:
     """One request: what was asked, in which version, and whether an answer is owed.
 
     `body` is the request's dataclass. Record batches inside it are views of what was received: the shell is done with
-    them, or has copied them, before it reuses its receive buffer.
+    them, or has copied them, before it reuses its receive buffer. Where a server takes runs, `body` may be a
+    `ProduceRun`: several requests, of which `correlation_id` is that of the first.
     """
 
     __slots__ = ("_path", "_response", "api", "body", "client_id", "correlation_id", "expects_response", "version")
@@ -206,8 +210,13 @@ class ServerConnection(_Connection[Request]):
         super().__init__(max_request_bytes)
         self._served = served
         self._waiting: deque[Request] = deque()
+        self._unanswered = 0
         # After a SaslHandshake of version 0 the shell sets this until authentication is over: frames are bare tokens.
         self.expects_bare_tokens = False
+        # The shell sets this when it can handle a `ProduceRun`, and takes it back when a client's batches need more.
+        self.takes_runs = False
+        self._pattern: Pattern | None = None
+        self._patterns_left = _MAX_PATTERNS
 
     @property
     def max_request_bytes(self) -> int:
@@ -221,7 +230,42 @@ class ServerConnection(_Connection[Request]):
     @property
     def unanswered(self) -> int:
         """Requests that still wait, for their own answer or for that of one before them."""
-        return len(self._waiting)
+        return self._unanswered
+
+    def receive_data(self, data: Buffer) -> list[Request]:
+        """As for any connection; requests that repeat each other may come as one (see `takes_runs`)."""
+        pattern, begin = self._pattern, self._frames.rest_bytes
+        if pattern is None or not self.takes_runs or begin is None or not isinstance(data, bytes):
+            return super().receive_data(data)
+        complete = super().receive_data(data[:begin]) if begin else []
+        body, at = pattern.take(data, begin)
+        if body.ends:
+            complete.append(self._run(body))
+        if at < len(data):
+            try:
+                complete += super().receive_data(memoryview(data)[at:])
+            except BrokenStream as broken:
+                raise BrokenStream(str(broken), [*complete, *broken.complete]) from None
+        return complete
+
+    def _run(self, body: ProduceRun) -> Request:
+        path = self._served.path(PRODUCE.key, body.version)
+        assert path is not None
+        request = Request(path, body.correlation_ids[0], None, body)
+        self._waiting.append(request)
+        self._unanswered += len(body)
+        return request
+
+    def unfold(self, request: Request) -> list[Request]:
+        """The requests of a run one by one; they take its place among those that wait."""
+        place = self._waiting.index(request)
+        self._unanswered -= len(request.body)
+        later = [self._waiting.pop() for _ in range(len(self._waiting) - place)]
+        single: list[Request] = []
+        for frame in request.body.frames():
+            self._accept(frame, single)
+        self._waiting.extend(reversed(later[:-1]))
+        return single
 
     def respond(self, request: Request, body: Any) -> None:
         """Answer a request with the response's dataclass; bytes leave when everything before was answered."""
@@ -233,10 +277,14 @@ class ServerConnection(_Connection[Request]):
         parts = path.write_response(body, bytearray(path.response_head))
         self._release(request, _framed(parts, request.correlation_id))
 
-    def respond_encoded(self, request: Request, body: Sequence[Buffer]) -> None:
-        """Answer with a body that was encoded before, for this API and version (see `encode_response`)."""
+    def respond_framed(self, request: Request, frames: Buffer) -> None:
+        """Answer with the whole frame, or those of a run in its order, as `frame_response` makes them."""
+        self.respond_buffers(request, [frames])
+
+    def respond_buffers(self, request: Request, frame: list[Buffer]) -> None:
+        """As `respond_framed`, with a frame in several buffers: large ones need not be joined."""
         self._check_waiting(request, request.api.response)
-        self._release(request, _framed([bytearray(request._path.response_head), *body], request.correlation_id))
+        self._release(request, frame)
 
     def _check_waiting(self, request: Request, answer: type) -> None:
         if answer is not request.api.response:
@@ -248,7 +296,8 @@ class ServerConnection(_Connection[Request]):
         request._response = response
         waiting = self._waiting
         while waiting and (ready := waiting[0]._response) is not None:
-            waiting.popleft()
+            released = waiting.popleft()
+            self._unanswered -= len(released.body) if type(released.body) is ProduceRun else 1
             self._out += ready
 
     def _accept(self, frame: memoryview, complete: list[Request]) -> None:
@@ -257,6 +306,7 @@ class ServerConnection(_Connection[Request]):
             return
         if request.expects_response:
             self._waiting.append(request)
+            self._unanswered += 1
         complete.append(request)
 
     def _request(self, frame: memoryview) -> Request | None:
@@ -276,7 +326,15 @@ class ServerConnection(_Connection[Request]):
             at = skip_tag_section(buffer, at)
         # What follows the body in the frame is ignored, as Kafka's own server does.
         body, _ = path.read_request(buffer, at)
+        if self.takes_runs and path.api is PRODUCE and self._patterns_left:
+            self._learn(path.version, buffer, at, body)
         return Request(path, correlation_id, client_id, body)
+
+    def _learn(self, version: int, frame: Buffer, body_at: int, body: Any) -> None:
+        pattern = Pattern.of(version, frame, body_at, body)
+        if pattern is not None:
+            self._pattern = pattern
+            self._patterns_left -= 1
 
     def _bare_token(self, frame: memoryview) -> Request:
         return Request(_BARE_TOKEN_PATH, 0, None, SaslAuthenticateRequest(auth_bytes=bytes(frame)))
@@ -292,6 +350,7 @@ class ServerConnection(_Connection[Request]):
         )
         request = Request(_REFUSED_VERSION_PATH, correlation_id, None, None)
         self._waiting.append(request)
+        self._unanswered += 1
         self.respond(request, answer)
 
 
@@ -359,9 +418,10 @@ class ClientConnection(_Connection[Response]):
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 
-def encode_response(api: Api, version: int, body: Any) -> list[Buffer]:
-    """A response's body alone, to be sent many times with `respond_encoded`."""
-    return writer_of(api.response, version, api.is_flexible(version))(body, bytearray())
+def frame_response(api: Api, version: int, correlation_id: int, body: Any) -> bytes:
+    """A whole response as it goes out, to be sent many times with `respond_framed` and other numbers."""
+    path = _derive_path(api, version)
+    return b"".join(_framed(path.write_response(body, bytearray(path.response_head)), correlation_id))
 
 
 def decode_response(api: Api, version: int, data: Buffer) -> Any:

@@ -28,6 +28,13 @@ class Frames:
         self._frame: bytearray | None = None
         self._filled = 0
 
+    @property
+    def rest_bytes(self) -> int | None:
+        """How many bytes are missing of a frame that arrives in pieces, 0 between frames; None: not known yet."""
+        if self._prefix or self.failure is not None:
+            return None
+        return 0 if self._frame is None else len(self._frame) - self._filled
+
     def cut(self, data: Buffer) -> list[memoryview]:
         """The frames that are complete now; a length that is not allowed leaves a `failure`, and nothing follows."""
         view = memoryview(data)

@@ -7,6 +7,7 @@ requests and writes responses, a client does the opposite with the same declarat
 from typing import Final
 
 from hubmere.wire.kafka.messages import (
+    acls,
     admin,
     configs,
     consumer_groups,
@@ -27,6 +28,7 @@ _THEMES: Final = (
     offsets,
     groups,
     sasl,
+    acls,
     admin,
     transactions,
     configs,

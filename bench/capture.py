@@ -1,0 +1,217 @@
+"""What Capture writes per second, end to end, beside a plain fastavro writer; and what a micro-batch costs.
+
+    python -m bench.capture [--events 1000000] [--rounds 2]
+
+One node on this machine's disk, `local[2]`, 1 KB events in four partitions, files in a folder, synchronised before they
+are published. `capture` is the whole job: query start, planning, reading over the network, encoding, publishing.
+`encoder` is the encoder alone, on one core; `fastavro` writes the same events from ready-made Python objects, on one
+core. Rounds are interleaved and the best is kept: read the ratios.
+"""
+
+import argparse
+import http.server
+import io
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from bench.spark import SHAPES, Shape, fill, session
+from pyspark.sql import SparkSession
+
+from hubmere.client.connection import Account, Client, Place
+from hubmere.client.consumer import Fetched, HubReader
+from hubmere.client.producer import HubProducer, producer_id_of
+from hubmere.pipeline.capture.avro import AvroFile
+from hubmere.pipeline.capture.door import NodeDoor
+from hubmere.pipeline.capture.job import Application
+from hubmere.pipeline.capture.schema import SCHEMA
+from hubmere.pipeline.capture.source import CaptureSource
+from hubmere.pipeline.decode import visible_batches
+from hubmere.settings import HubSetting
+from hubmere.testing import Node
+from hubmere.translate.columns import record_of
+from hubmere.wire.kafka.records import encode_batch
+
+PARTITIONS = 4
+SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+FASTAVRO_EVENTS = 30_000
+TOKEN = "bench"
+SMALL_SECONDS = 20.0
+NAME_FORMAT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
+
+
+@contextmanager
+def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeDoor]:
+    """A plan with one hub, served as the node would."""
+    plan = {"revision": "1", "bootstrap": node.kafka, "security": "SASL_PLAINTEXT", "caFile": None, "hubs": [hub]}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def _answer(self, body: bytes) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            self._answer(json.dumps(plan).encode())
+
+        def do_POST(self) -> None:
+            self._answer(b"")
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield NodeDoor(f"http://127.0.0.1:{server.server_address[1]}", TOKEN, None)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def a_hub(node: Node, hub: str, folder: Path, interval_s: int, encoding: str = "Avro") -> dict[str, Any]:
+    """The hub in the plan."""
+    return {
+        "namespace": "bench", "hub": hub, "id": "1", "partitionCount": PARTITIONS,
+        "connectionString": f"{node.connection_string};EntityPath={hub}",
+        "since": {str(index): 0 for index in range(PARTITIONS)}, "encoding": encoding,
+        "intervalSeconds": interval_s, "sizeLimitBytes": SIZE_LIMIT_BYTES, "skipEmptyArchives": True,
+        "nameFormat": NAME_FORMAT, "destination": {"url": folder.as_uri(), "options": {}},
+    }  # fmt: skip
+
+
+def capture_seconds(spark: SparkSession, node: Node, hub: str, encoding: str) -> float:
+    """Capture everything that is there into an empty folder."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with a_door(node, a_hub(node, hub, folder / "out", 900, encoding)) as door:
+            application = Application(spark, door, str(folder / "checkpoints"), once=True)
+            began = time.perf_counter()
+            assert application.run() == 0
+            return time.perf_counter() - began
+
+
+def encoder_seconds(fetched: list[tuple[int, Fetched]]) -> float:
+    """One core, no Spark, no network, no disk."""
+    began = time.perf_counter()
+    for partition, each in fetched:
+        file = AvroFile(io.BytesIO(), "name", "1/0/0-1", deflates=False)
+        for batch in visible_batches(each, 0, 1 << 62):
+            file.add(batch, partition, 0, 1 << 62)
+        file.close()
+    return time.perf_counter() - began
+
+
+def fastavro_seconds(shape: Shape) -> float:
+    """A plain writer in one process, from ready-made objects."""
+    schema = fastavro.parse_schema(SCHEMA)
+    event = {
+        "Offset": "123456789", "EnqueuedTimeUtc": "1/2/2026 3:04:05 AM", "SystemProperties": {}, "Properties": {},
+        "Body": b"x" * shape.body_bytes,
+    }  # fmt: skip
+    records = [{"SequenceNumber": number, **event} for number in range(FASTAVRO_EVENTS)]
+    began = time.perf_counter()
+    fastavro.writer(io.BytesIO(), schema, records)
+    return time.perf_counter() - began
+
+
+def publish_few(client: Client, hub: str, name: str) -> None:
+    """A few events for each partition; the same name would be a repeat."""
+    producer = HubProducer(client, hub, producer_id_of([name.encode()]))
+    for partition in range(PARTITIONS):
+        producer.send(partition, encode_batch([record_of(index, b"x" * 1024, None, ()) for index in range(50)]))
+    producer.flush()
+
+
+def micro_batches(spark: SparkSession, node: Node, client: Client, hub: str) -> None:
+    """What a look at open windows costs, and a micro-batch of a small file for each partition."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with a_door(node, a_hub(node, hub, folder / "out", 1)) as door:
+            application = Application(spark, door, str(folder / "checkpoints"), once=False)
+            running = threading.Thread(target=application.run)
+            running.start()
+            progress: dict[int, tuple[int, float]] = {}
+            deadline = time.monotonic() + SMALL_SECONDS
+            while time.monotonic() < deadline:
+                publish_few(client, hub, f"{deadline - time.monotonic()}")
+                for query in spark.streams.active:
+                    for each in query.recentProgress:
+                        took_ms = each["durationMs"]
+                        progress[each["batchId"]] = (each["numInputRows"], took_ms.get("triggerExecution", 0))
+                        empty = took_ms.get("latestOffset", 0)
+                time.sleep(1.5)
+            application.stop()
+            running.join()
+    small = [took_ms for rows, took_ms in progress.values() if rows]
+    if small:
+        print(f"  a look at windows that stay open: {empty} ms")
+        print(f"  a micro-batch of {PARTITIONS} small files: {statistics.median(small[1:] or small):.0f} ms")
+
+
+def best(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The least time of each, interleaved; the first round warms up."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds + 1):
+        for name, work in works.items():
+            found[name].append(work())
+    return {name: min(times[1:]) for name, times in found.items()}
+
+
+def measure(spark: SparkSession, node: Node, client: Client, hub: str, shape: Shape, rounds: int) -> None:
+    """One kind of event, all ways."""
+    reader = HubReader(client, hub)
+    bounds = reader.bounds(range(PARTITIONS))
+    events = sum(end - first for first, end in bounds.values())
+    fetched = [(index, each) for index, (first, end) in bounds.items() for each in reader.read_range(index, first, end)]
+    times = best(
+        rounds,
+        {
+            "capture, Avro": lambda: capture_seconds(spark, node, hub, "Avro"),
+            "capture, Parquet": lambda: capture_seconds(spark, node, hub, "Parquet"),
+            "encoder, one core": lambda: encoder_seconds(fetched),
+            "fastavro, one core": lambda: fastavro_seconds(shape) * events / FASTAVRO_EVENTS,
+        },
+    )
+    for name, seconds in times.items():
+        print(
+            f"  {name:<20} {events / seconds / 1e3:7.0f} k events/s "
+            f"{events * shape.body_bytes / seconds / 1e6:7.0f} MB/s of bodies   "
+            f"{times['fastavro, one core'] / seconds:5.2f} of fastavro"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    arguments = parser.parse_args()
+    shapes = (SHAPES[0], SHAPES[2])
+    hubs = [HubSetting(name=f"shape-{number}", partition_count=PARTITIONS) for number in range(len(shapes))]
+    small = HubSetting(name="small", partition_count=PARTITIONS)
+    with Node(hubs=[*hubs, small]) as node:
+        host, _, port = node.kafka.rpartition(":")
+        place = Place(host=host, port=int(port), is_secure=False)
+        account = Account(place=place, connection_string=node.connection_string, client_id="hubmere-bench")
+        spark = session()
+        spark.dataSource.register(CaptureSource)
+        with Client(account) as client:
+            for hub, shape in zip(hubs, shapes, strict=True):
+                fill(client, hub.name, shape, arguments.events)
+                print(shape.name)
+                measure(spark, node, client, hub.name, shape, arguments.rounds)
+            micro_batches(spark, node, client, small.name)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

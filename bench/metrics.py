@@ -1,0 +1,172 @@
+"""What counting costs the data path: two brokers made from the same source, one with every count taken out.
+
+    python -m bench.metrics [--publications 20000] [--rounds 9]
+
+Both are compiled from the same files in the same way; of one the statements that add to a counter are left out, and
+everything else is alike. Publications go into a log in memory and out again to a reader: no socket, no disk and no
+decoding, which makes the part that counting has larger than it is in a node. Rounds alternate between the two, and the
+best of each is shown in processor time. Read the ratio; the aim is less than two percent.
+"""
+
+import argparse
+import ast
+import gc
+import importlib.util
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+from hubmere.broker import consume, publish
+from hubmere.broker.access import Access, host_names
+from hubmere.broker.manage import By
+from hubmere.broker.metrics import Counters
+from hubmere.broker.service import Broker
+from hubmere.model.batch import seal
+from hubmere.model.errors import Refusal
+from hubmere.model.names import hub_name, namespace_name
+from hubmere.model.position import Position
+from hubmere.model.spec import HubSpec, NamespaceSpec
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.store.catalog import SqliteCatalog
+from hubmere.store.memory import MemoryEngine
+from hubmere.translate import HttpEvent, publication_from_http
+
+AIM = 0.02
+HUB = "bench"
+_COUNTED = frozenset(field.name for field in fields(Counters))
+_READ_BYTES = 128 * 1024
+
+
+class _WithoutCounts(ast.NodeTransformer):
+    """Leaves out what adds to a counter."""
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        is_count = isinstance(node.target, ast.Attribute) and node.target.attr in _COUNTED
+        return ast.copy_location(ast.Pass(), node) if is_count else node
+
+
+def rebuilt(module: ModuleType, *, counts: bool) -> ModuleType:
+    """The same module from the same source, with or without its counts."""
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    tree = ast.parse(source) if counts else ast.fix_missing_locations(_WithoutCounts().visit(ast.parse(source)))
+    spec = importlib.util.spec_from_loader(f"{module.__name__}_{counts}", loader=None)
+    assert spec is not None
+    made = importlib.util.module_from_spec(spec)
+    made.__dict__["__file__"] = module.__file__
+    sys.modules[spec.name] = made
+    exec(compile(tree, module.__file__, "exec"), made.__dict__)
+    return made
+
+
+class Rig:
+    """A broker on memory with one hub of one partition."""
+
+    def __init__(self) -> None:
+        self._calls: list[object] = []
+        self._engine = MemoryEngine(post=self._calls.append)
+        self._catalog = catalog = SqliteCatalog.open(post=self._calls.append)
+        self.broker = Broker(
+            engine=self._engine,
+            catalog=catalog,
+            book=LimitsBook(profile=Profile.UNLIMITED),
+            access=Access(lambda: catalog.view, host_names(["localhost"], lambda: catalog.view)),
+            default_namespace="bench",
+            segment_bytes=1 << 30,
+            default_partition_count=1,
+        )
+        manager, by = self.broker.manager, By(actor="bench", now_ms=0, now=0.0)
+        manager.create_namespace(namespace_name("bench-ns"), NamespaceSpec(), by, _done)
+        self._settle()
+        manager.create_hub("bench-ns", hub_name(HUB), HubSpec(partition_count=1), by, _done)
+        self._settle()
+        self.hub = self.broker.namespace("bench-ns").hub(HUB)
+
+    def _settle(self) -> None:
+        self._catalog.apply()
+        self.turn()
+
+    def turn(self) -> None:
+        """Run what was posted to the owner's thread."""
+        while self._calls:
+            call = self._calls.pop(0)
+            assert callable(call)
+            call()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._engine.close()
+        self._catalog.close()
+
+
+def _done(refusal: Refusal | None) -> None:
+    assert refusal is None
+
+
+def measure(publishing: ModuleType, consuming: ModuleType, events: int, publications: int) -> tuple[float, int]:
+    """Processor seconds for so many publications in and out, and how many events were counted."""
+    publication = publication_from_http([HttpEvent(body=b"x" * 100) for _ in range(events)])
+    rig = Rig()
+    rig.hub.readers = consuming.Readers(None)
+    publisher = publishing.Publisher(rig.hub, partition=0, name=None, evict=None, lenient=False)
+    reader = rig.hub.readers.admit(
+        rig.hub.log(0), Position.first(), hub=rig.hub.entity.uid, group="$default", partition=0, epoch=None, name=HUB,
+        wake=_nothing, evict=_ignore, counters=rig.hub.counters, rates=rig.hub.rates, throughput=None,
+    )  # fmt: skip
+    batches = [bytearray(publication.batch) for _ in range(publications)]
+    for batch in batches:
+        seal(batch)
+    gc.collect()
+    gc.disable()
+    began = time.process_time()
+    for batch in batches:
+        publisher.publish(batch, count=events, size_bytes=100 * events, key=None, now=0.0, now_ms=0)
+        rig.turn()
+        chunk = reader.read(_READ_BYTES)
+        assert chunk is not None
+        reader.delivered(chunk.next_sequence, events, len(chunk.data), 0.0)
+    took = time.process_time() - began
+    gc.enable()
+    counted = rig.hub.counters.incoming_messages
+    rig.close()
+    return took, counted
+
+
+def _nothing() -> None:
+    """Nobody is woken."""
+
+
+def _ignore(_: Refusal) -> None:
+    """Nobody is put out."""
+
+
+def main() -> int:
+    """Measure, and say whether the aim is met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--publications", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    builds = {counts: [rebuilt(module, counts=counts) for module in (publish, consume)] for counts in (True, False)}
+    print("publication     counted    uncounted   counting costs")
+    is_met = True
+    for events in (1, 10, 100):
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for number in range(given.rounds):
+            for is_counted in (True, False) if number % 2 else (False, True):
+                publishing, consuming = builds[is_counted]
+                took, counted_events = measure(publishing, consuming, events, given.publications)
+                assert bool(counted_events) == is_counted
+                times[is_counted].append(took)
+        counted, uncounted = (min(times[which]) / given.publications * 1e6 for which in (True, False))
+        cost = counted / uncounted - 1
+        # A single event is the worst there is, and no client's way to send many.
+        is_met = is_met and cost <= AIM
+        print(f"{events:4} events  {counted:8.2f} µs  {uncounted:8.2f} µs   {cost:8.2%}")
+    print(f"aim: less than {AIM:.0%}: {'met' if is_met else 'MISSED'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

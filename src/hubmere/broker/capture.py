@@ -1,0 +1,449 @@
+"""Capture as the node sees it: what is to be captured and where to, how far the job has come, what must not go yet.
+
+The files are written by a job on Spark, which asks for the plan and reports its progress; this module decides what the
+plan says, keeps what was reported, and holds retention back for events that no file has yet. The job's own checkpoint
+decides what is captured: a report that is lost or late changes what is shown and held, never what is written.
+Reference: service 6. Thread rule: the owner's thread only.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.model.capture import CapturePlace, CaptureTargets
+from hubmere.model.entity import AccessRule, CaptureDescription, Hub, Rights
+from hubmere.model.errors import InvalidArgument, Refusal
+from hubmere.model.names import fold
+from hubmere.store.catalog import Callback, Catalog
+from hubmere.store.engine import Hold, PartitionLog
+from hubmere.store.progress import CaptureState
+from hubmere.store.view import Put
+
+# The id of the job's Kafka client: what it reads of a captured hub is neither counted as outgoing nor throttled, since
+# the service's own Capture uses no egress (reference: service 6).
+CLIENT_ID = "hubmere-capture"
+# A job reports every few seconds; one that was silent for this long is not called running any more.
+SILENCE_SECONDS = 30.0
+
+
+class JobState(StrEnum):
+    """What can be said of the job, and of one hub's part in it."""
+
+    OFF = "Off"  # nothing is captured
+    UNSUPERVISED = "Unsupervised"  # somebody else is to run the job, and does not
+    STARTING = "Starting"
+    RUNNING = "Running"
+    FAILING = "Failing"  # the job runs, this hub's part of it fails and is tried again
+    BACKING_OFF = "BackingOff"
+    BLOCKED = "Blocked"  # it cannot run until somebody changes something
+    STOPPING = "Stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """What the node's supervisor knows of the job; `is_alarmed` after the same failure again and again."""
+
+    state: JobState = JobState.UNSUPERVISED
+    reason: str = ""
+    pid: int | None = None
+    restarts: int = 0
+    is_alarmed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedFile:
+    """One published file, with what the service tells of it in `CaptureFileCreated`."""
+
+    url: str
+    name: str
+    size_bytes: int
+    event_count: int
+    first_sequence: int
+    last_sequence: int
+    first_enqueued: str
+    last_enqueued: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """Where the job stands on a partition: `captured` is the next sequence number that no published file holds."""
+
+    partition: int
+    captured: int
+    window_start: str = ""
+    last_file: CapturedFile | None = None
+    files: int = 0
+    events: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubReport:
+    """Where the job stands on a hub."""
+
+    namespace: str
+    hub: str
+    id: str
+    error: str = ""
+    partitions: tuple[PartitionReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What the job says of itself."""
+
+    pid: int | None = None
+    state: str = ""
+    spark_version: str = ""
+    master: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedHub:
+    """One hub of the plan: what to write where, and the rule to read it with."""
+
+    entity: Hub
+    capture: CaptureDescription
+    place: CapturePlace
+    rule: AccessRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStanding:
+    """One partition as it is shown; `held_bytes` are past retention and wait for the job."""
+
+    partition: int
+    captured: int
+    lag_events: int
+    backlog_bytes: int
+    held_bytes: int
+    window_start: str
+    last_file: CapturedFile | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubStanding:
+    """One hub as it is shown."""
+
+    state: JobState
+    reason: str
+    url: str
+    files: int
+    events: int
+    size_bytes: int
+    last_written_ms: int
+    partitions: tuple[PartitionStanding, ...]
+
+    @property
+    def lag_events(self) -> int:
+        """Events that no file has yet."""
+        return sum(one.lag_events for one in self.partitions)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes that no file has yet."""
+        return sum(one.backlog_bytes for one in self.partitions)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that retention would have let go."""
+        return sum(one.held_bytes for one in self.partitions)
+
+    @property
+    def last_file(self) -> CapturedFile | None:
+        """The newest file of any partition."""
+        files = [one.last_file for one in self.partitions if one.last_file is not None]
+        return max(files, key=lambda file: file.last_enqueued, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file that was published since the last report."""
+
+    namespace: str
+    hub: str
+    partition: int
+    file: CapturedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettingGo:
+    """What retention did to a partition: `lost` are events that went before they were captured."""
+
+    dropped: int
+    held_bytes: int = 0
+    is_newly_held: bool = False
+    lost: range = range(0)
+
+
+class Captures:
+    """The captured hubs of a node. `hold_bytes` bounds what is held per partition; None holds nothing back.
+
+    Thread rule: the owner's thread only.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        namespaces: Mapping[str, LiveNamespace],
+        targets: CaptureTargets,
+        *,
+        hold_bytes: int | None,
+    ) -> None:
+        self._catalog = catalog
+        self._namespaces = namespaces
+        self._targets = targets
+        self._hold_bytes = hold_bytes
+        self._errors: dict[str, str] = {}
+        self._windows: dict[tuple[str, int], str] = {}
+        self._held: dict[tuple[str, int], int] = {}
+        self._heard_at: float | None = None
+        self.job = JobReport()
+        self.supervision = Supervision()
+
+    # --- the plan ---
+
+    def hubs(self) -> Iterator[LiveHub]:
+        """The hubs whose capture is switched on, by name."""
+        for name in sorted(self._namespaces):
+            hubs = self._namespaces[name].hubs
+            yield from (hubs[key] for key in sorted(hubs) if hubs[key].entity.is_captured)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a hub that the job could capture now; asked every second."""
+        for namespace in self._namespaces.values():
+            for hub in namespace.hubs.values():
+                if hub.entity.is_captured and self._blocked_because(hub) is None:
+                    return True
+        return False
+
+    def _blocked_because(self, hub: LiveHub) -> str | None:
+        try:
+            self._planned(hub)
+        except Refusal as refusal:
+            return refusal.text()
+        return None
+
+    def plan(self) -> list[PlannedHub]:
+        """What the job has to do; hubs that cannot be captured are left out, and say why where they are shown."""
+        return [self._planned(hub) for hub in self.hubs() if self._blocked_because(hub) is None]
+
+    def _planned(self, hub: LiveHub) -> PlannedHub:
+        entity, capture = hub.entity, hub.entity.capture
+        assert capture is not None
+        place = self._targets.place_of(capture.destination)
+        if hub.namespace.entity.disable_local_auth:
+            raise InvalidArgument("namespace to capture", entity.namespace, "one that takes keys; local auth is off")
+        view = self._catalog.view
+        rules = [*view.rules(entity), *view.rules(hub.namespace.entity)]
+        readers = [rule for rule in rules if rule.rights.allows(Rights.LISTEN)]
+        if not readers:
+            raise InvalidArgument("event hub to capture", entity.name, "it needs a rule with the right Listen")
+        # The least that lets it read: nothing but Listen where there is such a rule, the hub's own before the others.
+        rule = min(readers, key=lambda one: (len(one.rights.names), one.hub is None))
+        return PlannedHub(entity=entity, capture=capture, place=place, rule=rule)
+
+    # --- progress ---
+
+    def take(
+        self, job: JobReport, hubs: Sequence[HubReport], *, now: float, now_ms: int, done: Callback
+    ) -> list[NewFile]:
+        """Keep a report: what it says of hubs as they are, and nothing of those that were made or switched on anew.
+
+        `done` comes when it is durable; returns the files that it is the first to tell of.
+        """
+        found = [(hub, report) for report in hubs if (hub := self._find(report)) is not None]
+        self._forget_others()
+        steps: list[Put] = []
+        files: list[NewFile] = []
+        for hub, report in found:
+            self._errors[hub.entity.uid] = report.error
+            for part in report.partitions:
+                self._take_partition(hub, part, now_ms, steps, files)
+        self._catalog.submit(*steps, callback=done)
+        self.job, self._heard_at = job, now
+        return files
+
+    def _forget_others(self) -> None:
+        """Hubs that are gone or captured no more leave nothing behind."""
+        known = {hub.entity.uid for hub in self.hubs()}
+        self._errors = {uid: error for uid, error in self._errors.items() if uid in known}
+        self._windows = {key: start for key, start in self._windows.items() if key[0] in known}
+        self._held = {key: held for key, held in self._held.items() if key[0] in known}
+
+    def _find(self, report: HubReport) -> LiveHub | None:
+        namespace = self._namespaces.get(fold(report.namespace))
+        hub = None if namespace is None else namespace.hubs.get(fold(report.hub))
+        if hub is None or not hub.entity.is_captured or hub.entity.captured_since.id != report.id:
+            return None
+        for part in report.partitions:
+            if part.partition >= hub.entity.partition_count:
+                raise InvalidArgument("partition", part.partition, f"below {hub.entity.partition_count}")
+        return hub
+
+    def _take_partition(
+        self, hub: LiveHub, part: PartitionReport, now_ms: int, steps: list[Put], files: list[NewFile]
+    ) -> None:
+        uid = hub.entity.uid
+        self._windows[uid, part.partition] = part.window_start
+        known = self._state(hub.entity, part.partition)
+        state = CaptureState(
+            hub_uid=uid,
+            partition=part.partition,
+            capture_id=hub.entity.captured_since.id,
+            sequence=part.captured,
+            files=part.files,
+            events=part.events,
+            size_bytes=part.size_bytes,
+            last_file="" if part.last_file is None else json.dumps(asdict(part.last_file)),
+            modified_ms=now_ms,
+        )
+        if known is not None and _is_same(known, state):
+            return
+        steps.append(Put(state))
+        hub.counters.captured_messages += _grown(part.events, 0 if known is None else known.events)
+        hub.counters.captured_bytes += _grown(part.size_bytes, 0 if known is None else known.size_bytes)
+        if part.last_file is not None and (known is None or known.last_file != state.last_file):
+            place = (hub.entity.namespace, hub.name)
+            files.append(NewFile(namespace=place[0], hub=place[1], partition=part.partition, file=part.last_file))
+
+    def _state(self, hub: Hub, partition: int) -> CaptureState | None:
+        state = self._catalog.planned.find_capture_state(hub.uid, partition)
+        return None if state is None or state.capture_id != hub.captured_since.id else state
+
+    def captured(self, hub: Hub, partition: int) -> int:
+        """The first sequence number of a captured hub's partition that no published file is known to hold."""
+        state = self._state(hub, partition)
+        return hub.captured_since.first_sequence(partition) if state is None else state.sequence
+
+    # --- retention ---
+
+    def let_go(self, hub: LiveHub, partition: int, now_ms: int) -> LettingGo:
+        """Apply retention to a partition, but keep what is not captured yet, as far as the hold goes."""
+        log = hub.log(partition)
+        key = (hub.entity.uid, partition)
+        if not hub.entity.is_captured:
+            self._held.pop(key, None)
+            return LettingGo(dropped=log.apply_retention(now_ms))
+        captured = self.captured(hub.entity, partition)
+        first = max(captured, log.state.first_sequence)
+        hold = None if self._hold_bytes is None else Hold(captured, self._hold_bytes)
+        dropped = log.apply_retention(now_ms, hold)
+        held_bytes = log.overdue_bytes(now_ms)
+        was_held = bool(self._held.get(key))
+        self._held[key] = held_bytes
+        return LettingGo(
+            dropped=dropped,
+            held_bytes=held_bytes,
+            is_newly_held=bool(held_bytes) and not was_held,
+            lost=self._lost(hub, range(first, log.state.first_sequence)),
+        )
+
+    def _lost(self, hub: LiveHub, gone: range) -> range:
+        hub.counters.capture_lost_messages += len(gone)
+        return gone
+
+    # --- showing ---
+
+    def job_standing(self, now: float) -> Supervision:
+        """The job as it is shown: one that reports is running, whoever started it."""
+        told = self.supervision
+        is_heard = self._heard_at is not None and now - self._heard_at <= SILENCE_SECONDS
+        if told.state is JobState.UNSUPERVISED and is_heard:
+            return Supervision(state=JobState.RUNNING, pid=self.job.pid, reason=self.job.error)
+        return told
+
+    @property
+    def heard_at(self) -> float | None:
+        """When the job reported last, on the clock that never goes backwards."""
+        return self._heard_at
+
+    def standing(self, hub: LiveHub, now: float) -> HubStanding:
+        """One hub as it is shown, captured or not."""
+        states = [
+            state
+            for state in self._catalog.view.capture_states(hub.entity.uid)
+            if not hub.entity.is_captured or state.capture_id == hub.entity.captured_since.id
+        ]
+        state, reason = self._hub_state(hub, now)
+        return HubStanding(
+            state=state,
+            reason=reason,
+            url=self._url_of(hub),
+            files=sum(one.files for one in states),
+            events=sum(one.events for one in states),
+            size_bytes=sum(one.size_bytes for one in states),
+            last_written_ms=max((one.modified_ms for one in states if one.last_file), default=-1),
+            partitions=tuple(self._partitions(hub, states)),
+        )
+
+    def _url_of(self, hub: LiveHub) -> str:
+        if hub.entity.capture is None:
+            return ""
+        try:
+            return self._targets.place_of(hub.entity.capture.destination).url
+        except InvalidArgument:
+            return ""
+
+    def _hub_state(self, hub: LiveHub, now: float) -> tuple[JobState, str]:
+        if not hub.entity.is_captured:
+            return JobState.OFF, ""
+        if (blocked := self._blocked_because(hub)) is not None:
+            return JobState.BLOCKED, blocked
+        job = self.job_standing(now)
+        error = self._errors.get(hub.entity.uid, "")
+        if job.state is JobState.RUNNING and error:
+            return JobState.FAILING, error
+        return job.state, job.reason
+
+    def _partitions(self, hub: LiveHub, states: Sequence[CaptureState]) -> Iterator[PartitionStanding]:
+        known = {state.partition: state for state in states}
+        for partition in range(hub.entity.partition_count if hub.entity.is_captured else 0):
+            state = known.get(partition)
+            captured = hub.entity.captured_since.first_sequence(partition) if state is None else state.sequence
+            lag_events, backlog_bytes = _waiting(hub, partition, captured)
+            yield PartitionStanding(
+                partition=partition,
+                captured=captured,
+                lag_events=lag_events,
+                backlog_bytes=backlog_bytes,
+                held_bytes=self._held.get((hub.entity.uid, partition), 0),
+                window_start=self._windows.get((hub.entity.uid, partition), ""),
+                last_file=_file_of(state),
+            )
+
+
+def _is_same(one: CaptureState, other: CaptureState) -> bool:
+    """Whether a report says nothing new; told by what moves with every file."""
+    return (one.sequence, one.files, one.last_file) == (other.sequence, other.files, other.last_file)
+
+
+def _grown(total: int, known: int) -> int:
+    """What was added since the last report; a total that fell began anew."""
+    return total - known if total >= known else total
+
+
+def _file_of(state: CaptureState | None) -> CapturedFile | None:
+    return None if state is None or not state.last_file else CapturedFile(**json.loads(state.last_file))
+
+
+def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
+    """Events and bytes of a partition that are not captured; nothing can be said of one that is offline."""
+    try:
+        log = hub.log(partition)
+        first, end = max(captured, log.state.first_sequence), log.state.end_sequence
+        return (end - first, _bytes_from(log, first, is_compacted=hub.config.compact)) if first < end else (0, 0)
+    except Refusal:
+        return 0, 0
+
+
+def _bytes_from(log: PartitionLog, first: int, *, is_compacted: bool) -> int:
+    """Bytes of a log from an event on; compacted logs have no byte numbers, so theirs are by share."""
+    state = log.state
+    if is_compacted:
+        return state.size_bytes * (state.end_sequence - first) // (state.end_sequence - state.first_sequence)
+    return state.size_bytes - (log.offset_of(first) - log.offset_of(state.first_sequence))

@@ -1,0 +1,199 @@
+"""The secondary's half of a pairing between two nodes: what arrives from the primary becomes catalog steps.
+
+The primary sends whole copies (`outbox`); each is compared with what is here and only the difference is carried out, so
+a copy that comes twice changes nothing. What the secondary's tier refuses is refused, and the primary shows why. Every
+call names the id of the pairing: after a failover the old primary is told that the alias is no longer its own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from hubmere.broker import pairing
+from hubmere.broker.manage import By, Done
+from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace, Rights
+from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
+from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
+from hubmere.model.spec import HubSpec, changed_group, changed_hub, new_group, new_hub, new_rule
+from hubmere.model.tier import Limits, LimitsBook
+from hubmere.store.catalog import Catalog
+from hubmere.store.view import Create, Delete, Replace, Step, View
+
+CarryOut = Callable[[Sequence[Step], str, str, By, Done], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleWish:
+    """A rule as the primary has it, keys included."""
+
+    name: RuleName
+    rights: Rights
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWish:
+    """A consumer group as the primary has it."""
+
+    name: GroupName
+    user_metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubWish:
+    """A hub as the primary has it."""
+
+    name: HubName
+    spec: HubSpec
+    groups: tuple[GroupWish, ...] = ()
+    rules: tuple[RuleWish, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """By what a primary proves which pairing it speaks of."""
+
+    namespace: str
+    alias: str
+    pairing: str
+
+
+class Replicas:
+    """Namespaces of this node whose primaries are on others.
+
+    Thread rule: the owner's thread only.
+    """
+
+    def __init__(self, catalog: Catalog, book: LimitsBook, carry_out: CarryOut) -> None:
+        self._catalog = catalog
+        self._book = book
+        self._carry_out = carry_out
+
+    def begin(self, namespace: str, name: AliasName, primary: str, pairing_id: str, by: By, done: Done) -> GeoAlias:
+        """Let an empty namespace become the secondary of one on another node; asking again changes nothing."""
+        view = self._catalog.planned
+        secondary = view.namespace(namespace)
+        alias = GeoAlias(
+            namespace=secondary.name,
+            name=name,
+            partner_namespace=primary,
+            role=GeoRole.SECONDARY,
+            pairing=pairing_id,
+        )
+        if alias in view.aliases(namespace):
+            self._submit([], "become secondary", alias, by, done)
+            return alias
+        if view.find_namespace(name) is not None or view.find_alias(name) is not None:
+            raise AlreadyExists(name)
+        pairing.require_free(view, secondary)
+        self._submit([Create(alias)], "become secondary", alias, by, done)
+        return alias
+
+    def take_namespace(self, claim: Claim, rules: Sequence[RuleWish], hubs: Sequence[str], by: By, done: Done) -> None:
+        """The namespace's rules become the primary's, and hubs that the primary has not are deleted."""
+        view, alias, namespace = self._claimed(claim)
+        wanted = {fold(hub) for hub in hubs}
+        gone = [hub for hub in view.hubs(namespace.name) if fold(hub.name) not in wanted]
+        steps: list[Step] = [Delete(hub, by.now_ms) for hub in gone]
+        steps += _rule_steps(namespace, view.rules(namespace), rules, self._book.of(namespace.tier), by.now_ms)
+        self._submit(steps, "follow primary", alias, by, done)
+
+    def take_hub(self, claim: Claim, wish: HubWish, by: By, done: Done) -> None:
+        """One hub, its groups and its rules become what the primary has."""
+        view, alias, namespace = self._claimed(claim)
+        steps = list(_hub_steps(view, namespace, wish, self._book.of(namespace.tier), by.now_ms))
+        self._submit(steps, "follow primary", alias, by, done)
+
+    def end(self, claim: Claim, by: By, done: Done) -> None:
+        """The primary broke the pairing: the namespace keeps what it has and is its own again."""
+        _, alias, _ = self._claimed(claim)
+        self._submit([Delete(alias)], "leave primary", alias, by, done)
+
+    def _claimed(self, claim: Claim) -> tuple[View, GeoAlias, Namespace]:
+        view = self._catalog.planned
+        alias = view.alias(claim.namespace, claim.alias)
+        if alias.pairing != claim.pairing:
+            raise AliasNotFound(claim.alias)
+        if alias.role is not GeoRole.SECONDARY:
+            raise FailedOver(alias.name)
+        return view, alias, view.namespace(claim.namespace)
+
+    def _submit(self, steps: Sequence[Step], action: str, alias: GeoAlias, by: By, done: Done) -> None:
+        if steps:
+            self._carry_out(steps, action, f"{alias.namespace}/{alias.name}", by, done)
+        else:
+            done(None)
+
+
+# --- differences -----------------------------------------------------------------------------------------------------
+
+
+def _hub_steps(view: View, namespace: Namespace, wish: HubWish, limits: Limits, now_ms: int) -> Iterator[Step]:
+    known = view.find_hub(namespace.name, wish.name)
+    others = [hub for hub in view.hubs(namespace.name) if hub != known]
+    if known is not None and _must_be_made_anew(known, wish.spec, limits):
+        yield Delete(known, now_ms)
+        known = None
+    if known is None:
+        hub, default = new_hub(namespace, wish.name, wish.spec, limits, existing=others, now_ms=now_ms)
+        yield from (Create(hub), Create(default))
+        yield from _group_steps(hub, [default], wish.groups, limits, now_ms)
+        yield from _rule_steps(hub, [], wish.rules, limits, now_ms)
+        return
+    hub = changed_hub(namespace, known, wish.spec, limits, existing=[*others, known], now_ms=now_ms)
+    if replace(hub, updated_ms=known.updated_ms) != known:
+        yield Replace(hub)
+    yield from _group_steps(hub, view.groups(hub), wish.groups, limits, now_ms)
+    yield from _rule_steps(hub, view.rules(hub), wish.rules, limits, now_ms)
+
+
+def _must_be_made_anew(hub: Hub, spec: HubSpec, limits: Limits) -> bool:
+    """Whether the primary's hub was deleted and made again as what this one cannot be changed into."""
+    count = hub.partition_count if spec.partition_count is None else spec.partition_count
+    is_fixed = count < hub.partition_count or (count > hub.partition_count and not limits.partitions_may_grow)
+    return is_fixed or spec.cleanup_policy not in (None, hub.retention.policy)
+
+
+def _group_steps(
+    hub: Hub, present: Sequence[ConsumerGroup], wishes: Sequence[GroupWish], limits: Limits, now_ms: int
+) -> Iterator[Step]:
+    known = {fold(group.name): group for group in present}
+    # Part of every hub, whatever a primary says.
+    wanted = {fold(DEFAULT_GROUP), *(fold(wish.name) for wish in wishes)}
+    kept = [group for group in present if fold(group.name) in wanted]
+    yield from (Delete(group, now_ms) for group in present if group not in kept)
+    for wish in wishes:
+        group = known.get(fold(wish.name))
+        if group is None:
+            group = new_group(hub, wish.name, limits, existing=kept, now_ms=now_ms, user_metadata=wish.user_metadata)
+            kept.append(group)
+            yield Create(group)
+        elif group.user_metadata != wish.user_metadata:
+            yield Replace(changed_group(group, user_metadata=wish.user_metadata, now_ms=now_ms))
+
+
+def _rule_steps(
+    scope: Namespace | Hub, present: Sequence[AccessRule], wishes: Sequence[RuleWish], limits: Limits, now_ms: int
+) -> Iterator[Step]:
+    known = {fold(rule.name): rule for rule in present}
+    wanted = {fold(wish.name) for wish in wishes}
+    kept = [rule for rule in present if fold(rule.name) in wanted]
+    yield from (Delete(rule, now_ms) for rule in present if rule not in kept)
+    for wish in wishes:
+        rule = known.get(fold(wish.name))
+        others = [one for one in kept if one is not rule]
+        fresh = new_rule(
+            scope,
+            wish.name,
+            wish.rights,
+            limits,
+            existing=others,
+            now_ms=now_ms,
+            primary_key=wish.primary_key,
+            secondary_key=wish.secondary_key,
+        )
+        if rule is None:
+            kept.append(fresh)
+            yield Create(fresh)
+        elif replace(fresh, name=rule.name, created_ms=rule.created_ms, updated_ms=rule.updated_ms) != rule:
+            yield Replace(replace(fresh, created_ms=rule.created_ms))

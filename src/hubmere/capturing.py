@@ -1,0 +1,127 @@
+"""Capture put together: from the settings to the places of files, and to the job with its supervisor.
+
+Part of the composition root, beside `node`. Nothing of Spark is loaded here: the job is another process.
+
+    <data>/capture/files        captured files of hubs that name no target
+    <data>/capture/checkpoints  what makes the job exactly-once; with the files, never without them
+    <data>/capture/work         what Spark needs while it runs
+    <data>/capture/job.log      what the job says
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubmere.broker.capture import Captures, JobState, Supervision
+from hubmere.endpoints.places import Places
+from hubmere.model.capture import CaptureTargets
+from hubmere.model.clock import Clock
+from hubmere.settings import Settings
+from hubmere.settings.capture import TARGETS_PREFIX
+from hubmere.spark import CannotRun, find_java, require_pyspark
+from hubmere.supervise import JobCommand, Patience, Supervisor
+
+_FOLDER = "capture"
+_MODULE = "hubmere.pipeline.supervised"
+_LOOPBACK = "127.0.0.1"
+# Addresses to listen on that are no addresses to connect to.
+_ANY = {"0.0.0.0": _LOOPBACK, "::": "[::1]"}  # noqa: S104  compared, not bound
+# What would make PySpark look for another Spark than the installed one, or the job's process read a node's settings.
+_NOT_PASSED_ON = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+_SPARK_SETTINGS: Mapping[str, str] = {
+    "spark.app.name": "hubmere-capture",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    # Offsets of this many batches stay in each checkpoint; a restart needs the last two.
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+_LOCAL_SETTINGS: Mapping[str, str] = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+
+
+def capture_targets(settings: Settings, base: Path) -> CaptureTargets:
+    """Where captured files may go; `base` is the data folder, or what stands in for it."""
+    folder = settings.capture_folder or base / _FOLDER / "files"
+    return CaptureTargets.in_folder(folder, settings.capture_targets)
+
+
+def hold_bytes(settings: Settings) -> int | None:
+    """How much of a partition is held back from retention; None for nothing."""
+    return settings.capture_hold_bytes if settings.capture_hold_retention else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureJob:
+    """What is needed to start the job of a node."""
+
+    settings: Settings
+    places: Places
+    base: Path
+    admin_token: str
+
+    def supervisor(self, captures: Captures, clock: Clock) -> Supervisor | None:
+        """The keeper of the job; None when somebody else keeps it."""
+        if not self.settings.capture_supervise:
+            captures.supervision = Supervision(
+                state=JobState.UNSUPERVISED, reason="capture_supervise is off, and no capture job reports"
+            )
+            return None
+        patience = Patience(last_stop=self.settings.shutdown_timeout_s)
+        return Supervisor(captures, clock, self.command, self.base.absolute() / _FOLDER / "job.log", patience)
+
+    async def command(self) -> JobCommand:
+        """How the job is started now; CannotRun says what is missing."""
+        require_pyspark()
+        java = await asyncio.to_thread(find_java, self.settings.capture_java, os.environ)
+        folder = self.base.absolute() / _FOLDER
+        checkpoints = (self.settings.capture_checkpoint_dir or folder / "checkpoints").absolute()
+        arguments = (
+            sys.executable, "-m", _MODULE, f"--java={java}", f"--heap-mb={self.settings.capture_heap_mb}",
+            *(f"--spark={name}={value}" for name, value in self._spark_settings(folder).items()),
+            "--", *self._way_in(), f"--checkpoint-location={checkpoints}",
+        )  # fmt: skip
+        return JobCommand(arguments=arguments, environment=self._environment(), folder=folder / "work")
+
+    def _spark_settings(self, folder: Path) -> Mapping[str, str]:
+        master = self.settings.capture_master
+        return {
+            "spark.master": master,
+            **_SPARK_SETTINGS,
+            "spark.local.dir": str(folder / "work"),
+            "spark.sql.warehouse.dir": (folder / "work" / "warehouse").as_uri(),
+            **(_LOCAL_SETTINGS if master.startswith("local") else {}),
+        }
+
+    def _way_in(self) -> tuple[str, ...]:
+        """The arguments that say where the node is: the plain port of this machine, else the one with TLS."""
+        places, host = self.places, _ANY.get(self.settings.host, self.settings.host)
+        if places.kafka is None and places.kafkas is None:
+            raise CannotRun("the job reads events over Kafka, and kafka_port and kafkas_port are off")
+        if places.http is not None:
+            return (f"--node=http://{host}:{places.http}",)
+        if places.https is None:
+            raise CannotRun("the job asks for its plan over HTTP, and http_port and https_port are off")
+        if places.ca_file is None:
+            return (f"--node=https://{places.host}:{places.https}",)
+        return (f"--node=https://{host}:{places.https}", f"--ca-file={places.ca_file}")
+
+    def _environment(self) -> Mapping[str, str]:
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in _NOT_PASSED_ON and not name.startswith(TARGETS_PREFIX)
+        }
+        return {
+            **inherited,
+            "HUBMERE_TOKEN": self.admin_token,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": _LOOPBACK,
+            "PYTHONUNBUFFERED": "1",
+        }

@@ -1,0 +1,125 @@
+"""What runs now, as resources: open connections with their links, and the latest lines of the audit log.
+
+Paths of our own in ARM's shape, for the command and for tools; the service has nothing like them. Whoever manages a
+namespace sees and closes its connections; those that have proven nothing yet, and the audit log, are the
+administrator's.
+"""
+
+from starlette.responses import Response
+
+from hubmere.broker.access import Principal
+from hubmere.broker.auditing import AuditLine
+from hubmere.broker.roster import ConnectionView, LinkView
+from hubmere.endpoints.http.arm_ask import Ask, json_answer, manager_of_node, page_answer
+from hubmere.endpoints.http.arm_shapes import PROVIDER, Json, instant
+from hubmere.endpoints.http.call import Call, Table
+from hubmere.model.errors import NotFound
+
+_GROUP = "subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
+_NAMESPACE = _GROUP + "/namespaces/{namespace}"
+CLOSED_BY_MANAGER = "The connection was closed by a manager of the namespace."
+_MAX_DIGITS = 15
+
+
+async def list_connections(call: Call) -> Response:
+    """The open connections of a namespace."""
+    ask = Ask(call)
+    return page_answer(call, call.site.broker.roster.look(ask.namespace.key[0]), _connection)
+
+
+async def list_all_connections(call: Call) -> Response:
+    """The open connections of the node, those that have proven nothing yet included."""
+    manager_of_node(call)
+    return page_answer(call, call.site.broker.roster.look(), _connection)
+
+
+async def close_connection(call: Call) -> Response:
+    """Close a connection of a namespace; its client may come back."""
+    ask = Ask(call)
+    return _closed(call, ask.principal, ask.namespace.key[0])
+
+
+async def close_any_connection(call: Call) -> Response:
+    """Close a connection of the node; its client may come back."""
+    return _closed(call, manager_of_node(call), None)
+
+
+async def list_audit(call: Call) -> Response:
+    """The latest management actions, newest first."""
+    manager_of_node(call)
+    return page_answer(call, call.site.broker.audit.latest(), _audit_line)
+
+
+def live_table() -> Table:
+    """Handlers by path and method."""
+    return {
+        f"{_GROUP}/connections": {"GET": list_all_connections},
+        f"{_GROUP}/connections/{{connection}}/close": {"POST": close_any_connection},
+        f"{_NAMESPACE}/connections": {"GET": list_connections},
+        f"{_NAMESPACE}/connections/{{connection}}/close": {"POST": close_connection},
+        f"{_GROUP}/auditEntries": {"GET": list_audit},
+    }
+
+
+def _closed(call: Call, principal: Principal, namespace: str | None) -> Response:
+    given, broker = call.names["connection"], call.site.broker
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
+        raise NotFound(f"connections/{given}")
+    view = broker.roster.cut(int(given), CLOSED_BY_MANAGER, namespace)
+    by = call.site.by(principal, call.scope)
+    broker.audit.write(by.line("close connection", f"{view.namespace}/connections/{view.number}"))
+    return json_answer(_connection(view))
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _connection(view: ConnectionView) -> Json:
+    return {
+        "name": str(view.number),
+        "type": f"{PROVIDER}/Namespaces/Connections",
+        "properties": {
+            "namespace": view.namespace,
+            "protocol": view.protocol,
+            "isSecure": view.is_secure,
+            "clientId": view.client,
+            "software": view.software,
+            "rule": view.rule,
+            "remoteAddress": view.peer,
+            "openedAt": instant(view.opened_ms),
+            "idleSeconds": round(view.idle_s, 3),
+            "linkCount": len(view.links),
+            "links": [_link(link) for link in view.links],
+        },
+    }
+
+
+def _link(link: LinkView) -> Json:
+    return {
+        "role": link.role.value,
+        "name": link.name,
+        "address": link.address,
+        "eventHub": link.hub,
+        "consumerGroup": link.group,
+        "partition": link.partition,
+        "credit": link.credit,
+        "position": link.position,
+        "lag": link.lag,
+        "epoch": link.epoch,
+    }
+
+
+def _audit_line(line: AuditLine) -> Json:
+    return {
+        "name": line.tracking_id,
+        "type": f"{PROVIDER}/AuditEntries",
+        "properties": {
+            "time": instant(line.at_ms),
+            "actor": line.actor,
+            "remoteAddress": line.peer,
+            "action": line.action,
+            "target": line.target,
+            "outcome": line.outcome,
+            "reason": line.reason,
+        },
+    }

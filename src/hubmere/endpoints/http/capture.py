@@ -1,0 +1,82 @@
+"""The capture job's door: what it is to do, and how far it has come. For the administrator's token only.
+
+The job may run on this machine or on any other that reaches the node: it is told to read where it asked, under the same
+name and with TLS if it asked over TLS, so what let it in here lets it in there.
+"""
+
+import json
+import logging
+
+from starlette.responses import Response
+
+from hubmere.broker.capture import NewFile
+from hubmere.endpoints.http.arm_ask import json_answer
+from hubmere.endpoints.http.arm_models import parsed
+from hubmere.endpoints.http.call import Call, Table
+from hubmere.endpoints.http.capture_models import ProgressBody, file_shape, plan_shape
+from hubmere.endpoints.http.site import carried_out
+from hubmere.model.errors import NotSupported
+
+log = logging.getLogger("hubmere.capture")
+
+PLAN_PATH = "$capture/plan"
+PROGRESS_PATH = "$capture/progress"
+# Ten thousand partitions with their last file each; only the administrator's token gets as far as that.
+_MAX_REPORT_BYTES = 16 * 1024 * 1024
+
+
+async def show_plan(call: Call) -> Response:
+    """What is to be captured, and where to: for the capture job."""
+    call.site.identity.require_admin(call.authorization)
+    bootstrap, security = _way_in(call)
+    hubs = call.site.broker.captures.plan()
+    places = call.site.places
+    return json_answer(plan_shape(hubs, places, bootstrap=bootstrap, security=security, ca_file=places.ca_file))
+
+
+async def take_progress(call: Call) -> Response:
+    """How far the capture job has come; answered once it is durable."""
+    call.site.identity.require_admin(call.authorization)
+    body = parsed(ProgressBody, await call.body(_MAX_REPORT_BYTES))
+    site, hubs = call.site, [hub.value() for hub in body.hubs]
+    now, now_ms = site.clock.monotonic(), site.clock.now_ms()
+    files = await carried_out(
+        lambda done: site.broker.captures.take(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
+    )
+    for file in files:
+        _tell(file)
+    return Response(b"", 204)
+
+
+def _way_in(call: Call) -> tuple[str, str]:
+    """Host and port to read from, and Kafka's word for how."""
+    places, host = call.site.places, _host_of(call)
+    ways = (("SASL_PLAINTEXT", places.kafka), ("SASL_SSL", places.kafkas))
+    if call.scope["scheme"] == "https":
+        ways = (ways[1], ways[0])
+    for security, port in ways:
+        if port is not None:
+            return f"{host}:{port}", security
+    raise NotSupported("Capture on a node without a Kafka port")
+
+
+def _host_of(call: Call) -> str:
+    """The name under which the job found the node, without the port."""
+    host = call.host or call.site.places.host
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def _tell(new: NewFile) -> None:
+    """One line for each file, with what the service tells Event Grid (reference: service 6)."""
+    told = {"fileType": "AzureBlockBlob", "partitionId": str(new.partition), **file_shape(new.file)}
+    told.pop("name")
+    log.info(
+        "CaptureFileCreated eventhubs/%s %s",
+        new.hub,
+        json.dumps(told, ensure_ascii=False),
+        extra={"namespace": new.namespace, "hub": new.hub},
+    )
+
+
+OWN: Table = {PLAN_PATH: {"GET": show_plan}, PROGRESS_PATH: {"POST": take_progress}}

@@ -1,0 +1,225 @@
+"""What the capture job reports, checked at the edge, and what is told of capture: progress in, plan and state out.
+
+The plan carries keys and the credentials of destinations: it is for the job and goes to the administrator's token only.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from hubmere.broker.capture import (
+    CapturedFile,
+    HubReport,
+    HubStanding,
+    JobReport,
+    PartitionReport,
+    PartitionStanding,
+    PlannedHub,
+    Supervision,
+)
+from hubmere.endpoints.http.arm_models import ArmModel
+from hubmere.endpoints.http.arm_shapes import Json, instant
+from hubmere.endpoints.places import Places
+
+# Whole numbers that a catalog column holds.
+Number = Annotated[int, Field(ge=0, le=2**63 - 1)]
+# A message of a failure, with what led to it; the job's log has all of it.
+Reason = Annotated[str, Field(max_length=4096)]
+Text = Annotated[str, Field(max_length=1024)]
+_REVISION_CHARACTERS = 16
+_MAX_HUBS = 10_000
+_MAX_PARTITIONS = 10_000
+
+
+class FileModel(ArmModel):
+    """A published file, in the words of the service's `CaptureFileCreated`."""
+
+    url: Annotated[str, Field(max_length=4096)]
+    name: Annotated[str, Field(max_length=2048)]
+    size_in_bytes: Number = 0
+    event_count: Number = 0
+    first_sequence_number: int = Field(default=-1, ge=-1, le=2**63 - 1)
+    last_sequence_number: int = Field(default=-1, ge=-1, le=2**63 - 1)
+    first_enqueue_time: Text | None = None
+    last_enqueue_time: Text | None = None
+
+    def value(self) -> CapturedFile:
+        """The file as the broker has it."""
+        return CapturedFile(
+            url=self.url,
+            name=self.name,
+            size_bytes=self.size_in_bytes,
+            event_count=self.event_count,
+            first_sequence=self.first_sequence_number,
+            last_sequence=self.last_sequence_number,
+            first_enqueued=self.first_enqueue_time or "",
+            last_enqueued=self.last_enqueue_time or "",
+        )
+
+
+class PartitionModel(ArmModel):
+    """Where the job stands on a partition."""
+
+    partition: Annotated[int, Field(ge=0, lt=_MAX_PARTITIONS)]
+    captured: Number
+    backlog_bytes: Number | None = None
+    window_start: Text | int | float | None = None
+    last_file: FileModel | None = None
+    files: Number = 0
+    events: Number = 0
+    bytes: Number = 0
+
+    def value(self) -> PartitionReport:
+        """The report as the broker has it."""
+        return PartitionReport(
+            partition=self.partition,
+            captured=self.captured,
+            window_start="" if self.window_start is None else str(self.window_start),
+            last_file=None if self.last_file is None else self.last_file.value(),
+            files=self.files,
+            events=self.events,
+            size_bytes=self.bytes,
+        )
+
+
+class HubModel(ArmModel):
+    """Where the job stands on a hub."""
+
+    namespace: Text
+    hub: Text
+    id: Text
+    error: Reason | None = None
+    partitions: list[PartitionModel] = Field(default_factory=list, max_length=_MAX_PARTITIONS)
+
+    def value(self) -> HubReport:
+        """The report as the broker has it."""
+        return HubReport(
+            namespace=self.namespace,
+            hub=self.hub,
+            id=self.id,
+            error=self.error or "",
+            partitions=tuple(part.value() for part in self.partitions),
+        )
+
+
+class JobModel(ArmModel):
+    """What the job says of itself."""
+
+    pid: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    state: Text | None = None
+    spark_version: Text | None = None
+    master: Text | None = None
+    error: Reason | None = None
+
+    def value(self) -> JobReport:
+        """The report as the broker has it."""
+        return JobReport(
+            pid=self.pid,
+            state=self.state or "",
+            spark_version=self.spark_version or "",
+            master=self.master or "",
+            error=self.error or "",
+        )
+
+
+class ProgressBody(ArmModel):
+    """POST of the job's progress."""
+
+    job: JobModel
+    hubs: list[HubModel] = Field(default_factory=list, max_length=_MAX_HUBS)
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+def plan_shape(
+    hubs: Sequence[PlannedHub], places: Places, *, bootstrap: str, security: str, ca_file: str | None
+) -> Json:
+    """The plan; its revision is another one whenever anything in it is."""
+    plan: Json = {
+        "bootstrap": bootstrap,
+        "security": security,
+        "caFile": ca_file,
+        "hubs": [_planned_shape(hub, places) for hub in hubs],
+    }
+    digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    return {"revision": digest[:_REVISION_CHARACTERS], **plan}
+
+
+def _planned_shape(planned: PlannedHub, places: Places) -> Json:
+    hub, capture, start = planned.entity, planned.capture, planned.entity.captured_since
+    return {
+        "namespace": hub.namespace,
+        "hub": hub.name,
+        "id": start.id,
+        "partitionCount": hub.partition_count,
+        "connectionString": places.hub_connection_string(planned.rule, hub.name),
+        "since": {str(number): start.first_sequence(number) for number in range(hub.partition_count)},
+        "encoding": capture.encoding.value,
+        "intervalSeconds": capture.interval_s,
+        "sizeLimitBytes": capture.size_limit_bytes,
+        "skipEmptyArchives": capture.skip_empty,
+        "nameFormat": capture.destination.archive_name_format,
+        "destination": {"url": planned.place.url, "options": dict(planned.place.options)},
+    }
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def file_shape(file: CapturedFile) -> Json:
+    """A file in the service's words."""
+    return {
+        "fileUrl": file.url,
+        "name": file.name,
+        "sizeInBytes": file.size_bytes,
+        "eventCount": file.event_count,
+        "firstSequenceNumber": file.first_sequence,
+        "lastSequenceNumber": file.last_sequence,
+        "firstEnqueueTime": file.first_enqueued,
+        "lastEnqueueTime": file.last_enqueued,
+    }
+
+
+def standing_shape(hub: str, standing: HubStanding, supervision: Supervision, job: JobReport) -> Json:
+    """How a hub's capture goes, without its partitions."""
+    newest = standing.last_file
+    return {
+        "eventHub": hub,
+        "state": standing.state.value,
+        "reason": standing.reason,
+        "destination": standing.url,
+        "lagEvents": standing.lag_events,
+        "backlogBytes": standing.backlog_bytes,
+        "heldBytes": standing.held_bytes,
+        "files": standing.files,
+        "events": standing.events,
+        "bytes": standing.size_bytes,
+        "lastWritten": None if standing.last_written_ms < 0 else instant(standing.last_written_ms),
+        "lastFile": None if newest is None else file_shape(newest),
+        "job": {
+            "state": supervision.state.value,
+            "reason": supervision.reason,
+            "pid": supervision.pid,
+            "restarts": supervision.restarts,
+            "alarm": supervision.is_alarmed,
+            "sparkVersion": job.spark_version,
+            "master": job.master,
+        },
+    }
+
+
+def partition_shape(standing: PartitionStanding) -> Json:
+    """How the capture of a partition goes."""
+    return {
+        "partition": standing.partition,
+        "captured": standing.captured,
+        "lagEvents": standing.lag_events,
+        "backlogBytes": standing.backlog_bytes,
+        "heldBytes": standing.held_bytes,
+        "windowStart": standing.window_start,
+        "lastFile": None if standing.last_file is None else file_shape(standing.last_file),
+    }

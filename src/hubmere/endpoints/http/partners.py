@@ -1,0 +1,252 @@
+"""Pairings with other nodes, the primary's side: introduces itself to a partner, and keeps it in step from then on.
+
+One task per pairing sends what the partner lacks (`broker/outbox.py`) to the partner's management plane
+(`replica.py`), at once after a change and after a growing pause when it fails; while nothing changes it asks now and
+then whether the partner has failed over, and if so lets the alias go. Requests are made in worker threads, one at a
+time per pairing.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import logging
+import ssl
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit
+
+from hubmere.broker.manage import By
+from hubmere.broker.outbox import Copy, HubCopy, Outbox, copies_of
+from hubmere.broker.service import Broker
+from hubmere.endpoints.http.arm_shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
+from hubmere.endpoints.http.errors import PartnerUnreachable
+from hubmere.endpoints.http.site import carried_out
+from hubmere.model.clock import Clock
+from hubmere.model.entity import AccessRule, GeoAlias, Namespace
+from hubmere.model.errors import Conflict, NotFound, Refusal
+from hubmere.model.names import AliasName, fold
+
+log = logging.getLogger("hubmere.partners")
+
+# A partner in reach answers in milliseconds; a stopping node waits no longer than this for a request under way.
+_TIMEOUT_S = 5.0
+# How soon the loss of the alias is noticed by a primary that nobody changes, and the longest pause after failures.
+CHECK_SECONDS = 5.0
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 30.0
+_ACTOR = "node"
+_FIRST_ERROR = 400
+_GONE = 410
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partner:
+    """A namespace on another node, and how that node is reached."""
+
+    name: str
+    url: str
+    token: str = field(repr=False)
+    ca_file: str | None = None
+
+
+class _TakenOver(Exception):
+    """The partner serves the alias now."""
+
+
+class _Line:
+    """One keep-alive connection to a partner's node.
+
+    Thread rule: one request at a time, from any thread.
+    """
+
+    def __init__(self, partner: Partner) -> None:
+        self._partner = partner
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, alias: str, below: str, body: Json | None) -> None:
+        """Have something done; raises what refused it."""
+        group = f"/subscriptions/{DEFAULT_SUBSCRIPTION}/resourceGroups/{DEFAULT_RESOURCE_GROUP}/providers/{PROVIDER}"
+        place = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
+        headers = {"Authorization": f"Bearer {self._partner.token}", "Content-Type": "application/json"}
+        try:
+            connection = self._connection = self._connection or self._opened()
+            connection.request(method, place, None if body is None else json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            raise PartnerUnreachable(self._partner.name, why) from error
+        if response.status == _GONE:
+            raise _TakenOver
+        if response.status >= _FIRST_ERROR:
+            raise Conflict(f"The partner '{self._partner.name}' refuses: {_told(content)}")
+
+    def close(self) -> None:
+        """Let the connection go; the next request makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _opened(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._partner.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
+        context = ssl.create_default_context(cafile=self._partner.ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT_S, context=context)
+
+
+def _told(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return "it gave no reason"
+
+
+class Partners:
+    """The partners of a node and the pairings with them.
+
+    Thread rule: the node's loop only.
+    """
+
+    def __init__(self, broker: Broker, clock: Clock, partners: Iterable[Partner]) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._partners = {fold(partner.name): partner for partner in partners}
+        # One per pairing that is kept in step, and one for whoever starts them: set after every change of entities.
+        self._changed: dict[str, asyncio.Event] = {}
+        self._any_change = asyncio.Event()
+        broker.manager.watch(self._wake)
+
+    def _wake(self) -> None:
+        self._any_change.set()
+        for event in self._changed.values():
+            event.set()
+
+    def knows(self, name: str) -> bool:
+        """Whether a namespace on another node goes by this name."""
+        return fold(name) in self._partners
+
+    async def pair(self, primary: Namespace, alias: AliasName, partner: str, alternate_name: str, by: By) -> None:
+        """Pair a namespace with one on another node; nothing is changed here unless the partner agrees."""
+        known = self._partners[fold(partner)]
+        pairing = uuid.uuid4().hex
+        await self._asked_once(known, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
+        manager = self._broker.manager
+        try:
+            await carried_out(
+                lambda done: manager.pair_away(primary.name, alias, known.name, alternate_name, pairing, by, done)
+            )
+        except Refusal:
+            await self._release(known, alias, pairing)
+            raise
+
+    async def break_pairing(self, alias: GeoAlias, by: By) -> None:
+        """End a pairing: the alias stays here, and the partner is told if it can be reached."""
+        manager = self._broker.manager
+        await carried_out(lambda done: manager.break_pairing(alias.namespace, alias.name, by, done))
+        self._broker.outboxes.forget(alias.pairing)
+        partner = self._partners.get(fold(alias.partner_namespace))
+        if partner is not None:
+            await self._release(partner, alias.name, alias.pairing)
+
+    async def _release(self, partner: Partner, alias: str, pairing: str) -> None:
+        try:
+            await self._asked_once(partner, "DELETE", alias, f"/{pairing}", None)
+        except Refusal as refusal:
+            log.warning("%s was not told that the pairing '%s' is over: %s", partner.name, alias, refusal.text())
+
+    async def _asked_once(self, partner: Partner, method: str, alias: str, below: str, body: Json | None) -> None:
+        with contextlib.closing(_Line(partner)) as line:
+            try:
+                await asyncio.to_thread(line.ask, method, alias, below, body)
+            except _TakenOver:
+                raise Conflict(f"The partner '{partner.name}' has failed over and serves '{alias}'.") from None
+
+    # --- while the node runs ---
+
+    async def run(self) -> None:
+        """Keep every pairing in step until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._any_change.clear()
+                for alias in self._broker.catalog.view.all_aliases():
+                    if alias.is_replicating_away and alias.pairing not in self._changed:
+                        self._changed[alias.pairing] = asyncio.Event()
+                        group.create_task(self._keep_in_step(alias))
+                await self._any_change.wait()
+
+    async def _keep_in_step(self, alias: GeoAlias) -> None:
+        outbox = self._broker.outboxes.of(alias)
+        partner = self._partners.get(fold(alias.partner_namespace))
+        if partner is None:
+            outbox.failed(f"no partner '{alias.partner_namespace}' is configured")
+            log.error("the alias '%s' is not kept in step: %s", alias.name, outbox.problem)
+            return
+        with contextlib.closing(_Line(partner)) as line:
+            try:
+                await self._follow(alias, outbox, line)
+            except _TakenOver:
+                log.warning("'%s' has failed over: the alias '%s' is let go", alias.partner_namespace, alias.name)
+                await self._give_up(alias)
+        self._broker.outboxes.forget(alias.pairing)
+        self._changed.pop(alias.pairing, None)
+
+    async def _follow(self, alias: GeoAlias, outbox: Outbox, line: _Line) -> None:
+        changed = self._changed[alias.pairing]
+        pause_s = _FIRST_PAUSE_S
+        while (copies := self._copies(alias)) is not None:
+            changed.clear()
+            # With nothing owed the first copy goes again: a question whether the partner is still a secondary.
+            try:
+                for copy in outbox.owed(copies) or copies[:1]:
+                    await asyncio.to_thread(line.ask, "PUT", alias.name, *_sent(alias, copy))
+                    outbox.confirm(copy)
+            except (PartnerUnreachable, Conflict) as refusal:
+                outbox.failed(refusal.text())
+                log.warning("the alias '%s' waits %.1f s: %s", alias.name, pause_s, refusal.text())
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                continue
+            pause_s = _FIRST_PAUSE_S
+            outbox.in_step()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await changed.wait()
+
+    def _copies(self, alias: GeoAlias) -> list[Copy] | None:
+        """What the partner should have; None when the pairing is over."""
+        view = self._broker.catalog.view
+        current = next((one for one in view.aliases(alias.namespace) if one.pairing == alias.pairing), None)
+        if current is None or not current.is_replicating_away:
+            return None
+        return copies_of(view, view.namespace(alias.namespace))
+
+    async def _give_up(self, alias: GeoAlias) -> None:
+        by = By(actor=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
+        manager = self._broker.manager
+        with contextlib.suppress(NotFound):
+            await carried_out(lambda done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, by, done))
+
+
+def _sent(alias: GeoAlias, copy: Copy) -> tuple[str, Json]:
+    """Where a copy goes below the alias, and what it says: the bodies that `replica.py` reads."""
+    rules = [_rule(rule) for rule in copy.rules]
+    if not isinstance(copy, HubCopy):
+        return f"/{alias.pairing}", {"rules": rules, "hubs": list(copy.hubs)}
+    groups = [{"name": group.name, "userMetadata": group.user_metadata} for group in copy.groups]
+    body: Json = {"properties": hub_settings(copy.hub), "groups": groups, "rules": rules}
+    return f"/{alias.pairing}/eventhubs/{quote(copy.hub.name, safe='')}", body
+
+
+def _rule(rule: AccessRule) -> Json:
+    return {
+        "name": rule.name,
+        "rights": list(rule.rights.names),
+        "primaryKey": rule.primary_key,
+        "secondaryKey": rule.secondary_key,
+    }

@@ -1,0 +1,201 @@
+"""What tools look at beside the data: partitions in pages, sizes of logs, producers of a partition, access lists.
+
+Nothing here changes anything. Sizes are told to those who may manage a hub, producers to those who may read it, as
+Kafka asks for a right on the cluster and for Read. There are no access lists: rules decide, and Kafka's answer for a
+broker without an authorizer says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from hubmere.broker.access import Resource
+from hubmere.broker.live import LiveHub
+from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.metadata import visible_hubs
+from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.model.entity import Rights
+from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.acls import DESCRIBE_ACLS, DescribeAclsResponse
+from hubmere.wire.kafka.messages.admin import (
+    DESCRIBE_LOG_DIRS,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    LogDir,
+    LogDirPartition,
+    LogDirTopicResult,
+)
+from hubmere.wire.kafka.messages.metadata import (
+    DESCRIBE_TOPIC_PARTITIONS,
+    DescribedPartition,
+    DescribedTopic,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicCursor,
+)
+from hubmere.wire.kafka.messages.transactions import (
+    DESCRIBE_PRODUCERS,
+    ActiveProducer,
+    DescribeProducersPartition,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+)
+from hubmere.wire.kafka.primitives import ZERO_UUID
+
+_ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
+_REPLICAS: Final = (NODE_ID,)
+# Kafka's max.request.partition.size.limit: a page never holds more, whatever is asked for.
+_MAX_PAGE: Final = 2000
+# Markers are written by the coordinator of this node, which has no epochs.
+_COORDINATOR_EPOCH: Final = 0
+
+
+# --- DescribeTopicPartitions (KIP-966) -------------------------------------------------------------------------------
+
+
+def describe_topic_partitions(session: KafkaSession, request: Request) -> None:
+    """One page of topics by name, those that are asked for or every visible one; nothing is made on the way."""
+    body: DescribeTopicPartitionsRequest = request.body
+    names = sorted({topic.name for topic in body.topics} or {hub.name for hub in visible_hubs(session)})
+    cursor = body.cursor or TopicCursor(topic_name="", partition_index=0)
+    room = max(min(body.response_partition_limit, _MAX_PAGE), 1)
+    topics: list[DescribedTopic] = []
+    following: TopicCursor | None = None
+    for name in names:
+        if name < cursor.topic_name:
+            continue
+        first = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
+        if room == 0:
+            following = TopicCursor(topic_name=name, partition_index=first)
+            break
+        topic, count = _page(session, name, first, room)
+        topics.append(topic)
+        room -= len(topic.partitions)
+        if first + len(topic.partitions) < count:
+            following = TopicCursor(topic_name=name, partition_index=first + len(topic.partitions))
+            break
+    session.respond(request, DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=following))
+
+
+def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[DescribedTopic, int]:
+    """Some partitions of one topic, and how many it has."""
+    try:
+        hub = session.hub(name, _ANY)
+    except Refusal as refusal:
+        return DescribedTopic(error_code=code_of(refusal), name=name, topic_id=ZERO_UUID, partitions=()), 0
+    count = hub.entity.partition_count
+    partitions = tuple(
+        DescribedPartition(
+            error_code=ErrorCode.NONE,
+            index=index,
+            leader_id=NODE_ID,
+            leader_epoch=hub.log(index).leader_epoch,
+            replica_nodes=_REPLICAS,
+            isr_nodes=_REPLICAS,
+            # May be null by the schema, but Kafka's own admin client falls over it.
+            eligible_leader_replicas=(),
+            last_known_elr=(),
+            offline_replicas=(),
+        )
+        for index in range(first, min(first + room, count))
+    )
+    topic_id = UUID(hub.entity.topic_id)
+    return DescribedTopic(error_code=ErrorCode.NONE, name=name, topic_id=topic_id, partitions=partitions), count
+
+
+# --- DescribeLogDirs -------------------------------------------------------------------------------------------------
+
+
+def describe_log_dirs(session: KafkaSession, request: Request) -> None:
+    """How large partitions are; the namespace stands for the folder, and what may not be managed is left out."""
+    body: DescribeLogDirsRequest = request.body
+    namespace = session.namespace.entity.name
+    hubs = {
+        hub.name: hub
+        for hub in visible_hubs(session)
+        if session.principal.may(Rights.MANAGE, Resource.of_hub(namespace, hub.name))
+    }
+    wanted = (
+        [(hub, range(hub.entity.partition_count)) for hub in hubs.values()]
+        if body.topics is None
+        else [(hubs[topic.name], topic.partitions) for topic in body.topics if topic.name in hubs]
+    )
+    topics = tuple(_sizes(hub, indexes) for hub, indexes in wanted)
+    folder = LogDir(error_code=ErrorCode.NONE, log_dir=namespace, topics=topics)
+    session.respond(request, DescribeLogDirsResponse(results=(folder,)))
+
+
+def _sizes(hub: LiveHub, indexes: Iterable[int]) -> LogDirTopicResult:
+    known = (index for index in indexes if 0 <= index < hub.entity.partition_count)
+    sizes = ((index, _size(hub, index)) for index in known)
+    partitions = tuple(LogDirPartition(index=index, size_bytes=size) for index, size in sizes if size is not None)
+    return LogDirTopicResult(name=hub.name, partitions=partitions)
+
+
+def _size(hub: LiveHub, index: int) -> int | None:
+    """None where the log cannot be asked now: a partition that is out is not in the folder."""
+    try:
+        return hub.log(index).state.size_bytes
+    except Refusal:
+        return None
+
+
+# --- DescribeProducers (KIP-664) -------------------------------------------------------------------------------------
+
+
+def describe_producers(session: KafkaSession, request: Request) -> None:
+    """Whom partitions remember as producers, and where their open transactions begin."""
+    body: DescribeProducersRequest = request.body
+    topics = tuple(
+        DescribeProducersTopicResponse(
+            name=topic.name,
+            partitions=tuple(_producers(session, topic.name, index) for index in topic.partition_indexes),
+        )
+        for topic in body.topics
+    )
+    session.respond(request, DescribeProducersResponse(topics=topics))
+
+
+def _producers(session: KafkaSession, topic: str, index: int) -> DescribeProducersPartition:
+    try:
+        hub = session.hub(topic, Rights.LISTEN)
+        if not 0 <= index < hub.entity.partition_count:
+            raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
+        states = hub.log(index).producers()
+    except Refusal as refusal:
+        return DescribeProducersPartition(
+            index=index, error_code=code_of(refusal), error_message=refusal.text(), active_producers=()
+        )
+    active = tuple(
+        ActiveProducer(
+            producer_id=state.producer_id,
+            producer_epoch=state.epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp_ms=state.last_written_ms,
+            coordinator_epoch=_COORDINATOR_EPOCH,
+            current_txn_start_offset=state.transaction_first,
+        )
+        for state in states
+    )
+    return DescribeProducersPartition(index=index, error_code=ErrorCode.NONE, active_producers=active)
+
+
+# --- DescribeAcls ----------------------------------------------------------------------------------------------------
+
+
+def describe_acls(session: KafkaSession, request: Request) -> None:
+    """There are none, and tools that copy them know this answer (reference: kafka 1.7 and 2.4)."""
+    message = "No Authorizer is configured: shared access rules decide who may do what."
+    code = ErrorCode.SECURITY_DISABLED
+    session.respond(request, DescribeAclsResponse(error_code=code, error_message=message, resources=()))
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    DESCRIBE_TOPIC_PARTITIONS.key: describe_topic_partitions,
+    DESCRIBE_LOG_DIRS.key: describe_log_dirs,
+    DESCRIBE_PRODUCERS.key: describe_producers,
+    DESCRIBE_ACLS.key: describe_acls,
+}

@@ -1,0 +1,181 @@
+"""OpenTelemetry spans of what the node does, sent to a collector by OTLP over HTTP; loaded only when it is asked for.
+
+Events that carry a trace context (`traceparent`, or the Azure SDKs' `Diagnostic-Id`) continue it: a publication and a
+delivery are spans below the one context that their events share, or linked to all of them when there are several.
+Events without one make no span: at a hundred thousand a second, a trace of everything says nothing. Requests over HTTP
+go on below their header `traceparent`; those of managers are spans without one too. Whether a span is kept is the
+client's decision where it has made one, else that of the SDK's own settings (`OTEL_TRACES_SAMPLER`).
+"""
+
+from collections.abc import Sequence
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace.propagation import set_span_in_context
+from starlette.responses import Response
+
+from hubmere import __version__
+from hubmere.broker.tracing import Ended
+from hubmere.endpoints.http.app import Publish
+from hubmere.endpoints.http.call import Call, Handler
+from hubmere.endpoints.http.site import Receive, Scope, Send, shown_path
+from hubmere.model.batch import Buffer
+from hubmere.model.errors import Refusal
+from hubmere.translate import trace_parents
+
+# Contexts that one span is linked to: the SDK's own limit of links.
+MAX_LINKS = 128
+_ALL = 2**63
+_TRACES_PATH = "/v1/traces"
+_SYSTEM = {"messaging.system": "eventhubs"}
+
+
+class Spans:
+    """Makes and sends the node's spans (`broker.tracing.Tracer`). Thread rule: the loop's thread only, `close` any."""
+
+    def __init__(self, exporter: SpanExporter, namespace: str) -> None:
+        resource = Resource.create(
+            {"service.name": "hubmere", "service.version": __version__, "service.namespace": namespace}
+        )
+        self._provider = TracerProvider(resource=resource)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("hubmere", __version__)
+
+    @classmethod
+    def to_collector(cls, url: str, namespace: str) -> "Spans":
+        """Spans that go to a collector's OTLP address, such as http://localhost:4318."""
+        return cls(OTLPSpanExporter(endpoint=url.rstrip("/") + _TRACES_PATH), namespace)
+
+    def close(self) -> None:
+        """Send what waits; blocks until that is done or given up."""
+        self._provider.shutdown()
+
+    # --- events ---
+
+    def publishing(self, namespace: str, hub: str, batch: Buffer, count: int) -> Ended:
+        """A publication begins; what is given back is called when it is durable or refused."""
+        contexts = _contexts(trace_parents(batch, -1, _ALL, MAX_LINKS))
+        if not contexts:
+            return _nothing
+        span = self._begin(f"publish {hub}", contexts, namespace, hub)
+        span.set_attribute("messaging.operation.type", "publish")
+        span.set_attribute("messaging.batch.message_count", count)
+
+        def ended(error: Exception | None) -> None:
+            _end(span, error)
+
+        return ended
+
+    def delivered(
+        self,
+        namespace: str,
+        hub: str,
+        partition: int,
+        group: str,
+        data: Buffer,
+        first_sequence: int,
+        next_sequence: int,
+    ) -> None:
+        """A reader was given the events from one sequence number up to another."""
+        contexts = _contexts(trace_parents(data, first_sequence, next_sequence, MAX_LINKS))
+        if not contexts:
+            return
+        span = self._begin(f"deliver {hub}", contexts, namespace, hub)
+        span.set_attribute("messaging.operation.type", "receive")
+        span.set_attribute("messaging.batch.message_count", next_sequence - first_sequence)
+        span.set_attribute("messaging.destination.partition.id", str(partition))
+        if group:
+            span.set_attribute("messaging.consumer.group.name", group)
+        span.end()
+
+    def _begin(self, name: str, contexts: Sequence[SpanContext], namespace: str, hub: str) -> Span:
+        is_one = len(contexts) == 1
+        attributes = {**_SYSTEM, "messaging.destination.name": hub}
+        if namespace:
+            attributes["hubmere.namespace"] = namespace
+        return self._tracer.start_span(
+            name,
+            context=_below(contexts[0]) if is_one else None,
+            kind=SpanKind.SERVER,
+            links=None if is_one else [Link(context) for context in contexts],
+            attributes=attributes,
+        )
+
+    # --- HTTP ---
+
+    def publishing_over_http(self, publish: Publish) -> Publish:
+        """The way in of HTTP with a span for each request that has a `traceparent`, which is no property of events."""
+
+        async def publish_traced(scope: Scope, receive: Receive, send: Send) -> None:
+            header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+            contexts = _contexts([header.decode("latin-1")])
+            if not contexts:
+                await publish(scope, receive, send)
+                return
+            hub = shown_path(scope).strip("/").partition("/")[0]
+            span = self._begin(f"publish {hub}", contexts, "", hub)
+            span.set_attribute("messaging.operation.type", "publish")
+            try:
+                await publish(scope, receive, send)
+            except Refusal as refusal:
+                _end(span, refusal)
+                raise
+            _end(span, None)
+
+        return publish_traced
+
+    async def traced(self, handler: Handler, call: Call) -> Response:
+        """Answer a management request, as a span."""
+        parent = next(iter(_contexts([call.header("traceparent") or ""])), None)
+        method = call.scope["method"]
+        span = self._tracer.start_span(
+            f"{method} {handler.__name__}",
+            context=None if parent is None else _below(parent),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": method, "client.address": call.peer},
+        )
+        try:
+            response = await handler(call)
+        except Refusal as refusal:
+            _end(span, refusal)
+            raise
+        span.set_attribute("http.response.status_code", response.status_code)
+        _end(span, None)
+        return response
+
+
+def _end(span: Span, error: Exception | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(Status(StatusCode.ERROR, error.text() if isinstance(error, Refusal) else ""))
+    span.end()
+
+
+def _contexts(texts: Sequence[str]) -> list[SpanContext]:
+    """The trace contexts among some texts; one that is all zeros is none (W3C Trace Context, 3.2.2.3)."""
+    parsed = (_context(text) for text in texts)
+    return [context for context in parsed if context is not None and context.is_valid]
+
+
+def _context(text: str) -> SpanContext | None:
+    parts = text.strip().lower().split("-")
+    if len(parts) < 4 or [len(part) for part in parts[:4]] != [2, 32, 16, 2]:
+        return None
+    try:
+        trace_id, span_id, flags = (int(part, 16) for part in parts[1:4])
+    except ValueError:
+        return None
+    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+
+
+def _below(parent: SpanContext) -> Context:
+    return set_span_in_context(trace.NonRecordingSpan(parent))
+
+
+def _nothing(_: Exception | None) -> None:
+    """No span was begun."""

@@ -1,0 +1,124 @@
+"""Where captured files go: the targets of the settings, and how a hub's destination names one of them.
+
+A destination is the service's own (a storage account by resource id or name, and a container) or a URL. Either way the
+files land at or below a place that the operator has named: a target of the settings, or the node's own folder. So
+whoever manages a hub cannot write elsewhere, and credentials stay in the settings. Pure values; opens nothing.
+Reference: service 6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from urllib.parse import unquote, urlsplit
+
+from hubmere.model.entity import CaptureDestination
+from hubmere.model.errors import InvalidArgument
+from hubmere.model.names import fold
+
+# What a URL of a target may begin with: a folder, Azure Blob Storage or ADLS Gen2, an S3 bucket.
+SCHEMES = ("file", "az", "s3")
+# The target that is meant where a hub names none.
+DEFAULT_TARGET = "default"
+_WHAT = "capture destination"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturePlace:
+    """One place for files: a URL, and what opens it. The options are secrets and never show."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False, hash=False)
+
+    def below(self, path: str) -> "CapturePlace":
+        """A place further down."""
+        return CapturePlace(url=_joined(self.url, path), options=self.options)
+
+    def has(self, url: str) -> bool:
+        """Whether a URL is this one or lies below it."""
+        return url == self.url or url.startswith(self.url.rstrip("/") + "/")
+
+
+def is_path_inside(path: str) -> bool:
+    """Whether a path stays below what it is joined to: no dot segments, no other root, no backslashes or controls."""
+    if "\\" in path or path.startswith("/") or any(character < " " for character in path):
+        return False
+    return not any(part in (".", "..") for part in path.split("/"))
+
+
+def checked_url(text: str) -> str:
+    """The URL of a place as it is compared and joined; a plain absolute path is a folder. Raises InvalidArgument."""
+    url = Path(text).as_uri() if text.startswith("/") else text.rstrip("/")
+    parts = urlsplit(url)
+    is_whole = bool(parts.path.strip("/")) if parts.scheme == "file" else bool(parts.netloc)
+    is_plain = not (parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme not in SCHEMES or not is_whole or not is_plain or not is_path_inside(unquote(parts.path)[1:]):
+        raise InvalidArgument(_WHAT, _shown(text), "file:///folder, az://account/container or s3://bucket/prefix")
+    return url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureTargets:
+    """The places that captured files may go to: `folder` on this machine, and the targets of the settings by name."""
+
+    folder: CapturePlace
+    named: Mapping[str, CapturePlace] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def in_folder(cls, folder: Path, named: Mapping[str, CapturePlace] | None = None) -> "CaptureTargets":
+        """Targets beside a local folder."""
+        targets = {fold(name): place for name, place in (named or {}).items()}
+        return cls(folder=CapturePlace(url=folder.absolute().as_uri()), named=MappingProxyType(targets))
+
+    def place_of(self, destination: CaptureDestination) -> CapturePlace:
+        """Where the files of a hub go; InvalidArgument says which places there are."""
+        account = destination.storage_account or destination.data_lake_account
+        inside = (destination.container or destination.data_lake_folder).strip("/")
+        if not _is_plain(inside):
+            raise InvalidArgument("capture container", inside, "a name, or a path without dot segments")
+        base = self._by_url(account) if "://" in account else self._by_name(account)
+        place = base.below(inside) if inside else base
+        if place.url.startswith("az://") and not urlsplit(place.url).path.strip("/"):
+            raise InvalidArgument("capture container", inside, "a container: the target names an account only")
+        return place
+
+    def _by_url(self, text: str) -> CapturePlace:
+        url = checked_url(text)
+        fitting = [place for place in (self.folder, *self.named.values()) if place.has(url)]
+        if not fitting:
+            allowed = ", ".join(place.url for place in (self.folder, *self.named.values()))
+            raise InvalidArgument(_WHAT, _shown(text), f"a URL at or below one of {allowed}")
+        nearest = max(fitting, key=lambda place: len(place.url))
+        return CapturePlace(url=url, options=nearest.options)
+
+    def _by_name(self, account: str) -> CapturePlace:
+        """A target by its name, or by a resource id that ends in it.
+
+        Without any in the settings everything goes to the folder, sorted by account: what was written for Azure works.
+        """
+        name = PurePosixPath(account).name
+        found = self.named.get(fold(name) or DEFAULT_TARGET)
+        if found is not None:
+            return found
+        if not name:
+            return self.folder
+        if self.named:
+            allowed = f"a capture target of the settings: {', '.join(self.named)}"
+            raise InvalidArgument("storage account", account, allowed)
+        if not _is_plain(name):
+            raise InvalidArgument("storage account", account, "a name without dot segments")
+        return self.folder.below(name)
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path can be part of a URL as it is: encoded dots would only show when the URL is taken apart."""
+    return is_path_inside(path) and not any(character in path for character in "%?#")
+
+
+def _joined(url: str, path: str) -> str:
+    return f"{url.rstrip('/')}/{path.strip('/')}"
+
+
+def _shown(text: str) -> str:
+    """A URL without what somebody may have put in front of its host or behind its path."""
+    return text.split("?")[0].split("@")[-1]

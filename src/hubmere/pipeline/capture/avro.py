@@ -1,0 +1,185 @@
+"""Events to Avro object container files: the captured files that every reader of the service's own understands.
+
+`Records` is the inner loop, with a compiled twin in `_decode.pyx` that gives the same bytes. Where blocks end is
+decided by the batches of the log alone, so that the same events under the same name give the same file.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Final, Protocol
+
+from hubmere import kernels
+from hubmere.client.consumer import UNKNOWN_POSITION
+from hubmere.model.batch import APPEND_TIME, BatchHeader
+from hubmere.pipeline.capture.schema import (
+    EMPTY_MAP,
+    MAGIC,
+    encoded_maps,
+    file_header,
+    long_of,
+    sized,
+    sync_marker,
+    time_text,
+)
+from hubmere.pipeline.decode import ClosedBatch, Record, add_batch, check_deltas, events_between, microseconds
+
+# A block ends with the first batch that fills it: large enough that its head costs nothing, small enough to be skipped.
+BLOCK_BYTES: Final = 256 * 1024
+SPAN_KEY: Final = "hubmere.span"
+NO_CODEC: Final = "null"
+DEFLATE: Final = "deflate"
+_BARE_MAPS: Final = EMPTY_MAP * 2
+_NULL_BODY, _BODY = b"\x00", b"\x02"
+# A header of a captured file is under 2 KiB; what claims to be longer is no captured file.
+_MAX_HEADER_BYTES: Final = 64 * 1024
+
+
+class RecordsLike(Protocol):
+    """What both twins offer."""
+
+    @property
+    def count(self) -> int:
+        """Events that were added since the last `take`."""
+
+    @property
+    def times_us(self) -> tuple[int, int]:
+        """Times of the first and the last of them."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+        """See `decode.Columns.add`."""
+
+    def take(self) -> Any:
+        """Their bytes; begins anew."""
+
+
+class Records:
+    """Events as Avro records, one behind the other."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.count = 0
+        self.times_us = (0, 0)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+        """The events of a batch whose deltas lie from `low` up to `high`; all of it or, with Malformed, nothing."""
+        records: Sequence[Record] = kernels.read_records(opened, at, header.record_count)
+        check_deltas(records, header.last_delta)
+        chosen = events_between(records, low, high)
+        if not chosen:
+            return
+        base, size_bytes, count = header.base_sequence_number, header.size_bytes, header.last_delta + 1
+        for time_delta, delta, key, value, headers in chosen:
+            offset = base + delta if position == UNKNOWN_POSITION else position + delta * size_bytes // count
+            maps = _BARE_MAPS if key is None and not headers else encoded_maps(key, value, headers)
+            self._data += b"".join(
+                (
+                    long_of(base + delta),
+                    sized(b"%d" % offset),
+                    sized(time_text(_time_us(header, time_delta) // 1_000_000)),
+                    maps,
+                    _NULL_BODY if value is None else _BODY + sized(value),
+                )
+            )
+        first = self.times_us[0] if self.count else _time_us(header, chosen[0][0])
+        self.times_us = (first, _time_us(header, chosen[-1][0]))
+        self.count += len(chosen)
+
+    def take(self) -> bytearray:
+        """The bytes of all events; begins anew."""
+        taken, self._data = self._data, bytearray()
+        self.count, self.times_us = 0, (0, 0)
+        return taken
+
+
+def _time_us(header: BatchHeader, delta_ms: int) -> int:
+    if header.attributes & APPEND_TIME:
+        return microseconds(header.max_time_ms)
+    return microseconds(header.base_time_ms + delta_ms)
+
+
+def _compiled() -> Any:
+    try:
+        from hubmere.pipeline import _decode  # type: ignore[attr-defined]
+    except ImportError:
+        return None
+    return _decode.Records
+
+
+RECORDS: Final[Callable[[], RecordsLike]] = _compiled() or Records
+
+
+class AvroFile:
+    """Writes one container file into a sink, block by block."""
+
+    def __init__(
+        self,
+        sink: BinaryIO,
+        name: str,
+        span: str,
+        *,
+        deflates: bool,
+        records_of: Callable[[], RecordsLike] = RECORDS,
+    ) -> None:
+        self._sink = sink
+        self._deflates = deflates
+        self._sync = sync_marker(name, span)
+        self._records = records_of()
+        self.events = 0
+        self.times_us: tuple[int, int] | None = None
+        sink.write(file_header(DEFLATE if deflates else NO_CODEC, {SPAN_KEY: span}, self._sync))
+
+    def add(self, batch: ClosedBatch, partition: int, start: int, end: int) -> None:
+        """The events of a batch that belong to the range."""
+        add_batch(self._records, batch, partition, start, end)
+        if len(self._records) >= BLOCK_BYTES:
+            self._end_block()
+
+    def close(self) -> None:
+        """Everything is written."""
+        self._end_block()
+
+    def _end_block(self) -> None:
+        count = self._records.count
+        if not count:
+            return
+        first_us, last_us = self._records.times_us
+        self.times_us = (self.times_us[0] if self.times_us else first_us, last_us)
+        self.events += count
+        data = self._records.take()
+        if self._deflates:
+            data = _deflated(data)
+        view = memoryview(data)
+        self._sink.write(long_of(count) + long_of(len(view)))
+        self._sink.write(view)
+        self._sink.write(self._sync)
+
+
+def _deflated(data: Any) -> bytes:
+    """Raw deflate, as Avro has it: no head and no checksum."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+# --- what a file says of itself --------------------------------------------------------------------------------------
+
+
+def read_span(file: BinaryIO) -> str | None:
+    """The span in the header of a captured file; None for any other."""
+    head = file.read(_MAX_HEADER_BYTES)
+    if not head.startswith(MAGIC):
+        return None
+    marked = sized(SPAN_KEY.encode())
+    at = head.find(marked)
+    if at < 0:
+        return None
+    at += len(marked)
+    size, shift = 0, 0
+    while head[at] & 0x80:
+        size, shift, at = size | (head[at] & 0x7F) << shift, shift + 7, at + 1
+    size = (size | head[at] << shift) >> 1
+    return head[at + 1 : at + 1 + size].decode()

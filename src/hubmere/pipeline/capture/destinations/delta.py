@@ -1,0 +1,116 @@
+"""The log of a Delta table: captured Parquet files become rows of the table, each micro-batch in one commit, once.
+
+The data files are published like any other; nobody who reads the table sees them before its log names them. A commit
+carries the hub's id and the micro-batch's number as an application transaction, by which a repeat is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from hubmere.pipeline.capture.content import PARQUET_SCHEMA
+from hubmere.pipeline.capture.destinations.base import DestinationFailed
+
+PARTITION_COLUMN: Final = "PartitionId"
+# Option of ours, and what the Delta library calls it.
+_STORAGE: Final = {
+    "account_key": "azure_storage_account_key",
+    "sas_token": "azure_storage_sas_key",
+    "access_key_id": "aws_access_key_id",
+    "secret_access_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "region": "aws_region",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A published file of the table, by its name inside it."""
+
+    name: str
+    partition: int
+    size_bytes: int
+    events: int
+    modified_ms: int
+
+
+def commit_files(url: str, options: Mapping[str, str], hub_id: str, batch: int, files: Sequence[DataFile]) -> None:
+    """Make files a part of the table at a URL, unless this micro-batch already has."""
+    place, storage = _place(url), storage_options(url, options)
+    added = [_action(file) for file in files if file.events]
+    properties = CommitProperties(app_transactions=[Transaction(hub_id, batch)])
+    try:
+        table = _table(place, storage)
+        if table is None:
+            create_table_with_add_actions(
+                place, _schema(), added, mode="error", partition_by=[PARTITION_COLUMN],
+                storage_options=storage, commit_properties=properties,
+            )  # fmt: skip
+        elif not _has_taken(table, hub_id, batch):
+            actions: list[AddAction | RemoveAction] = list(added)
+            table.create_write_transaction(
+                actions, mode="append", schema=_schema(), partition_by=[PARTITION_COLUMN], commit_properties=properties
+            )
+    except DeltaError as error:
+        raise DestinationFailed(f"{url}: {type(error).__name__}: {error}") from None
+
+
+def _has_taken(table: DeltaTable, hub_id: str, batch: int) -> bool:
+    known = table.transaction_version(hub_id)
+    return known is not None and known >= batch
+
+
+def table_files(url: str, options: Mapping[str, str]) -> set[str]:
+    """The names, inside the table, of the files that its log names."""
+    table = _table(_place(url), storage_options(url, options))
+    return set() if table is None else set(pa.table(table.get_add_actions()).column("path").to_pylist())
+
+
+def _place(url: str) -> str:
+    """A URL as the Delta library has it: the account of a container is an option there."""
+    parts = urlsplit(url)
+    return f"az:/{parts.path}" if parts.scheme == "az" else url
+
+
+def storage_options(url: str, options: Mapping[str, str]) -> dict[str, str]:
+    """What opens a place, in the words of the Delta library."""
+    found = {_STORAGE[name]: text for name, text in options.items() if name in _STORAGE}
+    endpoint = options.get("endpoint")
+    parts = urlsplit(url)
+    if parts.scheme == "az":
+        found["azure_storage_account_name"] = parts.netloc
+    if endpoint is not None:
+        found["azure_storage_endpoint" if parts.scheme == "az" else "aws_endpoint_url"] = endpoint
+        if endpoint.startswith("http:"):
+            found["azure_allow_http" if parts.scheme == "az" else "aws_allow_http"] = "true"
+    return found
+
+
+def _table(url: str, storage: dict[str, str]) -> DeltaTable | None:
+    try:
+        return DeltaTable(url, storage_options=storage)
+    except TableNotFoundError:
+        return None
+
+
+def _schema() -> Schema:
+    captured = Schema.from_arrow(pa.schema(PARQUET_SCHEMA))
+    return Schema([*captured.fields, Field(PARTITION_COLUMN, PrimitiveType("string"))])
+
+
+def _action(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.name,
+        size=file.size_bytes,
+        partition_values={PARTITION_COLUMN: str(file.partition)},
+        modification_time=file.modified_ms,
+        data_change=True,
+        stats=f'{{"numRecords":{file.events}}}',
+    )

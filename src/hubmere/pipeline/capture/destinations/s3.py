@@ -1,0 +1,187 @@
+"""Captured files in S3, or in a store that speaks its protocol: `s3://bucket[/prefix]`.
+
+A task uploads the parts of a multipart upload, which nobody sees; the driver completes it, which makes the object,
+whole, and only if there is none. Uploads of a hub that no task works on are taken away when its query starts.
+"""
+
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any, BinaryIO, Final, cast
+from urllib.parse import quote, urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from hubmere.pipeline.capture.destinations.base import DestinationFailed, InvalidDestination, NameTaken, Stored, Token
+from hubmere.pipeline.capture.destinations.parts import Parts
+from hubmere.pipeline.capture.names import NameFormat, Span
+
+_SPAN: Final = "hubmere-span"
+# S3 takes parts of at least 5 MiB, but for the last one.
+_PART_BYTES: Final = 8 * 1024 * 1024
+_NOT_FOUND: Final = ("404", "NoSuchKey", "NotFound")
+# The object is there, or another upload of it is just being completed, or this one was.
+_TAKEN: Final = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload")
+_FAILURES: Final = (ClientError, BotoCoreError)
+
+
+def opened(url: str, options: Mapping[str, str]) -> "Bucket":
+    """The bucket that a URL names."""
+    parts = urlsplit(url)
+    prefix = parts.path.strip("/")
+    if not parts.netloc:
+        raise InvalidDestination(url, "is not of the form s3://bucket[/prefix]")
+    return Bucket(parts.netloc, _client(options), f"{prefix}/" if prefix else "")
+
+
+def _client(options: Mapping[str, str]) -> Any:
+    """Without a key of its own: whatever the machine has (variables, profile, role)."""
+    return boto3.client(
+        "s3",
+        region_name=options.get("region"),
+        endpoint_url=options.get("endpoint"),
+        aws_access_key_id=options.get("access_key_id"),
+        aws_secret_access_key=options.get("secret_access_key"),
+        aws_session_token=options.get("session_token"),
+        config=Config(retries={"mode": "standard", "max_attempts": 5}),
+    )
+
+
+class Bucket:
+    """See `base.Destination`."""
+
+    def __init__(self, bucket: str, client: Any, prefix: str) -> None:
+        self._bucket = bucket
+        self._client = client
+        self._prefix = prefix
+
+    def url_of(self, name: str) -> str:
+        """The address of an object."""
+        return f"s3://{self._bucket}/{quote(self._prefix + name)}"
+
+    def upload(self, name: str, span: Span, attempt: str) -> "BucketUpload":
+        """Begin a multipart upload; every attempt has its own."""
+        try:
+            begun = self._client.create_multipart_upload(**self._at(name), Metadata={_SPAN: span.text()})
+        except _FAILURES as error:
+            raise _told(self.url_of(name), error) from None
+        return BucketUpload(self._client, self._at(name), str(begun["UploadId"]))
+
+    def publish(self, name: str, span: Span, token: Token) -> None:
+        """Complete the upload."""
+        parts = cast("list[str]", token["parts"])
+        listed = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(parts, 1)]
+        try:
+            self._client.complete_multipart_upload(
+                **self._at(name), UploadId=token["upload"], MultipartUpload={"Parts": listed}, IfNoneMatch="*"
+            )
+        except ClientError as error:
+            if _code(error) not in _TAKEN:
+                raise _told(self.url_of(name), error) from None
+            if self.span_of(name) != span:
+                raise NameTaken(self.url_of(name)) from None
+            BucketUpload(self._client, self._at(name), str(token["upload"])).abandon()
+        except BotoCoreError as error:
+            raise _told(self.url_of(name), error) from None
+
+    def has(self, name: str) -> bool:
+        """Whether an object is visible under a name."""
+        return self._metadata(name) is not None
+
+    def span_of(self, name: str) -> Span | None:
+        """What the visible object of a name holds."""
+        found = self._metadata(name)
+        span = None if found is None else Span.parse(found.get(_SPAN, ""))
+        if found is not None and span is None:
+            raise NameTaken(self.url_of(name))
+        return span
+
+    def _metadata(self, name: str) -> Mapping[str, str] | None:
+        try:
+            found: Mapping[str, str] = self._client.head_object(**self._at(name))["Metadata"]
+        except _FAILURES as error:
+            if isinstance(error, ClientError) and _code(error) in _NOT_FOUND:
+                return None
+            raise _told(self.url_of(name), error) from None
+        return found
+
+    def sweep(self, hub_id: str, names: NameFormat) -> None:
+        """Abort the uploads of the hub's names; others in the bucket may be under way."""
+        try:
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + names.prefix()
+            )
+            left = [each for page in pages for each in page.get("Uploads", ())]
+        except _FAILURES as error:
+            raise _told(self.url_of(names.prefix()), error) from None
+        for each in left:
+            if names.read(str(each["Key"]).removeprefix(self._prefix)) is not None:
+                BucketUpload(self._client, {"Bucket": self._bucket, "Key": each["Key"]}, each["UploadId"]).abandon()
+
+    def files(self, prefix: str) -> Iterator[Stored]:
+        """The visible objects whose names begin so."""
+        try:
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                for each in page.get("Contents", ()):
+                    yield Stored(str(each["Key"]).removeprefix(self._prefix), int(each["Size"]))
+        except _FAILURES as error:
+            raise _told(self.url_of(prefix), error) from None
+
+    def open(self, name: str) -> BinaryIO:
+        """A visible object."""
+        try:
+            return BytesIO(self._client.get_object(**self._at(name))["Body"].read())
+        except _FAILURES as error:
+            raise _told(self.url_of(name), error) from None
+
+    def _at(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + name}
+
+
+class BucketUpload:
+    """See `base.Upload`."""
+
+    def __init__(self, client: Any, at: Mapping[str, str], upload: str) -> None:
+        self._client = client
+        self._at = at
+        self._upload = upload
+        self._tags: list[str] = []
+        self._parts = Parts(_PART_BYTES, self._send)
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take bytes."""
+        return self._parts.write(data)
+
+    def finish(self) -> Token:
+        """Send what is left."""
+        self._parts.close()
+        return {"upload": self._upload, "parts": self._tags}
+
+    def abandon(self) -> None:
+        """Abort the upload; one that is gone is as good."""
+        try:
+            self._client.abort_multipart_upload(**self._at, UploadId=self._upload)
+        except ClientError as error:
+            if _code(error) not in _TAKEN:
+                raise _told(self._at["Key"], error) from None
+
+    def _send(self, data: bytes) -> None:
+        try:
+            sent = self._client.upload_part(
+                **self._at, UploadId=self._upload, PartNumber=len(self._tags) + 1, Body=data
+            )
+        except _FAILURES as error:
+            raise _told(self._at["Key"], error) from None
+        self._tags.append(str(sent["ETag"]))
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _told(place: str, error: ClientError | BotoCoreError) -> DestinationFailed:
+    return DestinationFailed(f"{place}: {error}")

@@ -1,0 +1,194 @@
+"""The capture application: one Spark application for all captured hubs of a node.
+
+    python -m hubmere.pipeline.capture --node URL --checkpoint-location DIR [--ca-file F] [--ready-file F] [--once]
+
+Asks the node every few seconds which hubs are to be captured, keeps one query for each, and tells how far they are. A
+hub that fails does not disturb the others; a node that is away is asked again. SIGTERM, or the end of standard input
+when whoever started the job dies, lets running micro-batches end and stops. `--once` captures what is there, closes
+all windows and ends. Spark's own settings come from spark-submit.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hubmere.pipeline.capture.door import NodeAway, NodeDoor, NoToken, find_token
+from hubmere.pipeline.capture.plan import HubPlan
+from hubmere.pipeline.capture.query import CaptureQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("hubmere.capture")
+
+# How often the plan is asked for; what is told of progress goes the same round, and at once after a publication.
+_POLL_S: Final = 2.0
+_TEND_S: Final = 0.25
+# A micro-batch writes a few files for each partition; one that takes longer is cut off, and repeated at the next start.
+STOP_BOUND_S: Final = 20.0
+# Spark gives the Python process of a source 10 s to come up; many at once on a small machine would miss that.
+_MAX_COMING_UP: Final = 2
+_FAILED, _USAGE = 1, 2
+
+
+class Application:
+    """All queries of one node. Thread rule: one owner, but for `stop`."""
+
+    def __init__(self, spark: "SparkSession", door: NodeDoor, checkpoints: str, *, once: bool) -> None:
+        self._spark = spark
+        self._door = door
+        self._checkpoints = checkpoints.rstrip("/")
+        self._once = once
+        self._stopping = threading.Event()
+        self._reports = threading.Event()
+        self._queries: dict[tuple[str, str, str], CaptureQuery] = {}
+        self._is_away = False
+
+    def stop(self) -> None:
+        """End soon; may be called from any thread and from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> int:
+        """Until stopped, or with `once` until everything is captured; gives the exit code."""
+        next_poll_s = 0.0
+        while not self._stopping.is_set():
+            now_s = time.monotonic()
+            if now_s >= next_poll_s:
+                self._follow(self._asked())
+                next_poll_s = now_s + _POLL_S
+                self._reports.set()
+            self._tend(now_s)
+            if self._reports.is_set():
+                self._reports.clear()
+                self._report("running")
+            if self._once and self._is_finished():
+                break
+            self._stopping.wait(_TEND_S)
+        self._end_all()
+        return _FAILED if self._once and any(query.error for query in self._queries.values()) else 0
+
+    # --- hubs ---
+
+    def _asked(self) -> Mapping[tuple[str, str, str], HubPlan] | None:
+        try:
+            found = self._door.plan()
+        except NodeAway as away:
+            if not self._is_away:
+                log.warning("%s", away)
+            self._is_away = True
+            return None
+        self._is_away = False
+        return found
+
+    def _follow(self, wanted: Mapping[tuple[str, str, str], HubPlan] | None) -> None:
+        """Stop the queries of hubs that left or changed, and make those of hubs that came."""
+        if wanted is None or (self._once and self._queries):
+            return
+        for key in [key for key, query in self._queries.items() if wanted.get(key) != query.hub]:
+            self._queries.pop(key).stop(time.monotonic() + STOP_BOUND_S)
+        for key, hub in wanted.items():
+            if key not in self._queries:
+                checkpoint = "/".join((self._checkpoints, *key))
+                self._queries[key] = CaptureQuery(
+                    self._spark, hub, checkpoint, once=self._once, published=self._reports.set
+                )
+
+    def _tend(self, now_s: float) -> None:
+        for query in self._queries.values():
+            coming_up = sum(each.is_coming_up for each in self._queries.values())
+            query.tend(now_s, may_start=coming_up < _MAX_COMING_UP)
+
+    def _is_finished(self) -> bool:
+        return not self._is_away and all(query.is_settled for query in self._queries.values())
+
+    def _end_all(self) -> None:
+        deadline_s = time.monotonic() + STOP_BOUND_S
+        for query in self._queries.values():
+            query.stop(deadline_s)
+        self._report("stopped")
+
+    # --- telling ---
+
+    def _report(self, state: str) -> None:
+        job = {
+            "pid": os.getpid(),
+            "state": state,
+            "sparkVersion": self._spark.version,
+            "master": self._spark.sparkContext.master,
+        }
+        hubs = [self._told(key, query) for key, query in self._queries.items()]
+        try:
+            self._door.report({"job": job, "hubs": hubs})
+        except NodeAway as away:
+            log.debug("%s", away)
+
+    def _told(self, key: tuple[str, str, str], query: CaptureQuery) -> dict[str, Any]:
+        namespace, hub, incarnation = key
+        partitions = query.ledger.report()
+        return {"namespace": namespace, "hub": hub, "id": incarnation, "error": query.error, "partitions": partitions}
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def a_session() -> "SparkSession":
+    """Spark, with the settings of whoever started it, and the source."""
+    from pyspark.sql import SparkSession
+
+    from hubmere.pipeline.capture.source import CaptureSource
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = SparkSession.builder.appName("hubmere-capture").getOrCreate()
+    spark.dataSource.register(CaptureSource)
+    return spark
+
+
+def stop_when_alone(application: Application) -> None:
+    """End with whoever started the job: it holds the other end of standard input."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        application.stop()
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="hubmere-capture", description="Capture the hubs of a node.")
+    parser.add_argument("--node", required=True, metavar="URL", help="HTTP or HTTPS address of the node")
+    parser.add_argument("--checkpoint-location", required=True, metavar="DIR", help="where Spark keeps its offsets")
+    parser.add_argument("--ca-file", metavar="FILE", help="certificate of the authority that the node's is from")
+    parser.add_argument("--ready-file", metavar="FILE", help="the node's ready file, for its token")
+    parser.add_argument("--once", action="store_true", help="capture what is there, close all windows and end")
+    parser.add_argument("--detached", action="store_true", help="do not end with standard input")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the application; gives the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    given = arguments(argv)
+    try:
+        door = NodeDoor(given.node, find_token(given.ready_file), given.ca_file)
+    except NoToken as missing:
+        log.error("%s", missing)
+        return _USAGE
+    spark = a_session()
+    application = Application(spark, door, given.checkpoint_location, once=given.once)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: application.stop())
+    if not given.detached:
+        stop_when_alone(application)
+    try:
+        return application.run()
+    finally:
+        spark.stop()

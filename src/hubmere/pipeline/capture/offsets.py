@@ -1,0 +1,51 @@
+"""The offset of a capture query: what Spark's write-ahead log keeps before any file is written.
+
+For each partition the open window, and the files that were closed on the way to it. Names follow from the format and
+the encoding that stand beside them, so that a micro-batch that is repeated writes the same files under the same names
+even when the hub's settings, or the log's batches, have changed meanwhile.
+
+    {"format": "...", "encoding": "Avro", "partitions": {"0": [at, start, [[first, end, second], ...]]}}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hubmere.model.entity import CaptureEncoding
+from hubmere.pipeline.capture.windows import FilePlan, Planned, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOffset:
+    """How far a query is, and the files of the micro-batch that ends here."""
+
+    format: str
+    encoding: CaptureEncoding
+    partitions: Mapping[int, Planned]
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        return {
+            "format": self.format,
+            "encoding": str(self.encoding),
+            "partitions": {
+                str(partition): [*planned.window, [list(file) for file in planned.files]]
+                for partition, planned in sorted(self.partitions.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> "CaptureOffset":
+        """As Spark gives it back."""
+        return cls(
+            format=given["format"],
+            encoding=CaptureEncoding(given["encoding"]),
+            partitions={
+                int(partition): Planned(tuple(FilePlan(*file) for file in files), Window(at, start_s))
+                for partition, (at, start_s, files) in given["partitions"].items()
+            },
+        )
+
+    def without_files(self) -> "CaptureOffset":
+        """Where the next micro-batch begins."""
+        return replace(self, partitions={index: Planned((), each.window) for index, each in self.partitions.items()})

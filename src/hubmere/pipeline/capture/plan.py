@@ -1,0 +1,150 @@
+"""What the node wants captured, as the job knows it: hubs, their windows and where their files go.
+
+Read from the node's JSON and checked here once; travels to executors as the same JSON. Secrets stay out of texts.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hubmere.client.connection import CLIENT_ID_PREFIX, Account, Place
+from hubmere.model.entity import CaptureEncoding
+from hubmere.pipeline.capture.names import DELTA_FORMAT, EXTENSIONS, NameFormat
+from hubmere.pipeline.capture.windows import Rules
+
+# The node counts no egress for this one (reference: service 6, "reads internal log, uses no egress").
+CLIENT_ID: Final = CLIENT_ID_PREFIX + "capture"
+# A node restarts within a second; one that is away for longer fails the query, which is then begun again with back-off.
+_PATIENCE_S: Final = 30.0
+_ANSWER_TIMEOUT_S: Final = 20.0
+_SECURE: Final = "SASL_SSL"
+
+
+class InvalidPlan(ValueError):
+    """What the node sent is not a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where files go: a URL, and what opens it."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must not be shown."""
+        return tuple(text for text in self.options.values() if text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubPlan:
+    """One captured hub."""
+
+    namespace: str
+    hub: str
+    id: str
+    partition_count: int
+    since: Mapping[int, int]
+    encoding: CaptureEncoding
+    rules: Rules
+    name_format: str
+    target: Target
+    account: Account
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """By which the job knows it; a hub that was made anew has another."""
+        return (self.namespace, self.hub, self.id)
+
+    def names(self, text: str, encoding: CaptureEncoding) -> NameFormat:
+        """How its files are called under a format and an encoding, which may be those of an earlier plan."""
+        return NameFormat(text=text, namespace=self.namespace, hub=self.hub, extension=EXTENSIONS[encoding])
+
+    @property
+    def format(self) -> str:
+        """The name format that counts."""
+        return DELTA_FORMAT if self.encoding is CaptureEncoding.DELTA else self.name_format
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.hub}"
+
+
+def read_plan(text: bytes | str) -> dict[tuple[str, str, str], HubPlan]:
+    """The hubs of a plan, by key."""
+    try:
+        whole = json.loads(text)
+        plans = [read_hub({**hub, "at": {name: whole[name] for name in _PLACE}}) for hub in whole["hubs"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidPlan(f"{type(error).__name__} {error}") from None
+    return {plan.key: plan for plan in plans}
+
+
+_PLACE: Final = ("bootstrap", "security", "caFile")
+
+
+def read_hub(given: Mapping[str, Any]) -> HubPlan:
+    """One hub, with the place where it is read (`at`)."""
+    destination = given["destination"]
+    return HubPlan(
+        namespace=str(given["namespace"]),
+        hub=str(given["hub"]),
+        id=str(given["id"]),
+        partition_count=int(given["partitionCount"]),
+        since={int(partition): int(first) for partition, first in given["since"].items()},
+        encoding=CaptureEncoding(given["encoding"]),
+        rules=Rules(
+            interval_s=int(given["intervalSeconds"]),
+            size_limit_bytes=int(given["sizeLimitBytes"]),
+            skips_empty=bool(given["skipEmptyArchives"]),
+        ),
+        name_format=str(given["nameFormat"]),
+        target=Target(
+            url=str(destination["url"]),
+            options={name: str(text) for name, text in (destination.get("options") or {}).items() if text is not None},
+        ),
+        account=_account(given["at"], str(given["connectionString"])),
+    )
+
+
+def hub_json(plan: HubPlan) -> str:
+    """The text from which `read_hub` makes the same plan again."""
+    place = plan.account.place
+    return json.dumps(
+        {
+            "namespace": plan.namespace,
+            "hub": plan.hub,
+            "id": plan.id,
+            "partitionCount": plan.partition_count,
+            "since": {str(partition): first for partition, first in plan.since.items()},
+            "encoding": str(plan.encoding),
+            "intervalSeconds": plan.rules.interval_s,
+            "sizeLimitBytes": plan.rules.size_limit_bytes,
+            "skipEmptyArchives": plan.rules.skips_empty,
+            "nameFormat": plan.name_format,
+            "destination": {"url": plan.target.url, "options": dict(plan.target.options)},
+            "connectionString": plan.account.connection_string,
+            "at": {
+                "bootstrap": str(place),
+                "security": _SECURE if place.is_secure else "SASL_PLAINTEXT",
+                "caFile": place.ca_file,
+            },
+        }
+    )
+
+
+def _account(at: Mapping[str, Any], connection_string: str) -> Account:
+    host, _, port = str(at["bootstrap"]).rpartition(":")
+    place = Place(
+        host=host.removeprefix("[").removesuffix("]"),
+        port=int(port),
+        is_secure=at["security"] == _SECURE,
+        ca_file=at["caFile"],
+    )
+    return Account(
+        place=place,
+        connection_string=connection_string,
+        client_id=CLIENT_ID,
+        answer_timeout_s=_ANSWER_TIMEOUT_S,
+        patience_s=_PATIENCE_S,
+    )

@@ -1,0 +1,99 @@
+"""A hub's partitions as the windows see them: ends, times and byte numbers, asked of the node a batch at a time.
+
+Nothing of the log is read but single batches, whose places and times do not change, so that answers are remembered.
+On a compacted hub, which has no byte numbers, only time closes a window.
+"""
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from hubmere.client.connection import Client
+from hubmere.client.consumer import UNKNOWN_POSITION, Bounds, HubReader
+
+# Batches that are remembered, of all partitions: each poll asks for the first and the last one that wait.
+_MAX_PLACES: Final = 4096
+
+
+class Place(NamedTuple):
+    """Where and when the batch with an event begins and ends."""
+
+    second: int
+    position: int
+    end_position: int
+
+
+class HubProbe:
+    """One hub. Thread rule: one owner."""
+
+    def __init__(self, client: Client, hub: str) -> None:
+        self._client = client
+        self._reader = HubReader(client, hub)
+        self._places: dict[tuple[int, int], Place] = {}
+
+    def views(self, partitions: Collection[int], ends: dict[int, int] | None = None) -> dict[int, "PartitionView"]:
+        """The partitions as they are now, or up to ends that were taken before."""
+        bounds = self._reader.bounds(partitions)
+        if ends is not None:
+            bounds = {index: Bounds(each.first, min(each.end, ends[index])) for index, each in bounds.items()}
+        return {index: PartitionView(self, index, each) for index, each in bounds.items()}
+
+    def place_of(self, partition: int, sequence: int) -> Place | None:
+        """The batch that holds an event; None when it is gone."""
+        known = self._places.get((partition, sequence))
+        if known is not None:
+            return known
+        batch = self._reader.batch_at(partition, sequence)
+        if batch is None:
+            return None
+        header, position = batch
+        has_position = position != UNKNOWN_POSITION
+        place = Place(
+            max(0, header.max_time_ms // 1000),
+            position,
+            position + header.size_bytes if has_position else UNKNOWN_POSITION,
+        )
+        if len(self._places) >= _MAX_PLACES:
+            self._places.clear()
+        self._places[partition, sequence] = place
+        return place
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._client.close()
+
+    @property
+    def reader(self) -> HubReader:
+        """What it asks."""
+        return self._reader
+
+
+class PartitionView:
+    """See `windows.LogView`."""
+
+    def __init__(self, probe: HubProbe, partition: int, bounds: Bounds) -> None:
+        self._probe = probe
+        self._partition = partition
+        self.first, self.end = bounds
+
+    def second_at(self, sequence: int) -> int:
+        """When an event was enqueued; 0 when it has gone meanwhile, which no window begins after."""
+        place = self._probe.place_of(self._partition, sequence)
+        return 0 if place is None else place.second
+
+    def first_at(self, second: int) -> int | None:
+        """The first event that was enqueued at a second or later."""
+        return self._probe.reader.first_at({self._partition: second * 1000})[self._partition]
+
+    def bytes_from(self, sequence: int) -> int | None:
+        """How much lies from an event to the end."""
+        if sequence >= self.end:
+            return 0
+        begin = self._probe.place_of(self._partition, sequence)
+        last = self._probe.place_of(self._partition, self.end - 1)
+        if begin is None or last is None or begin.position == UNKNOWN_POSITION:
+            return None
+        return last.end_position - begin.position
+
+    def after_bytes(self, sequence: int, size_bytes: int) -> int:
+        """The end of the batch with which a reader has so many bytes."""
+        return self._probe.reader.find_after_bytes(self._partition, sequence, self.end, size_bytes)

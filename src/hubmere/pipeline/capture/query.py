@@ -1,0 +1,223 @@
+"""One captured hub as one Structured Streaming query: started, published from, begun again when it failed.
+
+The query's sink publishes what the tasks of a micro-batch have written aside, after the offset that decided those files
+is on disk. A query that fails is begun again after a pause that grows; what it was doing is repeated by Spark from
+its checkpoint, with the same files.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from hubmere.model.entity import CaptureEncoding
+from hubmere.pipeline.capture.destinations import Destination, destination_of
+from hubmere.pipeline.capture.ledger import HubLedger
+from hubmere.pipeline.capture.names import Span, table_root
+from hubmere.pipeline.capture.plan import HubPlan, hub_json
+from hubmere.pipeline.capture.source import COLUMN, NAME, PLAN_OPTION, WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("hubmere.capture")
+
+# How often windows are looked at: their times are whole seconds.
+_TRIGGER: Final = "1 second"
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+# A query that ran for so long before it failed is not in trouble for the same reason.
+_HEALTHY_AFTER_S: Final = 120.0
+# A run that ends by itself does not try for ever.
+_ATTEMPTS_ONCE: Final = 3
+# What Spark says of a query whose source answers; before that it starts processes.
+_AT_REST: Final = "Waiting"
+_COME_UP: Final = (_AT_REST, "Processing")
+# Object stores answer in tens of milliseconds: files of a micro-batch are published side by side.
+_PUBLISHERS: Final = 8
+_STOP_POLL_S: Final = 0.05
+
+
+class CaptureQuery:
+    """One hub. Thread rule: the job's main thread, but for `_publish`, which Spark calls from its own."""
+
+    def __init__(
+        self, spark: "SparkSession", hub: HubPlan, checkpoint: str, *, once: bool, published: Callable[[], None]
+    ) -> None:
+        self.hub = hub
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._folder = local_folder(checkpoint)
+        self._once = once
+        self._published = published
+        self.ledger = HubLedger(hub, self._folder)
+        self._query: StreamingQuery | None = None
+        self._started_at_s = 0.0
+        self._pause_s = _FIRST_PAUSE_S
+        self._resume_at_s = 0.0
+        self._is_done = False
+        self._failures = 0
+        # Starting costs processes: the job lets few queries do it at a time.
+        self.is_coming_up = False
+        self.error: str | None = None
+        self._trouble: str | None = None
+
+    # --- life ---
+
+    def tend(self, now_s: float, *, may_start: bool) -> None:
+        """Start the query when it is time, and take note when it has come up, has failed or is done."""
+        if self._query is None:
+            if may_start and now_s >= self._resume_at_s and not self.is_settled:
+                self._start(now_s)
+        elif not self._query.isActive:
+            failure = self._query.exception()
+            self._query, self.is_coming_up = None, False
+            if failure is not None:
+                self._failed(str(failure), now_s)
+            else:
+                self._is_done = self._once
+                self._recovered()
+        else:
+            message = self._query.status["message"]
+            self.is_coming_up = self.is_coming_up and not message.startswith(_COME_UP)
+            if message.startswith(_AT_REST):
+                self._recovered()
+
+    def _recovered(self) -> None:
+        """What failed before has worked now."""
+        if self._failures:
+            self._failures, self.error = 0, None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a run that takes what is there has ended, well or after some failures."""
+        return self._is_done or (self._once and self._failures >= _ATTEMPTS_ONCE)
+
+    def stop(self, deadline_s: float) -> None:
+        """End the query, between two micro-batches if that comes before the deadline (of the monotonic clock)."""
+        query, self._query = self._query, None
+        self.is_coming_up = False
+        if query is None:
+            return
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+            time.sleep(_STOP_POLL_S)
+        query.stop()
+
+    def _start(self, now_s: float) -> None:
+        self._started_at_s = now_s
+        self.is_coming_up = True
+        try:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self._destination().sweep(self.hub.id, self.hub.names(self.hub.format, self.hub.encoding))
+            self._query = self._begun()
+        except Exception as error:
+            log.debug("%s: not started", self.hub, exc_info=True)
+            self._failed(f"{type(error).__name__}: {error}", now_s)
+
+    def _begun(self) -> "StreamingQuery":
+        rows = self._spark.readStream.format(NAME).option(PLAN_OPTION, hub_json(self.hub)).load()
+        writer = rows.writeStream.queryName(f"{self.hub} {self.hub.id}").foreachBatch(self._publish)
+        writer = writer.option("checkpointLocation", self._checkpoint)
+        triggered = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=_TRIGGER)
+        return triggered.start()
+
+    def _failed(self, why: str, now_s: float) -> None:
+        if now_s - self._started_at_s >= _HEALTHY_AFTER_S:
+            self._pause_s = _FIRST_PAUSE_S
+        self.is_coming_up = False
+        self._failures += 1
+        self.error = self._shown(why)
+        self._resume_at_s = now_s + self._pause_s
+        log.error("%s: begins again in %g s: %s", self.hub, self._pause_s, self.error)
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _shown(self, why: str) -> str:
+        """The line that tells most, without a credential."""
+        lines = [line.strip() for line in why.splitlines() if line.strip()]
+        told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "During", "^", "==="))]
+        text = self._trouble or (told[0] if told else "the query ended without saying why")
+        self._trouble = None
+        for secret in (*self.hub.target.secrets(), self.hub.account.connection_string):
+            text = text.replace(secret, "***")
+        return text[:1000]
+
+    # --- publishing ---
+
+    def _publish(self, rows: "DataFrame", batch: int) -> None:
+        """Make visible what the tasks of a micro-batch have written. One action: reading writes."""
+        files = [WrittenFile(**json.loads(row[COLUMN])) for row in rows.collect()]
+        if self._folder is not None:
+            _synchronise_offset(self._folder, batch)
+        destination = self._destination()
+        try:
+            with ThreadPoolExecutor(_PUBLISHERS) as publishers:
+                list(publishers.map(lambda file: self._publish_file(destination, file), files))
+            self._commit_table(batch, [file for file in files if file.encoding == CaptureEncoding.DELTA])
+        except Exception as error:
+            # Spark hands on a Java trace; this is what the report should say.
+            self._trouble = f"{type(error).__name__}: {error}"
+            raise
+        self._note(batch, files, destination)
+
+    def _publish_file(self, destination: Destination, file: WrittenFile) -> None:
+        if file.token is not None:
+            span = Span(self.hub.id, file.partition, file.first, file.end)
+            destination.publish(file.name, span, file.token)
+
+    def _commit_table(self, batch: int, files: Sequence[WrittenFile]) -> None:
+        """Files of a Delta table are seen by its readers when its log names them."""
+        if not files:
+            return
+        from hubmere.pipeline.capture.destinations.delta import DataFile, commit_files
+
+        root = table_root(self.hub.namespace, self.hub.hub)
+        named = [
+            DataFile(file.name.removeprefix(root), file.partition, file.size_bytes, file.events, file.last_us // 1000)
+            for file in files
+        ]
+        commit_files(f"{self.hub.target.url}/{root}", self.hub.target.options, self.hub.id, batch, named)
+
+    def _note(self, batch: int, files: Sequence[WrittenFile], destination: Destination) -> None:
+        ordered = sorted(files, key=lambda file: (file.partition, file.first, file.next_s))
+        self.ledger.publish(batch, [(file, destination.url_of(file.name)) for file in ordered])
+        lost = [file for file in ordered if file.lost]
+        self.error = (
+            f"partition {lost[-1].partition}: retention took {lost[-1].lost} events before they were captured"
+            if lost
+            else None
+        )
+        self._pause_s, self._failures = _FIRST_PAUSE_S, 0
+        for file in ordered:
+            log.info(
+                "%s: partition %d, events %d to %d, %d bytes: %s",
+                self.hub, file.partition, file.first, file.end - 1, file.size_bytes, file.name,
+            )  # fmt: skip
+        self._published()
+
+    def _destination(self) -> Destination:
+        return destination_of(self.hub.target.url, self.hub.target.options)
+
+
+def local_folder(location: str) -> Path | None:
+    """The folder of a location on this machine; None for one that only Spark's file systems know."""
+    parts = urlsplit(location)
+    if parts.scheme == "":
+        return Path(location)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _synchronise_offset(checkpoint: Path, batch: int) -> None:
+    """What decided the files must outlive a power cut if the files do; Spark leaves that to the operating system."""
+    for path in (checkpoint / "offsets" / str(batch), checkpoint / "offsets"):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,272 @@
+"""The Spark source behind Capture: offsets close windows, tasks write files aside, rows say what was written.
+
+The driver's reader decides (`windows`) and puts its decisions into the offset. One input partition is one file: the
+task that reads it writes it where nobody sees it and yields one row, a JSON text, with which the driver publishes it.
+A file that is there already, under its name and with its span, is not written again. Exactly one action may run on
+each micro-batch, since reading has an effect.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from hubmere.client.connection import Client
+from hubmere.client.consumer import HubReader
+from hubmere.client.failures import RangeLost
+from hubmere.model.entity import CaptureEncoding
+from hubmere.pipeline.capture.content import content_of
+from hubmere.pipeline.capture.destinations import NameTaken, Upload, destination_of
+from hubmere.pipeline.capture.names import Span
+from hubmere.pipeline.capture.offsets import CaptureOffset
+from hubmere.pipeline.capture.plan import HubPlan, read_hub
+from hubmere.pipeline.capture.probe import HubProbe
+from hubmere.pipeline.capture.windows import LogView, Planned, Window, first_window, plan
+from hubmere.pipeline.decode import visible_batches
+
+log = logging.getLogger("hubmere.capture")
+
+NAME: Final = "hubmere_capture"
+# Spark hides the values of options whose names say that they are secret (`spark.redaction.regex`).
+PLAN_OPTION: Final = "secret.plan"
+COLUMN: Final = "file"
+# Seconds that are passed over because files of another incarnation have them; more are somebody else's folder.
+_MOST_TAKEN: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """What a task has written aside, or found published; `next_s` is where the window behind it begins."""
+
+    partition: int
+    first: int
+    end: int
+    name: str
+    encoding: str
+    next_s: int
+    size_bytes: int
+    events: int
+    first_us: int
+    last_us: int
+    lost: int  # events of the range that retention took before they could be read
+    token: Mapping[str, Any] | None  # None: it is published already
+
+
+class CaptureSource(DataSource):
+    """What the job registers with Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `format(...)`."""
+        return NAME
+
+    def schema(self) -> str:
+        """One row for each file."""
+        return f"{COLUMN} string"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """Reads a hub."""
+        return CaptureReader(read_hub(json.loads(self.options[PLAN_OPTION])))
+
+
+class FilePartition(InputPartition):
+    """One file."""
+
+    def __init__(self, span: Span, name: str, encoding: CaptureEncoding, next_s: int) -> None:
+        super().__init__(name)
+        self.span = span
+        self.name = name
+        self.encoding = encoding
+        self.next_s = next_s
+
+
+class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """On the driver one of these lives as long as its query; copies of it write files on executors."""
+
+    def __init__(self, hub: HubPlan) -> None:
+        self._hub = hub
+        self._probe: HubProbe | None = None
+        # Where a run with Trigger.AvailableNow ends.
+        self._target: dict[int, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to executors: no connection."""
+        return self.__dict__ | {"_probe": None}
+
+    # --- what Spark calls on the driver ---
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Where Capture of the hub was switched on."""
+        views = self._asked().views(self._partitions(), self._target)
+        now_s = int(time.time())
+        partitions = {
+            index: Planned((), first_window(view, self._hub.since.get(index, 0), now_s))
+            for index, view in views.items()
+        }
+        return self._offset(partitions).to_json()
+
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: Mapping[str, Any], limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Close the windows that are to be closed now; nothing to close gives the very offset that was given."""
+        begun = CaptureOffset.from_json(start)
+        now_s = int(time.time())
+        views = self._asked().views(self._partitions(), self._target)
+        planned: dict[int, Planned] = {}
+        for index, view in views.items():
+            known = begun.partitions.get(index)
+            window = known.window if known else first_window(view, self._hub.since.get(index, 0), now_s)
+            planned[index] = self._planned(index, window, view, now_s)
+        if not any(each.files for each in planned.values()):
+            return dict(start)
+        untouched = begun.without_files().partitions
+        return self._offset({**untouched, **planned}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """Windows are the limits."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """The run is to end where the hub ends now."""
+        self._target = {index: view.end for index, view in self._asked().views(self._partitions()).items()}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """The files of a micro-batch, as its offset says."""
+        offset = CaptureOffset.from_json(end)
+        names = self._hub.names(offset.format, offset.encoding)
+        found: list[InputPartition] = []
+        for index, (files, window) in sorted(offset.partitions.items()):
+            begins = (*(file.second for file in files[1:]), window.start_s)
+            for file, next_s in zip(files, begins, strict=False):
+                span = Span(self._hub.id, index, file.first, file.end)
+                found.append(FilePartition(span, names.name_of(index, file.second), offset.encoding, next_s))
+        return found
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing to do: the offsets are in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        """The query ends."""
+        if self._probe is not None:
+            self._probe.close()
+
+    def _partitions(self) -> range:
+        return range(self._hub.partition_count)
+
+    def _asked(self) -> HubProbe:
+        if self._probe is None:
+            self._probe = HubProbe(Client(self._hub.account), self._hub.hub)
+        return self._probe
+
+    def _planned(self, index: int, window: Window, view: LogView, now_s: int) -> Planned:
+        """The files to be written now, under names that nobody has: an earlier incarnation may have used the second."""
+        destination = destination_of(self._hub.target.url, self._hub.target.options)
+        names = self._hub.names(self._hub.format, self._hub.encoding)
+        for _ in range(_MOST_TAKEN):
+            planned = plan(window, view, self._hub.rules, now_s, closes_all=self._target is not None)
+            taken = [file.second for file in planned.files if destination.has(names.name_of(index, file.second))]
+            if not taken:
+                return planned
+            window = Window(window.at, max(taken) + 1)
+        raise NameTaken(destination.url_of(names.name_of(index, window.start_s - 1)))
+
+    def _offset(self, partitions: Mapping[int, Planned]) -> CaptureOffset:
+        return CaptureOffset(format=self._hub.format, encoding=self._hub.encoding, partitions=partitions)
+
+    # --- what Spark calls on executors ---
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Write one file aside."""
+        # Without any file Spark makes a partition of its own that holds nothing.
+        if isinstance(partition, FilePartition):
+            written = write_file(self._hub, partition, _attempt())
+            yield pa.RecordBatch.from_pydict({COLUMN: [json.dumps(asdict(written))]})
+
+
+def _attempt() -> str:
+    """A name that no other attempt has, and that says whose it is."""
+    task = TaskContext.get()
+    assert task is not None, "Spark reads inside tasks"
+    return f"{task.getLocalProperty('streaming.sql.batchId')}-{task.attemptNumber()}-{uuid4().hex[:12]}"
+
+
+def write_file(hub: HubPlan, file: FilePartition, attempt: str) -> WrittenFile:
+    """Write a file aside, unless it is there already."""
+    destination = destination_of(hub.target.url, hub.target.options)
+    if destination.span_of(file.name) == file.span:
+        return _already_written(hub, file)
+    upload = destination.upload(file.name, file.span, attempt)
+    try:
+        return _filled(hub, file, upload)
+    except BaseException:
+        upload.abandon()
+        raise
+
+
+class _Counted:
+    """Counts the bytes on their way into an upload; what encoders take for a file."""
+
+    closed = False
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload = upload
+        self.size_bytes = 0
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        count = self._upload.write(data)
+        self.size_bytes += count
+        return count
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
+    _, index, first, end = file.span
+    sink = _Counted(upload)
+    content = content_of(file.encoding, sink, file.name, file.span.text(), index)  # type: ignore[arg-type]
+    lost = 0
+    with Client(hub.account) as client:
+        reader = HubReader(client, hub.hub)
+        at = first
+        while at < end:
+            try:
+                for fetched in reader.read_range(index, at, end):
+                    for batch in visible_batches(fetched, at, end):
+                        content.add(batch, index, at, end)
+                    at = fetched.next_sequence
+            except RangeLost as loss:
+                behind = min(loss.first, end) if loss.first > loss.wanted else end
+                lost, at = lost + behind - loss.wanted, behind
+                log.warning("%s: %s", hub, loss)
+    content.close()
+    first_us, last_us = content.times_us or (0, 0)
+    return WrittenFile(
+        partition=index, first=first, end=end, name=file.name, encoding=str(file.encoding), next_s=file.next_s,
+        size_bytes=sink.size_bytes, events=content.events, first_us=first_us, last_us=last_us, lost=lost,
+        token=upload.finish(),
+    )  # fmt: skip
+
+
+def _already_written(hub: HubPlan, file: FilePartition) -> WrittenFile:
+    """A file that an attempt before this one has published: what the log still knows of it."""
+    _, index, first, end = file.span
+    destination = destination_of(hub.target.url, hub.target.options)
+    size_bytes = next((each.size_bytes for each in destination.files(file.name) if each.name == file.name), 0)
+    with Client(hub.account) as client:
+        view = HubProbe(client, hub.hub).views([index])[index]
+        times = [view.second_at(at) * 1_000_000 for at in (first, end - 1)] if view.first <= first < end else [0, 0]
+    return WrittenFile(
+        partition=index, first=first, end=end, name=file.name, encoding=str(file.encoding), next_s=file.next_s,
+        size_bytes=size_bytes, events=end - first, first_us=times[0], last_us=times[1], lost=0, token=None,
+    )  # fmt: skip

@@ -1,0 +1,128 @@
+"""Where captured files may go: `[capture.targets.NAME]` tables of the file, with secrets from variables or files too.
+
+A key of a target stands in the file (`account_key`), in a file of its own that the key with `_file` names, or in a
+variable `HUBMERE_CAPTURE_TARGETS_NAME_KEY`, which stands over both; NAME is written there in capitals, with `_` for
+every other character than letters and digits. A bad key is one problem, named by its place; its value never is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hubmere.model.capture import CapturePlace, checked_url
+from hubmere.model.errors import InvalidArgument
+from hubmere.settings.kinds import Kind, read_text
+from hubmere.settings.problems import Problem
+from hubmere.settings.tree import ENV_PREFIX
+
+TABLE = "capture"
+TARGETS = "targets"
+TARGETS_PREFIX = f"{ENV_PREFIX}CAPTURE_TARGETS_"
+_FILE = "_file"
+_HIDDEN = "(hidden)"
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_URL = "url"
+
+
+def _read_url(value: object) -> str:
+    try:
+        return checked_url(read_text(value))
+    except InvalidArgument as refusal:
+        raise ValueError("not a place for files") from refusal
+
+
+# Keys of a target: what each takes. All but the URL go to whoever opens the place, as they are.
+TARGET_KEYS: Mapping[str, Kind[Any]] = {
+    _URL: Kind("URL", "file:///folder, az://account[/container[/prefix]] or s3://bucket[/prefix]", _read_url),
+    "connection_string": Kind("TEXT", "the connection string of an Azure storage account", read_text),
+    "account_key": Kind("TEXT", "a key of an Azure storage account", read_text),
+    "sas_token": Kind("TEXT", "a shared access signature of an Azure storage account", read_text),
+    "access_key_id": Kind("TEXT", "the id of an S3 access key", read_text),
+    "secret_access_key": Kind("TEXT", "the secret of an S3 access key", read_text),
+    "session_token": Kind("TEXT", "the session token of a temporary S3 access key", read_text),
+    "region": Kind("TEXT", "the region of an S3 bucket", read_text),
+    "endpoint": Kind("URL", "the address of the service where it is not the public one", read_text),
+}
+_Raw = dict[str, dict[str, object]]
+
+
+def read_targets(
+    table: object, environ: Mapping[str, str], origin: str, problems: list[Problem]
+) -> Mapping[str, CapturePlace]:
+    """The targets of a file and the environment by name; what is wrong is added to `problems`."""
+    raw = _from_file(table, origin, problems)
+    for name, key, value in _from_environment(environ, raw):
+        raw.setdefault(name, {})[key] = value
+        raw[name].pop(key + _FILE, None)
+    places = {name: _read_target(name, values, origin, problems) for name, values in raw.items()}
+    return MappingProxyType({name: place for name, place in places.items() if place is not None})
+
+
+def _from_file(table: object, origin: str, problems: list[Problem]) -> _Raw:
+    if isinstance(table, dict) and all(isinstance(values, dict) for values in table.values()):
+        return {str(name): dict(values) for name, values in table.items()}
+    allowed = f"tables [{TABLE}.{TARGETS}.NAME], one per place"
+    problems.append(Problem(setting=f"{TABLE}.{TARGETS}", origin=origin, value=_HIDDEN, allowed=allowed))
+    return {}
+
+
+def _from_environment(environ: Mapping[str, str], raw: _Raw) -> Iterator[tuple[str, str, str]]:
+    """Target, key and value; a target that the file does not have is called by the variable's own word."""
+    known = {re.sub(r"[^A-Z0-9]", "_", name.upper()): name for name in raw}
+    for variable, value in sorted(environ.items()):
+        rest = variable.removeprefix(TARGETS_PREFIX)
+        key = next((key for key in TARGET_KEYS if rest.endswith(f"_{key.upper()}")), None)
+        if rest != variable and key is not None and value:
+            word = rest[: -len(key) - 1]
+            yield known.get(word, word.lower()), key, value
+
+
+def _read_target(name: str, values: dict[str, object], origin: str, problems: list[Problem]) -> CapturePlace | None:
+    place = f"{TABLE}.{TARGETS}.{name}"
+    found = len(problems)
+
+    def refuse(setting: str, allowed: str) -> None:
+        problems.append(Problem(setting=setting, origin=origin, value=_HIDDEN, allowed=allowed))
+
+    if not _NAME.fullmatch(name):
+        refuse(place, "a name of letters, digits, '.', '-' and '_'")
+    read: dict[str, str] = {}
+    for key, value in values.items():
+        plain, given = _opened(key, value)
+        if plain not in TARGET_KEYS:
+            refuse(
+                f"{place}.{key}", f"one of the keys {', '.join(TARGET_KEYS)}, each with {_FILE} for a file's content"
+            )
+        elif not _is_readable(plain, given):
+            refuse(f"{place}.{key}", _allowed(plain) if plain == key else f"a readable file with {_allowed(plain)}")
+        else:
+            read[plain] = TARGET_KEYS[plain].read(given)
+    if _URL not in values:
+        refuse(f"{place}.{_URL}", _allowed(_URL))
+    if len(problems) > found:
+        return None
+    return CapturePlace(url=read.pop(_URL), options=MappingProxyType(read))
+
+
+def _opened(key: str, value: object) -> tuple[str, object]:
+    """A key and its value, read from the file that it names if it is one of those; None when that cannot be read."""
+    if not key.endswith(_FILE):
+        return key, value
+    try:
+        return key.removesuffix(_FILE), Path(read_text(value)).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return key.removesuffix(_FILE), None
+
+
+def _is_readable(key: str, value: object) -> bool:
+    try:
+        TARGET_KEYS[key].read(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _allowed(key: str) -> str:
+    return TARGET_KEYS[key].allowed

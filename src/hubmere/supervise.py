@@ -1,0 +1,359 @@
+"""The capture job's keeper: one child process for all captured hubs, started, watched, restarted and stopped.
+
+It runs while a hub is captured and ends when the last one leaves. Health is told by the job's reports, not by its being
+alive: one that is silent for too long is ended like one that hangs. After a failure it is started again, each time
+later than the time before; where it cannot run at all the reason is shown and looked at again now and then. The node
+serves in every case. The child has a process group of its own, so that nothing of it is left behind, and the node holds
+its standard input, so that it ends when the node does, however that happens.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from hubmere.broker.capture import Captures, JobState, Supervision
+from hubmere.model.clock import Clock
+from hubmere.spark import CannotRun
+
+log = logging.getLogger("hubmere.capture")
+
+# The job's own words: three old files beside the one that is written.
+_LOG_BYTES = 5 * 1024 * 1024
+_LOG_FILES = 3
+# The end of what it said, to find the reason of a failure in; longer lines are cut where they are shown.
+_TAIL_LINES = 20
+_REASON_CHARACTERS = 300
+_READ_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long the supervisor waits for what, in seconds."""
+
+    tick: float = 0.5
+    # A JVM and Spark on a cold disk and a busy machine; 5 s is usual.
+    first_report: float = 300.0
+    # The job reports every few seconds; a long garbage collection or a slow object store is no reason to end it.
+    silence: float = 90.0
+    first_retry: float = 1.0
+    last_retry: float = 60.0
+    # A job that has run this long was well: the next failure begins with short waits again.
+    well: float = 120.0
+    # Time to finish the running micro-batch; what is not finished is done again from the checkpoint.
+    stop: float = 30.0
+    # The same when the node itself stops, and somebody waits for it.
+    last_stop: float = 5.0
+    # Until it is looked again whether somebody has installed what was missing.
+    blocked: float = 30.0
+    # The same failure so many times in a row wakes somebody.
+    alarm_after: int = 5
+
+
+_PATIENCE = Patience()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCommand:
+    """How the job is started; its environment holds a token and never shows. `folder` is emptied first."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    folder: Path
+
+
+class StillThere(Exception):
+    """A job that an earlier node left is still ending; two must not write to the same checkpoints."""
+
+    def __init__(self, pid: int | None) -> None:
+        super().__init__(pid)
+        self.pid = pid
+
+
+class Lease:
+    """The right to run the job on a data folder: a lock on a file which the job inherits.
+
+    So it is held as long as the job lives, whatever becomes of the node. The file has the job's process id while that
+    can be trusted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def take(self) -> int:
+        """A descriptor that holds the lock, for the job to inherit; StillThere while another job has it."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise StillThere(int(holder) if holder.isdigit() else None) from None
+        os.ftruncate(fd, 0)
+        return fd
+
+    def give(self, fd: int, pid: int) -> None:
+        """The job has the lock now; ours is let go."""
+        os.pwrite(fd, f"{pid}\n".encode("ascii"), 0)
+        os.close(fd)
+
+
+class Retries:
+    """When to try again, and whether the same failure comes again and again: a pure decision."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._wait = patience.first_retry
+        self._reason = ""
+        self._same = 0
+
+    def failed(self, reason: str, ran_s: float) -> float:
+        """Take a failure into account; the seconds to wait before the next start."""
+        if ran_s >= self._patience.well:
+            self._wait, self._same = self._patience.first_retry, 0
+        self._same = self._same + 1 if reason == self._reason else 1
+        self._reason = reason
+        wait, self._wait = self._wait, min(2 * self._wait, self._patience.last_retry)
+        return wait
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether the last failure has come so often that somebody has to look."""
+        return self._same >= self._patience.alarm_after
+
+
+class Supervisor:
+    """Keeps one capture job.
+
+    Thread rule: the node's loop only. `run` owns the child: cancelling it stops the child, within a bound.
+    """
+
+    def __init__(
+        self,
+        captures: Captures,
+        clock: Clock,
+        prepare: Callable[[], Awaitable[JobCommand]],
+        log_file: Path,
+        patience: Patience = _PATIENCE,
+    ) -> None:
+        self._captures = captures
+        self._clock = clock
+        self._prepare = prepare
+        self._log_file = log_file
+        self._patience = patience
+        self._retries = Retries(self._patience)
+        self._lease = Lease(log_file.with_name("job.lock"))
+        self._child: _Child | None = None
+        self._started_at = 0.0
+        self._start_at = 0.0
+        self._is_first = True
+        captures.supervision = Supervision(state=JobState.OFF)
+
+    async def run(self) -> None:
+        """Supervise until cancelled."""
+        try:
+            while True:
+                await self._careful_step()
+                await asyncio.sleep(self._patience.tick)
+        finally:
+            # A second cancellation must not leave a JVM behind.
+            await asyncio.shield(asyncio.create_task(self._stop(self._patience.last_stop)))
+
+    async def _careful_step(self) -> None:
+        try:
+            await self._step()
+        except Exception as error:  # the top of a task: without capture the node still serves
+            log.exception("supervising the capture job failed")
+            await self._stop(self._patience.last_stop)
+            self._block(f"{type(error).__name__}: {error}")
+
+    async def _step(self) -> None:
+        if not self._captures.has_work:
+            await self._stop(self._patience.stop)
+            self._start_at = 0.0
+        elif self._child is None:
+            if self._clock.monotonic() >= self._start_at:
+                await self._start()
+        else:
+            await self._watch(self._child)
+
+    # --- starting ---
+
+    async def _start(self) -> None:
+        try:
+            command = await self._prepare()
+            child = await _Child.start(command, self._log_file, self._lease)
+        except (CannotRun, OSError) as missing:
+            self._block(str(missing))
+            return
+        except StillThere as other:
+            self._end_other(other)
+            return
+        restarts = self._captures.supervision.restarts + (0 if self._is_first else 1)
+        self._is_first = False
+        self._child, self._started_at = child, self._clock.monotonic()
+        self._captures.supervision = Supervision(state=JobState.STARTING, pid=child.pid, restarts=restarts)
+        log.info("the capture job is starting as process %d; its log is %s", child.pid, self._log_file)
+
+    def _end_other(self, other: StillThere) -> None:
+        """End what an earlier node left: its work is done again from the checkpoint."""
+        if other.pid is not None:
+            log.warning("a capture job of an earlier run is still there as process %d; it is ended", other.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(other.pid, signal.SIGKILL)
+        self._start_at = self._clock.monotonic() + self._patience.first_retry
+
+    def _block(self, reason: str) -> None:
+        self._start_at = self._clock.monotonic() + self._patience.blocked
+        told = self._captures.supervision
+        if (told.state, told.reason) != (JobState.BLOCKED, reason):
+            log.error("capture cannot run, events are kept until it can: %s", reason)
+        self._captures.supervision = Supervision(state=JobState.BLOCKED, reason=reason, restarts=told.restarts)
+
+    # --- watching ---
+
+    async def _watch(self, child: "_Child") -> None:
+        now = self._clock.monotonic()
+        heard_at = self._captures.heard_at
+        is_heard = heard_at is not None and heard_at >= self._started_at
+        if child.exit_code is not None:
+            await child.close()
+            self._failed(child.last_words(f"it ended with exit code {child.exit_code}"))
+        elif is_heard and heard_at is not None and now - heard_at > self._patience.silence:
+            await child.kill()
+            self._failed(f"it did not report for {self._patience.silence:g} s")
+        elif not is_heard and now - self._started_at > self._patience.first_report:
+            await child.kill()
+            self._failed(f"it did not report within {self._patience.first_report:g} s of its start")
+        elif is_heard and self._captures.supervision.state is JobState.STARTING:
+            self._captures.supervision = replace(self._captures.supervision, state=JobState.RUNNING)
+            log.info("the capture job is running after %.1f s", now - self._started_at)
+
+    def _failed(self, reason: str) -> None:
+        now = self._clock.monotonic()
+        wait = self._retries.failed(reason, now - self._started_at)
+        self._child, self._start_at = None, now + wait
+        told = self._captures.supervision
+        self._captures.supervision = Supervision(
+            state=JobState.BACKING_OFF, reason=reason, restarts=told.restarts, is_alarmed=self._retries.is_alarming
+        )
+        level = logging.ERROR if self._retries.is_alarming else logging.WARNING
+        again = " again and again" if self._retries.is_alarming else ""
+        log.log(level, "the capture job failed%s, the next try is in %g s: %s", again, wait, reason)
+
+    # --- stopping ---
+
+    async def _stop(self, patience_s: float) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            self._captures.supervision = replace(self._captures.supervision, state=JobState.STOPPING)
+            is_clean = await child.stop(patience_s)
+            log.info("the capture job has stopped%s", "" if is_clean else "; it had to be killed")
+        self._captures.supervision = Supervision(state=JobState.OFF, restarts=self._captures.supervision.restarts)
+
+
+def _make_empty(folder: Path) -> None:
+    """What a killed job has left is of no use to the next."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+class _Child:
+    """One run of the job. Thread rule: the loop only."""
+
+    def __init__(self, process: asyncio.subprocess.Process, handler: RotatingFileHandler) -> None:
+        self._process = process
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._handler = handler
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, command: JobCommand, log_file: Path, lease: Lease) -> "_Child":
+        """Start the job with its output to a file, its input held, and the lease for it."""
+        fd = lease.take()
+        try:
+            await asyncio.to_thread(_make_empty, command.folder)
+            handler = RotatingFileHandler(log_file, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
+            process = await asyncio.create_subprocess_exec(
+                *command.arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=dict(command.environment),
+                cwd=command.folder,
+                start_new_session=True,
+                pass_fds=(fd,),
+            )
+        except BaseException:
+            os.close(fd)
+            raise
+        lease.give(fd, process.pid)
+        return cls(process, handler)
+
+    @property
+    def pid(self) -> int:
+        """The job's process id, and the id of its group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.returncode
+
+    def last_words(self, otherwise: str) -> str:
+        """The last line it said, with how it ended."""
+        said = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
+        return f"{otherwise}: {said[:_REASON_CHARACTERS]}" if said else otherwise
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        rest = ""
+        while chunk := await self._process.stdout.read(_READ_BYTES):
+            *lines, rest = (rest + chunk.decode("utf-8", "replace")).split("\n")
+            self._keep(lines)
+            # A line without an end must not grow for ever.
+            if len(rest) > _READ_BYTES:
+                self._keep([rest])
+                rest = ""
+        self._keep([rest] if rest else [])
+
+    def _keep(self, lines: list[str]) -> None:
+        for line in lines:
+            self._tail.append(line)
+            self._handler.handle(logging.makeLogRecord({"msg": line, "name": "job"}))
+
+    async def stop(self, patience_s: float) -> bool:
+        """Ask it to end and wait; one that does not is killed. Whether it ended by itself."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), patience_s)
+        except TimeoutError:
+            await self.kill()
+            return False
+        await self.close()
+        return True
+
+    async def kill(self) -> None:
+        """End it and all it has started, at once."""
+        await self.close()
+        await self._process.wait()
+
+    async def close(self) -> None:
+        """See to it that nothing of it is left, and that what it said is kept."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reading, 1.0)
+        self._handler.close()

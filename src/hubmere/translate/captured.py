@@ -1,0 +1,92 @@
+"""Properties of an event as captured files hold them: every value a long, a double, a text or bytes.
+
+The same event gives the same values whichever protocol it came by; headers of a Kafka producer are bytes without a
+type and stay bytes, as AMQP readers see them. Nulls are left out. Reference: service 6 (union mapping).
+"""
+
+from decimal import Decimal, localcontext
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from hubmere import kernels
+from hubmere.translate.columns import KAFKA_KEY, Headers, opened_message, text_of
+from hubmere.wire.amqp import types as amqp
+
+Scalar = int | float | str | bytes
+
+_LEAST_LONG: Final = -(1 << 63)
+_MOST_LONG: Final = (1 << 63) - 1
+# IEEE 754-2008, 3.5.2, binary integer significand, which AMQP 1.0 (1.6.13 to 1.6.15) names: width in bytes to the bits
+# of the exponent and its bias.
+_DECIMALS: Final = {4: (8, 101), 8: (10, 398), 16: (14, 6176)}
+
+
+class Maps(NamedTuple):
+    """The two maps of a captured event."""
+
+    system: dict[str, Scalar]
+    properties: dict[str, Scalar]
+
+
+def captured_maps(key: bytes | None, value: bytes | None, headers: Headers) -> Maps:
+    """The maps of a record."""
+    if not headers:
+        return Maps({} if key is None else {KAFKA_KEY: key}, {})
+    name, envelope = headers[-1]
+    is_message = name == kernels.ENVELOPE_NAME and envelope is not None
+    opened = opened_message(key, value, headers) if is_message else None
+    if opened is None:
+        return _kafka_maps(key, headers)
+    return Maps(_scalars(opened.system), _scalars(opened.properties))
+
+
+def _kafka_maps(key: bytes | None, headers: Headers) -> Maps:
+    """Of a repeated name the last counts, as for AMQP readers; its place is that of the first."""
+    last = {name.decode("utf-8", "replace"): content for name, content in headers}
+    properties: dict[str, Scalar] = {name: content for name, content in last.items() if content is not None}
+    return Maps({} if key is None else {KAFKA_KEY: key}, properties)
+
+
+def _scalars(values: dict[str, amqp.Value]) -> dict[str, Scalar]:
+    return {name: scalar_of(value) for name, value in values.items() if value is not None}
+
+
+def scalar_of(value: amqp.Value) -> Scalar:
+    """An AMQP value as one of the four kinds; what none of them holds becomes the text that tables show."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if _LEAST_LONG <= value <= _MOST_LONG else str(int(value))
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (amqp.Decimal32, amqp.Decimal64, amqp.Decimal128)):
+        return _double_of(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, (str, UUID)):
+        return str(value)
+    if isinstance(value, amqp.Described) and value.value is not None:
+        return scalar_of(value.value)
+    return text_of(value)
+
+
+def _double_of(raw: bytes) -> float:
+    exponent_bits, bias = _DECIMALS[len(raw)]
+    width = len(raw) * 8
+    bits = int.from_bytes(raw, "big")
+    sign = -1 if bits >> (width - 1) else 1
+    if bits >> (width - 6) & 0x1F == 0x1F:
+        return float("nan")
+    if bits >> (width - 6) & 0x1E == 0x1E:
+        return sign * float("inf")
+    shift = width - 1 - exponent_bits
+    if bits >> (width - 3) & 0x3 == 0x3:
+        # A significand that begins with 100: two bits more say so, and the exponent stands behind them.
+        shift -= 2
+        significand = (0x4 << shift) | (bits & ((1 << shift) - 1))
+    else:
+        significand = bits & ((1 << shift) - 1)
+    exponent = (bits >> shift & ((1 << exponent_bits) - 1)) - bias
+    with localcontext() as context:
+        context.prec = 40  # more than the 34 digits of decimal128
+        return float(sign * Decimal(significand).scaleb(exponent))

@@ -1,0 +1,49 @@
+"""Which traces the events of some batches belong to, for a node that is told to keep spans.
+
+Clients put a trace context (W3C Trace Context, 3.2: `traceparent`) into an application property or a Kafka header:
+`traceparent`, or `Diagnostic-Id` as the Azure SDKs have called it. A property lies in its record with its AMQP encoding
+around it, so the context is searched for in the value. Compressed batches are opened; those without either name in
+them are not.
+"""
+
+import re
+from collections.abc import Iterator
+
+from hubmere import kernels
+from hubmere.model.batch import Buffer
+from hubmere.translate.deliver import batches_from, is_visible, opened_records
+
+_NAMES = frozenset({b"traceparent", b"diagnostic-id"})
+_MARKS = (b"traceparent", b"Diagnostic-Id", b"diagnostic-id", b"Traceparent")
+_CONTEXT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def trace_parents(data: Buffer, from_sequence: int, end_sequence: int, limit: int) -> list[str]:
+    """The distinct trace contexts of the events from one sequence number up to another, at most so many of them."""
+    found: dict[str, None] = {}
+    for context in _contexts(data, from_sequence, end_sequence):
+        found[context] = None
+        if len(found) >= limit:
+            break
+    return list(found)
+
+
+def _contexts(data: Buffer, from_sequence: int, end_sequence: int) -> Iterator[str]:
+    for header, _, closed in batches_from(data, 0, from_sequence):
+        opened = opened_records(header, closed) if is_visible(header) else None
+        if opened is None or not any(mark in opened[0] for mark in _MARKS):
+            continue
+        try:
+            records = kernels.read_records(opened[0], opened[1], header.record_count)
+        except kernels.Malformed:
+            continue
+        for _, delta, _, _, headers in records:
+            if from_sequence <= header.base_sequence_number + delta < end_sequence:
+                yield from _of_record(headers)
+
+
+def _of_record(headers: list[tuple[bytes, bytes | None]]) -> Iterator[str]:
+    for name, value in headers:
+        if name.lower() in _NAMES and (match := _CONTEXT.search(value or b"")):
+            yield match.group().decode()
+            return

@@ -1,0 +1,174 @@
+"""`hubmere links` and `hubmere audit`: who is connected, and who did what."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from azure.eventhub import EventHubConsumerClient
+from confluent_kafka import Consumer
+
+from commands.runner import at, hubmere
+from hubmere.testing import Node
+
+Json = dict[str, Any]
+_PATIENCE_SECONDS = 30.0
+
+
+def the_connection(node: Node, is_it: Callable[[Json], bool]) -> Json:
+    """The one connection that is meant, once the node knows everything about it."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        found: list[Json] = [one for one in at(node, "links", "list", "-o", "json").json if is_it(one["properties"])]
+        if found:
+            return found[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextmanager
+def a_reader(node: Node, hub: str) -> Iterator[threading.Thread]:
+    """An unmodified AMQP client that reads one partition."""
+    client = EventHubConsumerClient.from_connection_string(
+        node.emulator_connection_string, "$Default", eventhub_name=hub, retry_total=0
+    )
+    thread = threading.Thread(
+        target=client.receive,
+        kwargs={"on_event": lambda _, __: None, "partition_id": "0", "starting_position": "-1", "owner_level": 7},
+    )
+    thread.start()
+    try:
+        yield thread
+    finally:
+        client.close()
+        thread.join()
+
+
+def reads(hub: str) -> Callable[[Json], bool]:
+    """Whether a connection has a reader on a hub that is ready for events."""
+    return lambda shown: any(
+        link["role"] == "reads" and link["eventHub"] == hub and link["credit"] != 0 for link in shown["links"]
+    )
+
+
+@pytest.mark.foreign
+def test_reader_over_amqp_is_shown_with_credit_and_position(node: Node, hub: str) -> None:
+    """Client, identity, address, link, credit, position, lag and epoch: all that a person asks for first."""
+    with a_reader(node, hub):
+        shown = the_connection(node, reads(hub))["properties"]
+
+    [link] = [link for link in shown["links"] if link["role"] == "reads"]
+    assert shown["protocol"] == "AMQP"
+    assert shown["rule"] == "RootManageSharedAccessKey"
+    assert shown["remoteAddress"] == "127.0.0.1"
+    assert "azsdk-python-eventhubs" in shown["software"]
+    assert shown["clientId"]
+    assert link["address"] == f"{hub}/consumergroups/$default/partitions/0"
+    assert (link["consumerGroup"], link["partition"], link["epoch"]) == ("$default", 0, 7)
+    assert (link["position"], link["lag"]) == (0, 0)
+    assert link["credit"] > 0
+
+
+@pytest.mark.foreign
+def test_consumer_over_kafka_is_shown_with_its_software(node: Node, hub: str) -> None:
+    """Its client id, what it is made of, and where it reads."""
+    host, port = str(node.kafka).rsplit(":", 1)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"{host}:{port}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": node.connection_string,
+            "group.id": "shown",
+            "client.id": "till-7",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([hub])
+    stop = threading.Event()
+
+    def poll() -> None:
+        while not stop.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        shown = the_connection(
+            node, lambda one: reads(hub)(one) and any(link["position"] == 0 for link in one["links"])
+        )
+    finally:
+        stop.set()
+        thread.join()
+        consumer.close()
+
+    assert shown["properties"]["protocol"] == "Kafka"
+    assert shown["properties"]["clientId"] == "till-7"
+    assert shown["properties"]["software"].startswith(("confluent-kafka", "librdkafka"))
+    assert {link["lag"] for link in shown["properties"]["links"] if link["role"] == "reads"} == {0}
+
+
+def test_client_over_http_is_shown_by_its_last_request(node: Node, hub: str) -> None:
+    """A connection is kept, the request on it is what it was used for."""
+    with httpx.Client(base_url=str(node.http), headers={"User-Agent": "a-device/1.0"}) as client:
+        token = hubmere("sas", "--connection-string", node.connection_string, "--hub", hub).lines[0]
+        client.post(f"/{hub}/messages", headers={"Authorization": token}, content=b"x").raise_for_status()
+
+        shown = the_connection(node, lambda one: one["software"] == "a-device/1.0")["properties"]
+
+    assert (shown["protocol"], shown["rule"]) == ("HTTP", "RootManageSharedAccessKey")
+    [link] = shown["links"]
+    assert (link["role"], link["eventHub"], link["address"]) == ("publishes", hub, f"/{hub}/messages")
+
+
+@pytest.mark.foreign
+def test_connection_is_closed_and_that_is_audited(node: Node, hub: str) -> None:
+    """A consumer that is stuck is shown out; who did it can be read later."""
+    with a_reader(node, hub) as thread:
+        number = the_connection(node, reads(hub))["name"]
+
+        closed = at(node, "links", "close", "-n", number)
+        thread.join(_PATIENCE_SECONDS)
+
+    assert closed.code == 0
+    assert not [one for one in at(node, "links", "list", "-o", "json").json if one["name"] == number]
+    entries = [entry["properties"] for entry in at(node, "audit", "-o", "json").json]
+    [entry] = [entry for entry in entries if entry["target"].endswith(f"/connections/{number}")]
+    assert (entry["action"], entry["actor"], entry["outcome"]) == ("close connection", "(admin)", "done")
+    assert entry["remoteAddress"] == "127.0.0.1"
+
+
+def test_connection_that_is_not_there_cannot_be_closed(node: Node) -> None:
+    """Numbers are not used twice, so this closes nobody."""
+    assert at(node, "links", "close", "-n", "999999").code != 0
+    assert at(node, "links", "close", "-n", "x").code != 0
+
+
+def test_audit_shows_changes_and_who_was_refused(node: Node, hub: str) -> None:
+    """Newest first, with the tracking id that the refused client was told."""
+    path = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/hubmere/eventhubs/nope"
+    refused = httpx.put(f"{node.http}{path}", json={}, headers={"Authorization": "Bearer wrong"})
+
+    entries = at(node, "audit", "-o", "json").json
+
+    assert refused.status_code == 401
+    assert entries[0]["properties"]["outcome"] == "refused"
+    assert entries[0]["properties"]["actor"] == "(unknown)"
+    assert entries[0]["name"] in refused.text
+    assert any(
+        (entry["properties"]["action"], entry["properties"]["target"]) == ("create hub", f"hubmere/{hub}")
+        for entry in entries
+    )
+    assert at(node, "audit").lines[0].split() == ["Time", "Actor", "From", "Action", "Target", "Outcome", "Reason"]
+
+
+def test_audit_is_a_file_in_the_data_folder(node: Node, hub: str) -> None:
+    """For collectors; no key of the node is in it."""
+    text = (node.data / "audit.log").read_text()
+
+    assert f'"target": "hubmere/{hub}"' in text
+    assert node.connection_string.partition("SharedAccessKey=")[2].partition(";")[0] not in text

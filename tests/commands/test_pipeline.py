@@ -1,0 +1,102 @@
+"""`hubmere pipeline` before Spark starts: the project that it makes, and what it says when something is missing."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from commands.runner import hubmere
+from hubmere.commands import pipeline
+from hubmere.exits import Exit
+
+# A node that nobody asks: what is missing on this machine is told first.
+PLACE = {"EVENTHUBS_CONNECTION_STRING": "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines" / "telemetry"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project as `init` makes it."""
+    folder = tmp_path / "telemetry"
+    assert hubmere("pipeline", "init", str(folder)).code == Exit.OK
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file below a folder, but for what Python and Spark leave there."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+def test_project_is_the_example_with_a_storage_of_its_own(project: Path) -> None:
+    """The example in the repository is what a user gets, and Spark wants an absolute place for checkpoints."""
+    made, example = contents(project), contents(EXAMPLE)
+
+    spec = example[pipeline.SPEC]
+
+    assert pipeline.SAMPLE_STORAGE in spec
+    assert made == example | {
+        pipeline.SPEC: spec.replace(pipeline.SAMPLE_STORAGE, (project / pipeline.STORAGE).as_uri())
+    }
+    assert (project / pipeline.STORAGE).is_dir()
+
+
+def test_project_never_overwrites_what_is_there(project: Path) -> None:
+    """A second `init` would undo what a user has written."""
+    before = contents(project)
+
+    run = hubmere("pipeline", "init", str(project))
+
+    assert (run.code, contents(project)) == (Exit.FAILED, before)
+    assert "is there already and not empty" in run.err
+
+
+def test_folder_without_a_project_is_named(tmp_path: Path) -> None:
+    """The way out is named too."""
+    run = hubmere("pipeline", "run", "--project", str(tmp_path))
+
+    assert run.code == Exit.USAGE
+    assert "spark-pipeline.yml" in run.err
+    assert "hubmere pipeline init" in run.err
+
+
+def test_missing_java_is_named(project: Path, tmp_path: Path) -> None:
+    """Before Spark's own launcher fails in a script."""
+    run = hubmere("pipeline", "run", "--project", str(project), **PLACE, JAVA_HOME=str(tmp_path))
+
+    assert run.code == Exit.FAILED
+    assert "java cannot be run" in run.err
+
+
+def test_java_that_is_too_old_is_named(project: Path, tmp_path: Path) -> None:
+    """Spark would end with a class file version that says nothing to most people."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.28\" 2025-07-15' >&2\n", encoding="utf-8")
+    java.chmod(0o700)
+
+    run = hubmere("pipeline", "run", "--project", str(project), **PLACE, JAVA_HOME=str(tmp_path))
+
+    assert run.code == Exit.FAILED
+    assert "is Java 11: Java 17 or newer is needed" in run.err
+
+
+@pytest.mark.parametrize("name", ["pyspark", "grpc"])
+def test_missing_package_is_named_with_the_way_to_install_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Spark alone does not bring what its pipelines need."""
+    monkeypatch.setattr(pipeline, "find_spec", lambda wanted: None if wanted == name else find_spec(wanted))
+
+    run = hubmere("pipeline", "run", "--project", str(project))
+
+    assert run.code == Exit.FAILED
+    assert 'pip install "hubmere[pipelines]"' in run.err
+
+
+def test_node_that_does_not_run_is_named(project: Path, tmp_path: Path) -> None:
+    """Nothing is started for a node that is not there."""
+    run = hubmere("pipeline", "run", "--project", str(project), "--data", str(tmp_path / "nowhere"))
+
+    assert run.code == Exit.FAILED
+    assert "no node runs on the data folder" in run.err

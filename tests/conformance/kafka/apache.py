@@ -1,0 +1,265 @@
+"""Programs of Apache Kafka as child processes: any of its main classes, and a whole broker.
+
+They run from the jars of `make kafka-jars`; NotInstalled says what is missing. Nothing outlives its `with` block or its
+call. Used by tests and by the benchmark.
+"""
+
+import base64
+import hashlib
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from conformance.clients import KAFKA, Jars, java_tool, kafka_jars, kafka_version
+from hubmere.testing import Node
+
+_HERE = Path(__file__).parent
+TRUST_PASSWORD = "changeit"
+USER = "$ConnectionString"
+# What makes a short-lived virtual machine start and end soon.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+# As Kafka's own start script does; the heap is added.
+_BROKER_FLAGS = (
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+# Above what any of the tools takes on a busy machine, below the limit of pytest.
+_RUN_SECONDS = 60.0
+_START_SECONDS = 60.0
+_END_SECONDS = 20.0
+_LOG_TAIL = 4000
+
+
+class ProgramFailed(Exception):
+    """A program did not start or did not end well; carries the last of what it wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A main class with its arguments; `classes` are folders that come before the jars."""
+
+    jars: Jars
+    main: str
+    arguments: Sequence[str] = ()
+    flags: Sequence[str] = SHORT_LIVED
+    classes: Sequence[Path] = ()
+    log_level: str = "warn"
+
+    def command(self) -> list[str]:
+        """The command line; NotInstalled when there is no Java or there are no jars."""
+        path = os.pathsep.join([*map(str, self.classes), f"{kafka_jars(self.jars)}/*"])
+        return [java_tool("java"), *self.flags, *self._log_flags(), "-cp", path, self.main, *self.arguments]
+
+    def _log_flags(self) -> list[str]:
+        return [
+            f"-Dlevel={self.log_level}",
+            f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
+            f"-Dlog4j.configuration=file:{_HERE / 'log4j.properties'}",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a program gave."""
+
+    code: int
+    out: str
+    err: str
+
+    def lines(self) -> list[str]:
+        """Its output; ProgramFailed unless it ended well."""
+        if self.code != 0:
+            raise ProgramFailed(f"exit code {self.code}\n{self.out[-_LOG_TAIL:]}\n{self.err[-_LOG_TAIL:]}")
+        return self.out.splitlines()
+
+
+def run(program: Program, *, text: str = "", seconds: float = _RUN_SECONDS) -> Ended:
+    """Run a program to its end with this text as its input; it is killed when its time is over."""
+    ended = subprocess.run(program.command(), input=text, capture_output=True, text=True, timeout=seconds, check=False)
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+@contextmanager
+def started(program: Program, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A program that runs beside the test; its output goes to a file. Ended politely, then by force."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(program.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a program that may have ended."""
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+# --- how programs find a node of ours --------------------------------------------------------------------------------
+
+
+def client_settings(
+    node: Node, *, tls: bool = False, trust_store: Path | None = None, connection_string: str = ""
+) -> dict[str, str]:
+    """The settings of any Java client: those that its users have for Event Hubs.
+
+    TLS trusts the node's own CA: its file as it is, or a trust store that has it.
+    """
+    password = connection_string or node.connection_string
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="{password}";'
+    trust: dict[str, str] = {}
+    if trust_store is not None:
+        trust = {"ssl.truststore.location": str(trust_store), "ssl.truststore.password": TRUST_PASSWORD}
+    elif tls:
+        trust = {"ssl.truststore.location": node.ca_file, "ssl.truststore.type": "PEM"}
+    return {
+        "bootstrap.servers": node.kafkas if trust else node.kafka,
+        "security.protocol": "SASL_SSL" if trust else "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": login,
+    } | trust
+
+
+def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
+    """A properties file; `prefix.` of a setting belongs into its name."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+    return path
+
+
+def make_trust_store(folder: Path, ca_file: str) -> Path:
+    """How users of Java trust a private CA."""
+    path = folder / "trusted.p12"
+    store = ["-keystore", str(path), "-storetype", "PKCS12", "-storepass", TRUST_PASSWORD]
+    command = [java_tool("keytool"), "-importcert", "-noprompt", "-alias", "hubmere", "-file", ca_file, *store]
+    subprocess.run(command, capture_output=True, timeout=_RUN_SECONDS, check=True)
+    return path
+
+
+def compile_java(jars: Jars, *sources: Path) -> Path:
+    """Compile sources against a set of jars; the folder with their classes, which is kept for the next time."""
+    digest = hashlib.sha256(kafka_version(jars).encode())
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    classes = KAFKA / "classes" / f"{jars}-{digest.hexdigest()[:16]}"
+    if not classes.exists():
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=classes.parent) as folder:
+            _compile(Path(folder), jars, sources)
+            # Another process may have been faster: then its folder stands, and it is the same.
+            with suppress(OSError):
+                (Path(folder) / "classes").rename(classes)
+    return classes
+
+
+def _compile(folder: Path, jars: Jars, sources: Sequence[Path]) -> None:
+    target = ["-d", str(folder / "classes"), "-cp", f"{kafka_jars(jars)}/*"]
+    command = [java_tool("javac"), "-nowarn", *target, *map(str, sources)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)
+    if ended.returncode != 0:
+        raise ProgramFailed(ended.stderr)
+
+
+# --- a broker --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A running broker of Apache Kafka, without authentication."""
+
+    bootstrap: str
+    pid: int
+    data: Path
+    log: Path
+
+
+@contextmanager
+def broker(
+    folder: Path,
+    *,
+    heap: str = "512m",
+    settings: Mapping[str, object] | None = None,
+    ports: tuple[int, int] | None = None,
+) -> Iterator[Broker]:
+    """One KRaft node with everything that it keeps under `folder`, on free ports of loopback or on these two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    serving, ruling = ports or free_ports(2)
+    config = write_settings(
+        folder / "server.properties", {**_server(serving, ruling, folder / "data"), **(settings or {})}
+    )
+    _format(config)
+    flags = (f"-Xms{heap}", f"-Xmx{heap}", *_BROKER_FLAGS)
+    program = Program(jars=Jars.KAFKA_4, main="kafka.Kafka", arguments=(str(config),), flags=flags)
+    log = folder / "broker.log"
+    with started(program, log) as process:
+        bootstrap = f"127.0.0.1:{serving}"
+        _await_broker(bootstrap, process, log)
+        yield Broker(bootstrap=bootstrap, pid=process.pid, data=folder / "data", log=log)
+
+
+def _server(serving: int, ruling: int, data: Path) -> dict[str, object]:
+    """One node that is broker and controller; nothing may wait for a second one."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{ruling}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{serving},CONTROLLER://127.0.0.1:{ruling}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{serving}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": data,
+        "num.partitions": 4,
+        "offsets.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+
+
+def _format(config: Path) -> None:
+    """A data folder must be given its cluster before the first start."""
+    cluster = base64.urlsafe_b64encode(uuid4().bytes)[:22].decode()
+    arguments = ("format", "--ignore-formatted", f"--cluster-id={cluster}", "--config", str(config))
+    run(Program(jars=Jars.KAFKA_4, main="kafka.tools.StorageTool", arguments=arguments)).lines()
+
+
+def _await_broker(bootstrap: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    # librdkafka tells of refused connections on standard error, and they are what is waited for.
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if admin.list_topics(timeout=1.0).brokers:
+                return
+        except KafkaException:
+            continue
+    raise ProgramFailed(f"Apache Kafka did not start\n{log.read_text(encoding='utf-8')[-_LOG_TAIL:]}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, for programs that cannot be asked which one they took."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(server.getsockname()[1]) for server in sockets]

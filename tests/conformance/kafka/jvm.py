@@ -1,0 +1,192 @@
+"""Kafka's own Java clients and tools in one virtual machine, as Python objects.
+
+The program in `java/` carries out what is asked here; a client's error comes back as `ClientError` with the name of its
+class. Everything that a client answers is given on as the facts of JSON.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from conformance.driver import Driver
+from conformance.kafka.apache import Ended
+
+Spot = tuple[str, int]
+Facts = dict[str, Any]
+
+_PATIENCE_MS = 20_000
+
+
+class Jvm:
+    """Clients of one version of Kafka that find one node. One thread may call."""
+
+    def __init__(self, driver: Driver, settings: dict[str, str]) -> None:
+        self._driver = driver
+        self._settings = settings
+
+    def signed_in_as(self, settings: dict[str, str]) -> "Jvm":
+        """Clients in the same virtual machine, of somebody else."""
+        return Jvm(self._driver, settings)
+
+    @contextmanager
+    def producer(self, **settings: Any) -> Iterator["Producer"]:
+        """A producer; underscores of settings stand for dots."""
+        producer = Producer(self._driver, self._open("Producers", settings))
+        try:
+            yield producer
+        finally:
+            self._driver.call("Producers", "close", client=producer.number)
+
+    @contextmanager
+    def consumer(self, **settings: Any) -> Iterator["Consumer"]:
+        """A consumer that reads from the beginning and commits when it is told to, unless settings say otherwise."""
+        usual = {"auto_offset_reset": "earliest", "enable_auto_commit": "false"}
+        consumer = Consumer(self._driver, self._open("Consumers", usual | settings))
+        try:
+            yield consumer
+        finally:
+            self._driver.call("Consumers", "close", client=consumer.number)
+
+    def admin(self, name: str, **arguments: Any) -> Any:
+        """One task of an administrator."""
+        return self._driver.call("Admins", name, settings=self._settings, **arguments)
+
+    def tool(self, main: str, *arguments: str, text: str = "") -> Ended:
+        """Run a command line tool with this text as its input."""
+        told = self._driver.call("Tools", "run", main=main, arguments=arguments, text=text)
+        return Ended(told["code"], told["out"], told["err"])
+
+    def _open(self, module: str, settings: dict[str, Any]) -> int:
+        more = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        return int(self._driver.call(module, "open", settings=self._settings | more))
+
+
+class _Client:
+    _module: str
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        self._driver = driver
+        self.number = number
+
+    def _call(self, name: str, **arguments: Any) -> Any:
+        return self._driver.call(self._module, name, client=self.number, **arguments)
+
+
+class Producer(_Client):
+    """A `KafkaProducer` of texts."""
+
+    _module = "Producers"
+
+    def send(self, topic: str, *records: Facts) -> list[Facts]:
+        """Send records (key, value, headers, partition, timeMs) and wait for all; where each is now."""
+        told: list[Facts] = self._call("send", topic=topic, records=records)
+        return told
+
+    def send_values(self, topic: str, *values: str, partition: int = 0) -> list[Facts]:
+        """Send records that are nothing but a value."""
+        return self.send(topic, *({"value": value, "partition": partition} for value in values))
+
+    def init_transactions(self) -> None:
+        """Fence every older producer of the same transactional id."""
+        self._call("initTransactions")
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._call("begin")
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._call("commit")
+
+    def abort(self) -> None:
+        """Abort it."""
+        self._call("abort")
+
+    def send_offsets(self, consumer: "Consumer") -> None:
+        """Commit where a consumer stands as a part of the transaction."""
+        self._call("sendOffsets", consumer=consumer.number)
+
+    def crash(self) -> None:
+        """End in the middle of what it does."""
+        self._call("crash")
+
+
+class Consumer(_Client):
+    """A `KafkaConsumer` of texts."""
+
+    _module = "Consumers"
+
+    def subscribe(self, *topics: str) -> None:
+        """Read as a member of the group."""
+        self._call("subscribe", topics=topics)
+
+    def assign(self, *spots: Spot) -> None:
+        """Read partitions of one's own choice."""
+        self._call("assign", places=spots)
+
+    def seek(self, spot: Spot, to: int | str) -> int:
+        """Go to an offset, `beginning` or `end`; where that is."""
+        return int(self._call("seek", place=spot, to=str(to)))
+
+    def pause(self, *spots: Spot) -> list[int]:
+        """Hold partitions back; those that are held back."""
+        held: list[int] = self._call("pause", places=spots)
+        return held
+
+    def resume(self, *spots: Spot) -> list[int]:
+        """Go on with partitions; those that are still held back."""
+        held: list[int] = self._call("resume", places=spots)
+        return held
+
+    def poll(self, count: int, *others: "Consumer", at_most_ms: int = _PATIENCE_MS) -> list[Facts]:
+        """Records until there are so many, or fewer when the time is over; of other consumers, too."""
+        numbers = [self.number, *(other.number for other in others)]
+        told: list[Facts] = self._call("poll", clients=numbers, count=count, atMostMs=at_most_ms)
+        return told
+
+    def values(self, count: int) -> list[str]:
+        """The values of so many records."""
+        return [record["value"] for record in self.poll(count)]
+
+    def poll_until_shared(self, partitions: int, *others: "Consumer") -> list[list[int]]:
+        """Poll until every consumer has partitions and none is left over; who has which."""
+        numbers = [self.number, *(other.number for other in others)]
+        told: dict[str, list[int]] = self._call("pollUntilShared", clients=numbers, partitions=partitions)
+        return [told[str(number)] for number in numbers]
+
+    def commit(self, *offsets: tuple[str, int, int, str], is_async: bool = False) -> Any:
+        """Commit topic, partition, offset and text."""
+        return self._call("commit", offsets=offsets, isAsync=is_async)
+
+    def committed(self, *spots: Spot) -> list[list[Any]]:
+        """Partition, offset and text of what was committed."""
+        told: list[list[Any]] = self._call("committed", places=spots)
+        return told
+
+    def position(self, spot: Spot) -> int:
+        """The offset that comes next."""
+        return int(self._call("position", place=spot))
+
+    def bounds(self, spot: Spot) -> list[int]:
+        """The first offset and the one after the last."""
+        told: list[int] = self._call("bounds", place=spot)
+        return told
+
+    def offsets_for_times(self, spot: Spot, times_ms: Sequence[int]) -> list[list[int] | None]:
+        """Offset and time of the first record that is not older; None where there is none."""
+        told: list[list[int] | None] = self._call("offsetsForTimes", place=spot, timesMs=times_ms)
+        return told
+
+    def partitions(self, topic: str) -> int:
+        """How many a topic has."""
+        return int(self._call("partitions", topic=topic))
+
+    def rebalances(self) -> list[list[Any]]:
+        """What the listener was told: assigned, revoked or lost, and which partitions."""
+        told: list[list[Any]] = self._call("rebalances")
+        return told
+
+    def member(self) -> Facts:
+        """Member id and generation."""
+        told: Facts = self._call("member")
+        return told

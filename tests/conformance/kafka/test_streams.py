@@ -1,0 +1,163 @@
+"""Kafka Streams: a word count whose state lives in hubs, started again without its folder, and killed in the middle."""
+
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from conformance.arena import Transport
+from conformance.clients import NotInstalled
+from conformance.kafka.kafka_clients import librdkafka
+from conformance.kafka_ecosystem import topics
+from conformance.kafka_ecosystem.manual import pasted
+from conformance.kafka_ecosystem.streams import INPUT, OUTPUT, PAGE, WordCount, compiled
+from conformance.kafka_ecosystem.topics import Event, until
+from conformance.matrix import Feature, Name
+from hubmere.testing import Node
+
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.timeout(300),
+    pytest.mark.judges(client=Name.KAFKA_STREAMS, transport=Transport.TLS),
+]
+
+_PARTITIONS = 2
+_WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
+_ROUND = 2000
+_REPARTITION, _CHANGELOG = "word-count-counts-repartition", "word-count-counts-changelog"
+# Every change of a count is written, none is left out because a newer one came in time.
+_EACH_CHANGE = "statestore.cache.max.bytes=0"
+# Transactions are short, so that a kill meets one that is open. What was read is deleted, and a member missed, soon.
+_OFTEN = (
+    "commit.interval.ms=100",
+    "repartition.purge.interval.ms=500",
+    "session.timeout.ms=6000",
+    "heartbeat.interval.ms=1000",
+)
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return compiled(tmp_path_factory.mktemp("streams"))
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+
+
+@contextmanager
+def _a_node() -> Iterator[Node]:
+    """A node of the tier on which the service has Streams, with the hubs of the application."""
+    with Node(settings={"as": "premium"}) as node:
+        admin = AdminClient(librdkafka(node))
+        for made in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
+            made.result(20)
+        yield node
+
+
+def _write(settings: dict[str, Any], counts: Counter[str], start: int) -> None:
+    """Some thousand lines of three words each; `counts` learns of them."""
+    lines = []
+    for number in range(start, start + _ROUND):
+        words = [_WORDS[(number * step) % len(_WORDS)] for step in (1, 3, 5)]
+        counts.update(words)
+        lines.append(Event(number % _PARTITIONS, b"%d" % number, " ".join(words).encode()))
+    topics.write(settings, INPUT, lines)
+
+
+def _told(settings: dict[str, Any]) -> dict[str, list[int]]:
+    """Every count that a reader of committed events has been told, by word and in order."""
+    told: dict[str, list[int]] = {}
+    for message in topics.messages(settings, OUTPUT, committed_only=True):
+        (count,) = struct.unpack(">q", message.value() or b"")
+        told.setdefault((message.key() or b"").decode(), []).append(count)
+    return told
+
+
+def _last(settings: dict[str, Any]) -> Counter[str]:
+    return Counter({word: counts[-1] for word, counts in _told(settings).items()})
+
+
+def _each_once(counts: Counter[str]) -> dict[str, list[int]]:
+    return {word: list(range(1, count + 1)) for word, count in counts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An application that was started again without its folder, and what it left."""
+
+    settings: dict[str, Any]
+    counts: Counter[str]
+
+
+@pytest.fixture(scope="module")
+def finished(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Two runs of one application, the second of which finds nothing on its disk."""
+    counts: Counter[str] = Counter()
+    folder = tmp_path_factory.mktemp("word-count")
+    with _a_node() as node:
+        settings = librdkafka(node)
+        application = WordCount(node, classes, folder, more=(_EACH_CHANGE, *_OFTEN))
+        try:
+            for start in (0, _ROUND):
+                _write(settings, counts, start)
+                application.start()
+                until(lambda: _last(settings) == counts, "counts")
+                until(lambda: not topics.messages(settings, _REPARTITION), "repartition topic that was emptied")
+                application.stop()
+                shutil.rmtree(application.state)
+        finally:
+            application.stop()
+        yield Finished(settings, counts)
+
+
+@pytest.mark.judges(feature=Feature.OWN_RESTARTS)
+def test_counts_go_on_where_they_were_without_the_folder(finished: Finished) -> None:
+    """State is in the changelog: an instance that finds nothing on its disk restores everything from the hub."""
+    assert _told(finished.settings) == _each_once(finished.counts)
+
+
+@pytest.mark.judges(feature=Feature.OWN_TOPICS)
+def test_application_makes_the_topics_that_it_needs(finished: Finished) -> None:
+    """A repartition topic and a compacted changelog, as large as the input and with the application's own times."""
+    assert _shape(finished.settings, _REPARTITION) == (_PARTITIONS, "delete", "CreateTime")
+    assert _shape(finished.settings, _CHANGELOG) == (_PARTITIONS, "compact", "CreateTime")
+
+
+def _shape(settings: dict[str, Any], topic: str) -> tuple[int, str, str]:
+    entries = topics.configuration(settings, topic)
+    return topics.partition_count(settings, topic), entries["cleanup.policy"], entries["message.timestamp.type"]
+
+
+@pytest.mark.judges(feature=Feature.EXACTLY_ONCE)
+def test_counts_are_exact_after_kills_in_the_middle(classes: Path, tmp_path: Path) -> None:
+    """Exactly once: each count is told once and in order, whatever the killed instances had under way."""
+    counts: Counter[str] = Counter()
+    exactly_once = pasted(PAGE, "exactly-once.properties", {}).strip()
+    with _a_node() as node:
+        settings = librdkafka(node)
+        application = WordCount(node, classes, tmp_path, more=(exactly_once, _EACH_CHANGE, *_OFTEN))
+        try:
+            for start in (0, _ROUND):
+                before = _last(settings)
+                _write(settings, counts, start)
+                application.start()
+                until(partial(_has_moved, settings, before), "counts that begin to move")
+                application.kill()
+            application.start()
+            until(lambda: _last(settings) == counts, "all counts")
+        finally:
+            application.stop()
+
+        assert _told(settings) == _each_once(counts)
+
+
+def _has_moved(settings: dict[str, Any], before: Counter[str]) -> bool:
+    return _last(settings) != before

@@ -1,0 +1,151 @@
+"""A Kafka Connect worker: started from the settings of the manual, spoken to as its users do, over REST."""
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import ExitStack
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from conformance.clients import Jars
+from conformance.kafka.apache import Program, free_ports, started
+from conformance.kafka_ecosystem.manual import file_connectors, node_in, pasted
+from conformance.kafka_ecosystem.topics import until
+from hubmere.testing import Node
+
+PAGE = "kafka-connect.md"
+_MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
+_ANSWER_SECONDS = 30.0
+# A worker that joins its group again answers like this for a while.
+_BUSY = {HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
+
+
+class Refused(Exception):
+    """The worker answered, but did not do it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.status = status
+
+
+class Worker:
+    """One worker of a group; it can be stopped or killed, and started again on the same port."""
+
+    def __init__(self, node: Node, folder: Path, *, changes: Mapping[str, str], more: str = "") -> None:
+        self._folder = folder
+        self._log = folder / "worker.log"
+        (port,) = free_ports(1)
+        self._url = f"http://127.0.0.1:{port}"
+        self._settings = folder / "connect-distributed.properties"
+        places = {"http://localhost:8083": self._url, "/opt/kafka/libs/connect-file-4.3.1.jar": file_connectors()}
+        text = pasted(PAGE, "connect-distributed.properties", {**node_in(node), **places, **changes})
+        self._settings.write_text(text + more, encoding="utf-8")
+        self._running = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, and wait until the worker takes requests."""
+        program = Program(jars=Jars.KAFKA_4, main=_MAIN, arguments=(str(self._settings),))
+        self._process = self._running.enter_context(started(program, self._log))
+        try:
+            until(self._is_up, "worker that answers")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Let the worker end what it has under way."""
+        self._running.close()
+
+    def kill(self) -> None:
+        """End the worker at once, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._running.close()
+
+    def logs(self) -> str:
+        """The last of what the worker wrote."""
+        return self._log.read_text(encoding="utf-8")[-4000:]
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.logs()
+        try:
+            self._ask("GET", "/connectors")
+        except (urllib.error.URLError, ConnectionError, TimeoutError, Refused):
+            return False
+        return True
+
+    # --- REST ---
+
+    def create(self, title: str, changes: Mapping[str, str]) -> None:
+        """Make a connector from a block of the manual."""
+        self._insist("POST", "/connectors", json.loads(pasted(PAGE, title, changes)))
+
+    def configure(self, name: str, config: Mapping[str, str]) -> None:
+        """Make a connector, or change it."""
+        self._insist("PUT", f"/connectors/{name}/config", dict(config))
+
+    def config(self, name: str) -> dict[str, str]:
+        """How a connector is configured."""
+        found: dict[str, str] = self._insist("GET", f"/connectors/{name}/config")
+        return found
+
+    def pause(self, name: str) -> None:
+        """Have a connector and its tasks wait."""
+        self._insist("PUT", f"/connectors/{name}/pause")
+
+    def resume(self, name: str) -> None:
+        """Have them go on."""
+        self._insist("PUT", f"/connectors/{name}/resume")
+
+    def delete(self, name: str) -> None:
+        """Remove a connector."""
+        self._insist("DELETE", f"/connectors/{name}")
+
+    def names(self) -> list[str]:
+        """Every connector."""
+        found: list[str] = self._insist("GET", "/connectors")
+        return found
+
+    def await_state(self, name: str, state: str) -> None:
+        """Wait until a connector and its task are in a state; a failed task is told."""
+
+        def is_there() -> bool:
+            try:
+                status = self._ask("GET", f"/connectors/{name}/status")
+            except Refused:
+                return False
+            states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
+            assert "FAILED" not in states, status
+            return states == [state, state]
+
+        until(is_there, f"connector {name} that is {state}")
+
+    def _insist(self, method: str, path: str, body: object = None) -> Any:
+        """An answer, even if the worker has to find its group first."""
+
+        def probe() -> tuple[Any] | None:
+            try:
+                return (self._ask(method, path, body),)
+            except Refused as refused:
+                if refused.status in _BUSY:
+                    return None
+                raise
+
+        return until(probe, f"answer to {method} {path}")[0]  # type: ignore[index]
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Refused(error.code, error.read().decode()) from None
+        return json.loads(text) if text else None

@@ -1,0 +1,39 @@
+"""Files of the manual, as its readers paste them: the tests run what the pages show.
+
+A block of a page has a title, and what a reader has to put in stands there as an example. `pasted` puts in what a test
+needs and fails when the page no longer has what is to be replaced.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from conformance.clients import Jars, kafka_jars
+from hubmere.testing import Node
+
+_PAGES = Path(__file__).parents[3] / "docs" / "how-to"
+_BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def pasted(page: str, title: str, changes: Mapping[str, str]) -> str:
+    """The block of that title with every example replaced by what is really there."""
+    text = dict(_BLOCK.findall((_PAGES / page).read_text(encoding="utf-8")))[title]
+    for example, real in changes.items():
+        assert example in text, f"{page}: {title} does not have {example}"
+        text = text.replace(example, real)
+    return str(text)
+
+
+def node_in(node: Node) -> dict[str, str]:
+    """What every page has for the address of a node, its authority and its connection string."""
+    return {
+        "localhost:9093": node.kafkas,
+        "/var/lib/hubmere/tls/ca.pem": node.ca_file,
+        "CONNECTION_STRING": node.connection_string,
+    }
+
+
+def file_connectors() -> str:
+    """The jar with Kafka's connectors for files."""
+    (jar,) = kafka_jars(Jars.KAFKA_4).glob("connect-file-*.jar")
+    return str(jar)

@@ -1,0 +1,137 @@
+"""What stands in topics, read and written by librdkafka: the judge of what other programs did."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+# Virtual machines that start, join groups and settle on a busy machine; below the limit of pytest.
+PATIENCE_S = 120.0
+_PAUSE_S = 0.3
+_ANSWER_S = 20.0
+
+_Found = TypeVar("_Found")
+
+
+class Event(NamedTuple):
+    """What a record holds, without where it stands."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    time_ms: int = 0
+
+
+def until(probe: Callable[[], _Found], what: str, *, seconds: float = PATIENCE_S) -> _Found:
+    """What the probe gives as soon as it is something; fails with the last that it gave."""
+    deadline = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < deadline, f"no {what} within {seconds:g} s, but {found!r}"
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def write(settings: dict[str, Any], topic: str, events: Iterable[Event]) -> None:
+    """Publish, and wait until everything is acknowledged."""
+    refused: list[KafkaError] = []
+
+    def note(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    producer = Producer({"linger.ms": 5, **settings})
+    for event in events:
+        producer.produce(
+            topic,
+            partition=event.partition,
+            key=event.key,
+            value=event.value,
+            headers=list(event.headers),
+            timestamp=event.time_ms,
+            on_delivery=note,
+        )
+    assert producer.flush(_ANSWER_S) == 0
+    assert not refused
+
+
+def messages(settings: dict[str, Any], topic: str, *, committed_only: bool = False) -> list[Message]:
+    """Everything that a topic holds now, partition by partition; nothing of a topic that is not there."""
+    isolation = "read_committed" if committed_only else "read_uncommitted"
+    reader = Consumer({**settings, "group.id": "judge", "isolation.level": isolation, "enable.partition.eof": True})
+    try:
+        known = reader.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in known.partitions])
+        return _read_to_the_ends(reader, len(known.partitions))
+    finally:
+        reader.close()
+
+
+def _read_to_the_ends(reader: Consumer, partition_count: int) -> list[Message]:
+    found: list[Message] = []
+    ended: set[int] = set()
+    deadline = time.monotonic() + _ANSWER_S
+    while len(ended) < partition_count:
+        assert time.monotonic() < deadline, f"only partitions {ended} of {partition_count} could be read to the end"
+        for message in reader.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(_number(message.partition()))
+    return sorted(found, key=lambda message: (_number(message.partition()), _number(message.offset())))
+
+
+def _number(value: int | None) -> int:
+    assert value is not None
+    return value
+
+
+def events(settings: dict[str, Any], topic: str) -> list[Event]:
+    """Everything that a topic holds now, in the order of its partitions."""
+    return [_event(message) for message in messages(settings, topic)]
+
+
+def _event(message: Message) -> Event:
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return Event(_number(message.partition()), message.key(), message.value(), headers, message.timestamp()[1])
+
+
+def values(settings: dict[str, Any], topic: str) -> list[bytes]:
+    """The values of a topic, in the order of its partitions."""
+    return [message.value() or b"" for message in messages(settings, topic)]
+
+
+def _admin(settings: dict[str, Any]) -> AdminClient:
+    """A client that lives for one call; what it leaves unread is no news."""
+    return AdminClient({**settings, "log_level": 0})
+
+
+def topic_names(settings: dict[str, Any]) -> set[str]:
+    """Every topic that there is."""
+    return set(_admin(settings).list_topics(timeout=_ANSWER_S).topics)
+
+
+def partition_count(settings: dict[str, Any], topic: str) -> int:
+    """How many partitions a topic has."""
+    return len(_admin(settings).list_topics(timeout=_ANSWER_S).topics[topic].partitions)
+
+
+def configuration(settings: dict[str, Any], topic: str) -> dict[str, str]:
+    """The entries of a topic."""
+    admin = _admin(settings)
+    (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+    return {name: str(entry.value) for name, entry in future.result(_ANSWER_S).items()}
+
+
+def committed(settings: dict[str, Any], group: str, topic: str, partitions: int) -> list[int]:
+    """Where a group goes on in each partition of a topic; negative where it has no place."""
+    reader = Consumer({**settings, "group.id": group})
+    try:
+        places = reader.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=_ANSWER_S)
+        return [place.offset for place in places]
+    finally:
+        reader.close()

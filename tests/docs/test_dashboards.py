@@ -1,0 +1,110 @@
+"""The Grafana dashboard and the Prometheus files ask for what a real node tells."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from hubmere.endpoints.http.metrics import METRICS
+from hubmere.testing import Node
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+# What Prometheus adds to every metric that it scrapes, and the one that it makes itself.
+_ADDED_LABELS = {"job", "instance"}
+_PROMETHEUS_OWN = "up"
+_SELECTED = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
+_NAMED = re.compile(r"\b[a-z][a-z_0-9]*\b(?!\s*[({=])")
+_GROUPED = re.compile(r"\b(?:by|without)\s*\(([^)]*)\)")
+_WORDS = {"by", "sum", "rate", "increase", "label_values", "and", "or", "m", "h", "s"}
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, set[str]]:
+    """Every metric of a node, with its labels: those that it tells, and those that it tells while a hub is captured."""
+    with Node(hubs=["orders"], settings={"memory": True}) as node:
+        text = httpx.get(f"{node.http}/metrics").text
+    found: dict[str, set[str]] = {name: set() for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)}
+    for name, labels in re.findall(r"^(\w+)\{(.*)\} ", text, re.MULTILINE):
+        found[name] |= set(re.findall(r'(\w+)="', labels))
+    declared = {metric.name: set(metric.labels) for metric in METRICS}
+    assert found == {name: labels for name, labels in declared.items() if name in found}
+    assert all(name.startswith("capture_") for name in declared.keys() - found.keys())
+    return declared
+
+
+def the_dashboard() -> Any:
+    return json.loads((DEPLOY / "grafana" / "hubmere.json").read_text())
+
+
+def queries() -> list[str]:
+    """Every question that the files put to Prometheus."""
+    dashboard = the_dashboard()
+    panels = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    variables = [variable["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    return panels + variables + [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+
+
+def metrics_in(query: str) -> dict[str, set[str]]:
+    """The metrics that a query names, with the labels that it selects them by."""
+    found = {name: set(re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", labels)) for name, labels in _SELECTED.findall(query)}
+    variable = re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, \w+\)", query)
+    if variable is not None:
+        found.setdefault(variable[1], set())
+    return found
+
+
+@pytest.mark.parametrize("query", queries())
+def test_query_names_metrics_and_labels_that_there_are(told: dict[str, set[str]], query: str) -> None:
+    """A panel that stays empty is worse than none."""
+    asked = metrics_in(query)
+
+    assert asked
+    for name, labels in asked.items():
+        assert name == _PROMETHEUS_OWN or name in told
+        assert labels <= told.get(name, set()) | _ADDED_LABELS
+
+
+@pytest.mark.parametrize("query", queries())
+def test_query_has_no_metric_without_a_selector(query: str) -> None:
+    """So that the test above sees every name."""
+    bare = _GROUPED.sub("", _SELECTED.sub("", query))
+    bare = re.sub(r"\[[^]]*\]", "", bare)
+
+    if query.startswith("label_values("):
+        return
+    assert set(_NAMED.findall(bare)) <= _WORDS
+
+
+def test_dashboard_can_be_imported_anywhere() -> None:
+    """Its data source is asked for, its panels have places and numbers of their own."""
+    dashboard = the_dashboard()
+
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
+    assert all({"x", "y", "w", "h"} <= panel["gridPos"].keys() for panel in panels)
+    assert "id" not in dashboard
+
+
+def test_scrape_finds_a_node_where_one_listens_by_default() -> None:
+    """The path and the port are those of `hubmere up`."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+
+    [job] = config["scrape_configs"]
+    assert job["metrics_path"] == "/metrics"
+    assert job["static_configs"] == [{"targets": ["localhost:5300"]}]
+    assert all((DEPLOY / "prometheus" / name).is_file() for name in config["rule_files"])
+
+
+def test_every_alert_says_what_is_wrong() -> None:
+    """To somebody who is woken by it."""
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+
+    rules = [rule for group in alerts["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    assert all(rule["annotations"]["summary"] and rule["labels"]["severity"] for rule in rules)

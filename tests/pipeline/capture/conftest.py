@@ -1,0 +1,74 @@
+"""Object stores on this machine: Azurite, and an S3 server."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from conformance.clients import NotInstalled, js_clients, node
+from pipeline.capture.stores import ACCOUNT, KEY, Store
+
+_MAIN = Path("node_modules") / "azurite" / "dist" / "src" / "blob" / "main.js"
+_LISTENING = re.compile(r"listens on (http://\S+)")
+_END_SECONDS = 10.0
+_S3_KEY = "an-id"
+_S3_SECRET = "a-secret-that-nobody-shows"
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[str]:
+    """Microsoft's own emulator of Blob storage; gives its endpoint with the account."""
+    try:
+        command = [node(), str(js_clients() / _MAIN)]
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    flags = ["--blobPort", "0", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
+    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        found = next((match for line in process.stdout if (match := _LISTENING.search(line))), None)
+        assert found is not None, "Azurite did not start"
+        yield f"{found[1]}/{ACCOUNT}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=_END_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An S3 server of its own."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["file", "az", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Each kind of destination, empty."""
+    if request.param == "file":
+        return Store(url=(tmp_path / "captured").as_uri(), options={})
+    name = f"captured-{uuid4().hex[:8]}"
+    if request.param == "az":
+        from azure.storage.blob import ContainerClient
+
+        endpoint = request.getfixturevalue("azurite")
+        ContainerClient(endpoint, name, credential={"account_name": ACCOUNT, "account_key": KEY}).create_container()
+        return Store(url=f"az://{ACCOUNT}/{name}/below", options={"endpoint": endpoint, "account_key": KEY})
+    import boto3
+
+    options = {
+        "endpoint": request.getfixturevalue("s3_endpoint"), "region": "eu-west-1",
+        "access_key_id": _S3_KEY, "secret_access_key": _S3_SECRET,
+    }  # fmt: skip
+    boto3.client(
+        "s3", endpoint_url=options["endpoint"], region_name="us-east-1", aws_access_key_id=_S3_KEY,
+        aws_secret_access_key=_S3_SECRET,
+    ).create_bucket(Bucket=name)  # fmt: skip
+    return Store(url=f"s3://{name}/below", options=options)

@@ -1,0 +1,256 @@
+"""Captured Avro: judged by fastavro and by Apache's own library, byte for byte the same from both twins."""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from random import Random
+from struct import pack
+from typing import Any
+
+import avro.datafile
+import avro.io
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.client.consumer import UNKNOWN_POSITION
+from hubmere.model.batch import read_header, seal
+from hubmere.pipeline.capture.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
+from hubmere.pipeline.capture.schema import SCHEMA, long_of, time_text
+from hubmere.pipeline.decode import visible_batches
+from hubmere.translate import publication_from_amqp
+from hubmere.translate.columns import record_of
+from hubmere.wire.kafka.compression import Codec
+from hubmere.wire.kafka.records import Record
+from pipeline.batches import NOW_MS, fetched, kafka_batch, plain, stored
+from pipeline.twin import compiled_twins
+from translate.builders import annotations, application_properties, compound, data, section, sized, text
+from translate.messages import a_message
+
+NAME, SPAN = "shop/orders/0/2023/11/14/22/13/20.avro", "f00/0/0-5"
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
+BLOBS = st.none() | st.binary(max_size=40) | TEXTS.map(str.encode)
+HEADERS = st.lists(st.tuples(TEXTS, BLOBS), max_size=5).map(tuple)
+TWINS: list[Callable[[], RecordsLike]] = [Records, lambda: compiled_twins().Records()]
+
+
+def a_file(
+    *batches: bytes,
+    start: int = 0,
+    end: int = 1 << 40,
+    deflates: bool = False,
+    position: int = UNKNOWN_POSITION,
+    pieces: int = 1,
+) -> bytes:
+    """The file that both twins make of batches, fetched in so many pieces."""
+    made = []
+    for twin in TWINS:
+        sink = io.BytesIO()
+        file = AvroFile(sink, NAME, SPAN, deflates=deflates, records_of=twin)
+        at = position
+        step = max(1, -(-len(batches) // pieces))
+        for first in range(0, len(batches), step):
+            piece = batches[first : first + step]
+            for batch in visible_batches(fetched(*piece, position=at), start, end):
+                file.add(batch, 0, start, end)
+            at += sum(map(len, piece)) if at != UNKNOWN_POSITION else 0
+        file.close()
+        made.append((sink.getvalue(), file.events, file.times_us))
+    assert made[0] == made[1]
+    return made[0][0]
+
+
+def events(content: bytes) -> list[dict[str, Any]]:
+    """What fastavro reads."""
+    return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
+
+
+def test_schema_is_the_services_own() -> None:
+    """Reference, service 6: names, order and unions are what readers of captured files rely on."""
+    header = fastavro.reader(io.BytesIO(a_file(kafka_batch(plain(1)))))
+
+    found = json.loads(header.metadata["avro.schema"])
+
+    assert found == SCHEMA
+    assert [field["name"] for field in found["fields"]] == [
+        "SequenceNumber", "Offset", "EnqueuedTimeUtc", "SystemProperties", "Properties", "Body",
+    ]  # fmt: skip
+    assert header.metadata["avro.codec"] == "null"
+
+
+def test_bare_event_is_these_bytes() -> None:
+    """Written by hand from the Avro specification: longs, strings, two empty maps, a union with bytes."""
+    content = a_file(kafka_batch([Record(0, NOW_MS, None, b"ab")], base=3), end=4)
+
+    time = b"11/14/2023 10:13:20 PM"
+    record = b"\x06" + b"\x023" + bytes((len(time) * 2,)) + time + b"\x00" + b"\x00" + b"\x02" + b"\x04ab"
+
+    sync = content[-16:]
+    assert content.endswith(sync + b"\x02" + long_of(len(record)) + record + sync)
+
+
+# Encoded by hand: AMQP's constructor and content, and what a captured file holds.
+KINDS = {
+    "int": (b"\x54\xfb", -5),
+    "long": (b"\x81" + (1 << 40).to_bytes(8, "big"), 1 << 40),
+    "ulong": (b"\x80" + b"\xff" * 8, str((1 << 64) - 1)),
+    "double": (b"\x82" + pack(">d", 1.5), 1.5),
+    "float": (b"\x72" + pack(">f", 0.25), 0.25),
+    "text": (sized(0xA1, b"five"), "five"),
+    "symbol": (sized(0xA3, b"s"), "s"),
+    "char": (b"\x73\x00\x00\x00\x41", "A"),
+    "uuid": (b"\x98" + bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+    "bytes": (sized(0xA0, b"\x00\xff"), b"\x00\xff"),
+    "yes": (b"\x41", "True"),
+    "no": (b"\x56\x00", "False"),
+    "time": (b"\x83" + (1_672_531_200_000).to_bytes(8, "big"), 1_672_531_200_000),
+    # IEEE 754-2008, binary integer significand: 125 times 10 to the -2; one whose significand begins with 100.
+    "decimal32": (b"\x74" + ((99 << 23) | 125).to_bytes(4, "big"), 1.25),
+    "decimal64": (b"\x84" + ((1 << 63) | (396 << 53) | 125).to_bytes(8, "big"), -1.25),
+    "long decimal": (b"\x74" + ((0b11 << 29) | (101 << 21) | 1).to_bytes(4, "big"), 8_388_609.0),
+    "infinite": (b"\x74\x78\x00\x00\x00", float("inf")),
+}
+
+
+def test_every_kind_of_value_has_its_place_in_the_union() -> None:
+    """The union mapping of the reference (service 6); a null is left out."""
+    encoded = [(name, value) for name, (value, _) in KINDS.items()]
+    message = (
+        annotations(("x-opt-partition-key", text("k")))
+        + section(0x73, compound(0xC0, [text("m-1")]))
+        + application_properties(*encoded, ("nothing", b"\x40"))
+        + data(b"body")
+    )
+
+    (found,) = events(a_file(stored(publication_from_amqp(message, 0).batch, 0)))
+
+    assert found["Properties"] == {name: value for name, (_, value) in KINDS.items()}
+    assert found["SystemProperties"] == {"x-opt-partition-key": "k", "message-id": "m-1"}
+    assert found["Body"] == b"body"
+
+
+def test_kafka_headers_stay_bytes_and_the_last_of_a_name_counts() -> None:
+    """As AMQP readers see the same event; a null is left out."""
+    headers = (("a", b"1"), ("b", None), ("a", b"2"), ("c", b"\xff"))
+
+    (found,) = events(a_file(kafka_batch([Record(0, NOW_MS, b"key", None, headers)])))
+
+    assert found["Properties"] == {"a": b"2", "c": b"\xff"}
+    assert found["SystemProperties"] == {"x-opt-kafka-key": b"key"}
+    assert found["Body"] is None
+
+
+@pytest.mark.parametrize("deflates", [False, True])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_file_of_many_blocks_is_read_by_both_libraries(deflates: bool, codec: Codec) -> None:
+    """fastavro, and Apache's DataFileReader as in Microsoft's published sample."""
+    body = b"x" * 1000
+    batches = [
+        kafka_batch([Record(index, NOW_MS, None, body) for index in range(100)], base=number * 100, codec=codec)
+        for number in range(10)
+    ]
+
+    content = a_file(*batches, deflates=deflates)
+    sample = avro.datafile.DataFileReader(io.BytesIO(content), avro.io.DatumReader())
+    rows: list[dict[str, Any]] = list(sample)
+
+    assert len(batches) * 100_000 > BLOCK_BYTES * 3
+    assert [row["SequenceNumber"] for row in rows] == list(range(1000))
+    assert all(row["Body"] == body for row in rows)
+    assert events(content) == rows
+    assert read_span(io.BytesIO(content)) == SPAN
+
+
+def test_file_without_events_is_a_valid_one() -> None:
+    """Globs over captured files meet those as well."""
+    assert events(a_file()) == []
+
+
+def test_same_events_give_the_same_bytes_however_they_were_fetched() -> None:
+    """A repeat meets a log that is cut into other answers; the file must not show it."""
+    random = Random(5)
+    batches = [
+        kafka_batch([Record(index, NOW_MS, None, random.randbytes(900)) for index in range(40)], base=number * 40)
+        for number in range(30)
+    ]
+
+    whole = a_file(*batches, start=15, end=1170, position=77)
+
+    assert all(a_file(*batches, start=15, end=1170, position=77, pieces=pieces) == whole for pieces in (2, 7, 30))
+    assert [event["SequenceNumber"] for event in events(whole)] == list(range(15, 1170))
+
+
+@pytest.mark.parametrize(
+    ("second", "shown"),
+    [
+        (0, "1/1/1970 12:00:00 AM"),
+        (1_505_821_509, "9/19/2017 11:45:09 AM"),
+        (1_505_822_400, "9/19/2017 12:00:00 PM"),
+        (-1, "12/31/1969 11:59:59 PM"),
+        (1 << 60, "12/31/9999 11:59:59 PM"),
+        (-(1 << 60), "1/1/0001 12:00:00 AM"),
+    ],
+)
+def test_times_are_written_as_the_service_does(second: int, shown: str) -> None:
+    """`M/d/yyyy h:mm:ss AM`; what the calendar does not have is its edge."""
+    assert time_text(second).decode() == shown
+
+
+@given(records=st.lists(st.tuples(BLOBS, BLOBS, HEADERS, st.integers(-9, 9)), min_size=1, max_size=6))
+def test_any_kafka_record_gives_the_same_bytes(records: Sequence[tuple[Any, Any, Any, int]]) -> None:
+    """Keys and headers of any bytes, names that are repeated, times that run backwards."""
+    batch = bytearray(
+        kafka_batch(
+            [
+                Record(index, NOW_MS + seconds * 1000, key, value, headers)
+                for index, (key, value, headers, seconds) in enumerate(records)
+            ]
+        )
+    )
+    batch[22] &= ~0x08  # the producers' own times
+    seal(batch)
+
+    assert len(events(a_file(bytes(batch)))) == len(records)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.none() | st.binary(max_size=300), st.none() | TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_written_row_gives_the_same_bytes(rows: list[tuple[bytes | None, str | None, dict[str, str]]]) -> None:
+    """Keys and short strings, the usual events."""
+    batch = [record_of(index, body, key, properties.items()) for index, (body, key, properties) in enumerate(rows)]
+
+    found = events(a_file(kafka_batch(batch)))
+
+    assert [(event["Body"], event["Properties"]) for event in found] == [(body, names) for body, _, names in rows]
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_any_amqp_message_gives_the_same_bytes(seed: int) -> None:
+    """Every section and every type of AMQP, decimals and described values among them."""
+    batch = publication_from_amqp(a_message(Random(seed)).payload, 0).batch
+
+    assert len(events(a_file(stored(batch, 0)))) == 1
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 1 << 32))
+def test_damaged_batch_is_left_out_and_leaves_no_trace(seed: int) -> None:
+    """A producer may write anything; good batches around it must not suffer."""
+    random = Random(seed)
+    records = [Record(index, NOW_MS, b"k", b"v", (("h", b"x"),)) for index in range(5)]
+    damaged = bytearray(kafka_batch(records, base=5))
+    for _ in range(random.randrange(1, 4)):
+        damaged[random.randrange(61, len(damaged))] = random.randrange(256)
+    seal(damaged)
+    assert read_header(damaged).base_sequence_number == 5
+
+    found = events(a_file(kafka_batch(records), bytes(damaged), kafka_batch(plain(1), base=10)))
+
+    assert [event["SequenceNumber"] for event in found][:5] == list(range(5))
+    assert found[-1]["SequenceNumber"] == 10

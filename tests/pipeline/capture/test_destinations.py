@@ -1,0 +1,129 @@
+"""One contract for every destination: no half file is seen, a repeat changes nothing, nothing is overwritten."""
+
+import pytest
+
+from hubmere.pipeline.capture.avro import SPAN_KEY
+from hubmere.pipeline.capture.destinations import DestinationFailed, InvalidDestination, NameTaken, destination_of
+from hubmere.pipeline.capture.names import NameFormat, Span
+from hubmere.pipeline.capture.schema import file_header
+from pipeline.capture.stores import ACCOUNT, Store
+
+NAME = "shop/orders/0/2026/01/02/03/04/05.avro"
+SPAN = Span("f00", 0, 0, 5)
+# More than one part of any store, and not a whole number of them.
+LARGE = 20_000_001
+
+
+def content(span: Span, size: int = 0) -> bytes:
+    """A file that says which span it holds."""
+    return file_header("null", {SPAN_KEY: span.text()}, bytes(16)) + b"x" * size
+
+
+def written(store: Store, span: Span = SPAN, attempt: str = "0-0", size: int = 0) -> dict[str, object]:
+    """Write a file aside."""
+    upload = store.opened().upload(NAME, span, attempt)
+    upload.write(memoryview(content(span)))
+    upload.write(b"x" * size)
+    return dict(upload.finish())
+
+
+def a_format(hub: str) -> NameFormat:
+    """How the files of a hub are called."""
+    text = "shop/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
+    return NameFormat(text=text, namespace="shop", hub=hub, extension="avro")
+
+
+def names(store: Store) -> list[str]:
+    return [each.name for each in store.opened().files("shop/")]
+
+
+def test_file_appears_whole_when_it_is_published(store: Store) -> None:
+    """A reader never meets a part of it."""
+    token = written(store, size=LARGE)
+    destination = store.opened()
+
+    before = names(store), destination.span_of(NAME)
+    destination.publish(NAME, SPAN, token)
+
+    assert before == ([], None)
+    (found,) = destination.files("shop/orders/")
+    assert (found.name, found.size_bytes) == (NAME, len(content(SPAN)) + LARGE)
+    assert destination.span_of(NAME) == SPAN
+    with destination.open(NAME) as file:
+        assert file.read() == content(SPAN, LARGE)
+    assert NAME in destination.url_of(NAME)
+
+
+def test_publishing_again_changes_nothing(store: Store) -> None:
+    """A driver that died after it published does it again, and so may a second attempt of the task."""
+    first, second = written(store, attempt="0-0"), written(store, attempt="0-1")
+    store.opened().publish(NAME, SPAN, first)
+
+    store.opened().publish(NAME, SPAN, first)
+    store.opened().publish(NAME, SPAN, written(store, attempt="0-2") if store.url.startswith("az") else second)
+
+    assert names(store) == [NAME]
+
+
+def test_name_that_is_taken_is_refused(store: Store) -> None:
+    """Files of an earlier time, or of somebody else, are never overwritten."""
+    store.opened().publish(NAME, SPAN, written(store))
+    other = SPAN._replace(end=9)
+
+    with pytest.raises(NameTaken, match="holds something else"):
+        store.opened().publish(NAME, other, written(store, other, "0-1"))
+
+    assert store.opened().span_of(NAME) == SPAN
+
+
+def test_abandoned_and_swept_attempts_leave_nothing(store: Store) -> None:
+    """What a killed task has left is gone after the next start."""
+    abandoned = store.opened().upload(NAME, SPAN, "0-0")
+    abandoned.write(content(SPAN))
+    abandoned.abandon()
+    written(store, attempt="0-1")
+
+    store.opened().sweep(SPAN.hub_id, a_format("orders"))
+
+    assert names(store) == []
+    store.opened().publish(NAME, SPAN, written(store, attempt="0-2"))
+    assert names(store) == [NAME]
+
+
+def test_sweeping_one_hub_leaves_another_alone(store: Store) -> None:
+    """Its files may be on their way at this very moment."""
+    other = SPAN._replace(hub_id="b00")
+    token = written(store, other)
+
+    store.opened().sweep(SPAN.hub_id, a_format("others"))
+    store.opened().publish(NAME, other, token)
+
+    assert names(store) == [NAME]
+
+
+def test_files_are_listed_by_their_beginning(store: Store) -> None:
+    """Also where it ends in the middle of a name."""
+    store.opened().publish(NAME, SPAN, written(store))
+
+    found = [[each.name for each in store.opened().files(prefix)] for prefix in ("", "shop/ord", NAME, "shop/other")]
+
+    assert found == [[NAME], [NAME], [NAME], []]
+
+
+def test_wrong_credential_is_told_without_it(azurite: str) -> None:
+    """What is wrong goes to logs and portals."""
+    wrong = "d3Jvbmcta2V5LXRoYXQtbm9ib2R5LXNob3dz"
+    destination = destination_of(f"az://{ACCOUNT}/captured", {"endpoint": azurite, "account_key": wrong})
+
+    with pytest.raises(DestinationFailed) as failure:
+        destination.span_of(NAME)
+
+    assert wrong not in str(failure.value)
+    assert "403" in str(failure.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://x/y", "az://account", "s3://", "file://elsewhere/x", "file:relative"])
+def test_url_that_is_no_destination_is_refused(url: str) -> None:
+    """Before anything is captured."""
+    with pytest.raises(InvalidDestination):
+        destination_of(url, {})

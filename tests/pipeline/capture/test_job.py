@@ -1,0 +1,138 @@
+"""The job on real Spark: plans come and go, one hub's trouble is its own, what is told is what was done."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from client.hubs import Hubs, bodies
+from hubmere.pipeline.capture.door import NodeDoor
+from hubmere.pipeline.capture.job import Application
+from hubmere.pipeline.capture.source import CaptureSource
+from hubmere.pipeline.capture.verify import verify
+from pipeline.capture.plans import NAMESPACE, TOKEN, PlanServer, a_hub, a_plan_server, read
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PATIENCE_S = 280.0
+SECRET = "a-secret-that-nobody-shows"
+AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
+
+
+@pytest.fixture
+def plans(hubs: Hubs) -> Iterator[PlanServer]:
+    with a_plan_server(hubs) as server:
+        yield server
+
+
+def an_application(spark: SparkSession, plans: PlanServer, checkpoints: Path, *, once: bool) -> Application:
+    spark.dataSource.register(CaptureSource)
+    return Application(spark, NodeDoor(plans.url, TOKEN, None), str(checkpoints), once=once)
+
+
+def until(condition: Callable[[], bool], plans: PlanServer) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, plans.reports[-1:]
+        time.sleep(0.1)
+
+
+def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
+    spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path
+) -> None:
+    """Three encodings, one destination that cannot work; nothing that is told or kept shows a credential."""
+    good, table, broken = hubs.new(2), hubs.new(1), hubs.new(1)
+    for hub in (good, table, broken):
+        hubs.publish(hub, 0, *(bodies(100, f"{run} {'x' * 1000}") for run in range(5)))
+    plans.hubs = [
+        a_hub(hubs, good, tmp_path / "out", partitions=2, size_limit_bytes=200_000),
+        a_hub(hubs, table, tmp_path / "out", partitions=1, encoding="Delta"),
+        a_hub(hubs, broken, f"file://{SECRET}/x", partitions=1, options={"account_key": SECRET}),
+    ]
+
+    code = an_application(spark, plans, tmp_path / "checkpoints", once=True).run()
+    again = an_application(spark, plans, tmp_path / "checkpoints", once=True).run()
+
+    proofs = [verify(read(hubs, hub)) for hub in plans.hubs[:2]]
+    assert (code, again) == (1, 1)
+    assert [proof.problems for proof in proofs] == [[], []]
+    assert [[each.events for each in proof.partitions] for proof in proofs] == [[500, 0], [500]]
+    # What Spark itself reads of the files, as its users do.
+    rows = spark.read.format(AVRO).load(str(tmp_path / "out" / NAMESPACE / good / "0" / "*/*/*/*/*/*.avro"))
+    assert rows.select("SequenceNumber").distinct().count() == rows.count() == 500
+    told = plans.last(good)
+    assert told is not None
+    assert [(each["captured"], each["events"]) for each in told["partitions"]] == [(500, 500), (0, 0)]
+    assert told["partitions"][0]["files"] > 2
+    failed = plans.last(broken)
+    assert failed is not None
+    assert failed["error"].startswith("InvalidDestination: destination 'file://***/x'")
+    kept = [path.read_text(errors="replace") for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]
+    assert not any(SECRET in text for text in (*kept, str(plans.reports)))
+    key = hubs.node.connection_string.rpartition("SharedAccessKey=")[2]
+    assert not any(key in text for text in (*kept, str(plans.reports)))
+
+
+def test_delta_table_holds_every_event_once(spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path) -> None:
+    """Also after a micro-batch whose commit to the table was not the last thing that happened."""
+    import shutil
+
+    from deltalake import DeltaTable
+
+    hub = hubs.new(2)
+    hubs.publish(hub, 0, bodies(50, "first"))
+    plans.hubs = [a_hub(hubs, hub, tmp_path / "out", partitions=2, encoding="Delta")]
+    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
+    checkpoint = tmp_path / "checkpoints" / NAMESPACE / hub / f"first-{hub}"
+    # The job dies after it published and before Spark notes that the micro-batch is done.
+    shutil.rmtree(checkpoint / "commits")
+    hubs.publish(hub, 1, bodies(30, "second"))
+
+    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
+
+    table = DeltaTable((tmp_path / "out" / NAMESPACE / hub).as_uri())
+    found = table.to_pyarrow_table(columns=["PartitionId", "SequenceNumber", "Body"]).to_pylist()
+    assert sorted(row["Body"] for row in found) == sorted([*bodies(50, "first"), *bodies(30, "second")])
+    assert {row["PartitionId"] for row in found} == {"0", "1"}
+    assert table.version() == 1
+    assert verify(read(hubs, plans.hubs[0])).holds
+
+
+def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path) -> None:
+    """Windows close by time, settings change, a hub leaves, the job ends between micro-batches when told."""
+    hub, later = hubs.new(1), hubs.new(1)
+    hubs.publish(hub, 0, bodies(10, "first"))
+    plans.hubs = [a_hub(hubs, hub, tmp_path, partitions=1, interval_s=2, skips_empty=False)]
+    application = an_application(spark, plans, tmp_path / "checkpoints", once=False)
+    ended: list[int] = []
+    running = threading.Thread(target=lambda: ended.append(application.run()))
+    running.start()
+
+    def captured(name: str) -> int:
+        told = plans.last(name)
+        return 0 if told is None else int(told["partitions"][0]["captured"])
+
+    try:
+        until(lambda: captured(hub) == 10, plans)
+        hubs.publish(later, 0, bodies(7))
+        hubs.publish(hub, 0, bodies(5, "second"))
+        plans.hubs = [
+            a_hub(hubs, hub, tmp_path, partitions=1, interval_s=3),
+            a_hub(hubs, later, tmp_path, partitions=1, interval_s=2),
+        ]
+        until(lambda: captured(hub) == 15 and captured(later) == 7, plans)
+        last = plans.hubs
+        plans.hubs = []
+        until(lambda: plans.reports[-1]["hubs"] == [], plans)
+    finally:
+        application.stop()
+        running.join(PATIENCE_S)
+
+    assert ended == [0]
+    assert plans.reports[-1]["job"]["state"] == "stopped"
+    proofs = [verify(read(hubs, each)) for each in last]
+    assert [proof.problems for proof in proofs] == [[], []]
+    assert [proof.partitions[0].events for proof in proofs] == [15, 7]

@@ -1,0 +1,175 @@
+"""When files end: cases by hand, and any log under any order of looks at it."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.pipeline.capture.windows import (
+    LARGEST_FILE_BYTES,
+    FilePlan,
+    Rules,
+    Window,
+    first_window,
+    plan,
+)
+
+START = 1_000_000
+RULES = Rules(interval_s=60, size_limit_bytes=100, skips_empty=True)
+
+
+@dataclass
+class Log:
+    """A partition whose events are all in batches of their own: time and size of each."""
+
+    events: list[tuple[int, int]] = field(default_factory=list)
+    first: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.events)
+
+    def second_at(self, sequence: int) -> int:
+        return self.events[sequence][0]
+
+    def first_at(self, second: int) -> int | None:
+        return next((index for index, (at, _) in enumerate(self.events) if at >= second), None)
+
+    def bytes_from(self, sequence: int) -> int | None:
+        return sum(size for _, size in self.events[sequence:])
+
+    def after_bytes(self, sequence: int, size_bytes: int) -> int:
+        sizes = [size for _, size in self.events[sequence:]]
+        totals = [sum(sizes[: index + 1]) for index in range(len(sizes))]
+        return min(self.end, sequence + bisect_left(totals, size_bytes) + 1)
+
+
+def test_window_stays_open_until_its_time_is_over() -> None:
+    """One event, one file, named by the window's start (reference: service 11, check 50)."""
+    log = Log([(START + 10, 10)])
+    window = Window(0, START)
+
+    assert plan(window, log, RULES, START + 59) == ((), window)
+    files, after = plan(window, log, RULES, START + 60)
+
+    assert files == (FilePlan(0, 1, START),)
+    assert after == Window(1, START + 60)
+
+
+def test_size_closes_before_time() -> None:
+    """25 MB under a limit of 10 are two files by size and one by time (check 51)."""
+    log = Log([(START + second, 10) for second in range(25)])
+
+    files, window = plan(Window(0, START), log, RULES, START + 30)
+    later, _ = plan(window, log, RULES, window.start_s + 60)
+
+    assert [(file.first, file.end) for file in files] == [(0, 10), (10, 20)]
+    assert [(file.first, file.end) for file in later] == [(20, 25)]
+
+
+def test_empty_window_leaves_a_file_unless_that_is_not_wanted() -> None:
+    """Check 52."""
+    keeps_pace = Rules(interval_s=60, size_limit_bytes=100, skips_empty=False)
+
+    files, window = plan(Window(0, START), Log(), keeps_pace, START + 61)
+
+    assert files == (FilePlan(0, 0, START),)
+    assert window == Window(0, START + 60)
+    assert plan(Window(0, START), Log(), RULES, START + 61).files == ()
+
+
+def test_long_absence_leaves_files_of_the_usual_length() -> None:
+    """The events of each window are in a file of their own, however late it is written."""
+    log = Log([(START + 5, 1), (START + 59, 1), (START + 60, 1), (START + 700, 1)])
+
+    files, window = plan(Window(0, START), log, RULES, START + 3000)
+
+    assert files == (FilePlan(0, 2, START), FilePlan(2, 3, START + 60), FilePlan(3, 4, START + 660))
+    assert window == Window(4, START + 3000)
+
+
+def test_second_file_of_a_second_waits_for_the_next() -> None:
+    """Names have whole seconds (reference: service 6)."""
+    log = Log([(START, 60)] * 4)
+
+    assert plan(Window(0, START), log, RULES, START).files == ()
+    files, window = plan(Window(0, START), log, RULES, START + 1)
+
+    # One second, one name: it takes all that has waited for it.
+    assert files == (FilePlan(0, 4, START),)
+    assert window == Window(4, START + 1)
+
+
+def test_file_never_grows_beyond_the_largest() -> None:
+    """Even when names run out of seconds."""
+    log = Log([(START, LARGEST_FILE_BYTES // 2)] * 6)
+
+    (file,), _ = plan(Window(0, START), log, RULES, START + 1)
+
+    assert (file.first, file.end) == (0, 2)
+
+
+def test_run_that_takes_all_leaves_nothing_open() -> None:
+    """`--once` closes windows before their time."""
+    log = Log([(START, 60)] * 3)
+
+    files, window = plan(Window(0, START), log, RULES, START, closes_all=True)
+
+    assert files[-1].end == 3
+    assert window.start_s == START + len(files)
+    assert plan(window, log, RULES, START, closes_all=True).files == ()
+
+
+def test_what_retention_took_is_left_out() -> None:
+    """The window goes on at the oldest event that is there."""
+    log = Log([(START, 1)] * 5, first=3)
+
+    (file,), _ = plan(Window(0, START), log, RULES, START + 60)
+
+    assert (file.first, file.end) == (3, 5)
+
+
+def test_first_window_begins_with_its_first_event() -> None:
+    """A job that starts late names its first file by when Capture's first event came, not by its own start."""
+    log = Log([(START, 1), (START + 7, 1)])
+
+    assert first_window(log, 1, START + 100) == Window(1, START + 7)
+    assert first_window(log, 2, START + 100) == Window(2, START + 100)
+
+
+@settings(max_examples=300)
+@given(
+    events=st.lists(st.tuples(st.integers(0, 90), st.integers(1, 60)), max_size=40),
+    looks=st.lists(st.integers(0, 100), min_size=1, max_size=30),
+    skips_empty=st.booleans(),
+)
+def test_any_log_is_cut_without_gap_overlap_or_repeated_name(
+    events: list[tuple[int, int]], looks: list[int], skips_empty: bool
+) -> None:
+    """Events arrive and are looked at in any rhythm; in the end everything is in a file."""
+    rules = Rules(interval_s=60, size_limit_bytes=100, skips_empty=skips_empty)
+    arrivals, now = [], START
+    for pause, size in events:
+        now += pause
+        arrivals.append((now, size))
+    files: list[FilePlan] = []
+    log, window, now = Log(), Window(0, START), START
+    for pause in looks:
+        now += pause
+        log.events = [event for event in arrivals if event[0] <= now]
+        planned, window = plan(window, log, rules, now)
+        files += planned
+    log.events = arrivals
+    while window.at < log.end:
+        planned, window = plan(window, log, rules, max(now, arrivals[-1][0]), closes_all=True)
+        files += planned
+
+    assert [file.first for file in files] == [0, *(file.end for file in files[:-1])][: len(files)]
+    assert sum(file.end - file.first for file in files) == len(arrivals)
+    assert all(earlier.second < later.second for earlier, later in pairwise(files))
+    for file in files:
+        held = log.events[file.first : file.end]
+        assert all(second < file.second + rules.interval_s for second, _ in held)
+        assert skips_empty <= bool(held)

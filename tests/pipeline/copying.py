@@ -1,0 +1,50 @@
+"""A query that copies one hub to another, as tests start it and kill it; also a program of its own, to be killed whole.
+
+python -m pipeline.copying '{"source": {...}, "target": {...}, "checkpoint": "..."}'
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.sessions import a_session
+
+
+def start_copy(spark: SparkSession, source: dict[str, str], target: dict[str, str], checkpoint: Path) -> StreamingQuery:
+    """Copy everything that is there, event by event into the partition of the same number, then end."""
+    return (
+        spark.readStream.format("eventhubs")
+        .options(**source)
+        .load()
+        .select("body", "partition", "properties")
+        .writeStream.format("eventhubs")
+        .options(**target)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def unfinished(checkpoint: Path) -> int | None:
+    """The micro-batch that Spark has logged and not committed; None when there is none."""
+    logged, committed = (_numbers(checkpoint / name) for name in ("offsets", "commits"))
+    return max(logged - committed, default=None)
+
+
+def _numbers(folder: Path) -> set[int]:
+    return {int(path.name) for path in folder.glob("[0-9]*")} if folder.is_dir() else set()
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    checkpoint = Path(given["checkpoint"])
+    spark = a_session(str(checkpoint.with_name("warehouse")))
+    start_copy(spark, given["source"], given["target"], checkpoint).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A small Spark on this machine, for tests and for the programs that they start."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+SETTINGS = {
+    # A task that dies is tried again, which `local[2]` alone would not do.
+    "spark.master": "local[2,4]",
+    "spark.app.name": "hubmere-tests",
+    "spark.driver.memory": "768m",
+    # A JVM that lives for seconds: quick to start, with one thread that collects.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def a_session(warehouse: str) -> SparkSession:
+    """Spark, which finds the source by itself."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()

@@ -1,0 +1,115 @@
+"""The pipeline project that `hubmere pipeline init` makes, started by `hubmere pipeline run` on a real Spark."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from client.hubs import Hubs
+from hubmere.settings import HubSetting
+from hubmere.testing import Node
+from hubmere.translate import events
+from pipeline.sessions import SETTINGS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DEVICES, MINUTES, SECONDS_BETWEEN = 4, 5, 10
+PER_MINUTE = 60 // SECONDS_BETWEEN
+# A JVM, a catalog and four streams, beside whatever else the machine does.
+RUN_SECONDS = 300
+JVM = "spark.driver.extraJavaOptions"
+QUIET = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    "spark.log.level=ERROR",
+    f"{JVM}={SETTINGS[JVM]}",
+)
+
+
+@pytest.fixture
+def fleet() -> Iterator[Hubs]:
+    """A node on disk, since the command finds it by its data folder, with the project's two hubs."""
+    hubs = [HubSetting(name="telemetry", partition_count=3), HubSetting(name="telemetry-minutes", partition_count=2)]
+    with Node(hubs=hubs) as node:
+        found = Hubs(node)
+        yield found
+        found.client.close()
+
+
+def reading(device: int, after: timedelta) -> bytes:
+    """What a device sends."""
+    told = {"device": f"device {device}", "time": (START + after).isoformat(), "temperature": 20.0 + device}
+    return json.dumps(told).encode()
+
+
+def publish_minutes(hubs: Hubs, minutes: range) -> None:
+    """Every device's readings of some minutes, and what is no reading."""
+    for device in range(DEVICES):
+        times = [
+            timedelta(minutes=minute, seconds=second) for minute in minutes for second in range(0, 60, SECONDS_BETWEEN)
+        ]
+        bodies = [reading(device, after) for after in times]
+        hubs.publish("telemetry", device % 3, [*bodies, b"not a reading"], name=f"{device}")
+
+
+def run_pipeline(hubs: Hubs, project: Path) -> None:
+    """Run the project as a user does."""
+    command = [sys.executable, "-m", "hubmere", "pipeline"]
+    quiet = [word for conf in QUIET for word in ("--conf", conf)]
+    place = ["--project", str(project), "--data", str(hubs.node.data)]
+    run = subprocess.run(
+        [*command, "run", *place, *quiet], capture_output=True, text=True, check=False, timeout=RUN_SECONDS
+    )
+    assert run.returncode == 0, (run.stdout + run.stderr)[-6000:]
+
+
+def published_minutes(hubs: Hubs) -> list[dict[str, Any]]:
+    """What the pipeline wrote back."""
+    reader = hubs.reader("telemetry-minutes")
+    return [
+        json.loads(event.body or b"")
+        for partition, (first, end) in reader.bounds([0, 1]).items()
+        for fetched in reader.read_range(partition, first, end)
+        for event in events(fetched.data, 0, first, 1_000_000)
+    ]
+
+
+def rows_of(project: Path, table: str) -> int:
+    """The rows of a table, by what lies in its folder."""
+    folder = project / "spark-warehouse" / table
+    return sum(pq.ParquetFile(path).metadata.num_rows for path in folder.glob("*.parquet"))
+
+
+def test_pipeline_takes_events_to_tables_and_closed_minutes_back_to_a_hub(
+    fleet: Hubs, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Bronze holds everything, silver what is a reading, and each closed minute is an event once.
+
+    With `--torture` the project runs again on more readings: nothing is there twice.
+    """
+    project = tmp_path / "telemetry"
+    subprocess.run([sys.executable, "-m", "hubmere", "pipeline", "init", str(project)], check=True, capture_output=True)
+    runs = 3 if request.config.getoption("--torture", default=False) else 1
+
+    for run in range(runs):
+        publish_minutes(fleet, range(run * MINUTES, (run + 1) * MINUTES))
+        run_pipeline(fleet, project)
+
+    readings = DEVICES * MINUTES * PER_MINUTE * runs
+    assert rows_of(project, "bronze") == readings + DEVICES * runs
+    assert rows_of(project, "silver") == readings
+    # The last reading is ten seconds before a full minute; what ended two minutes before it is closed.
+    closed = [START + timedelta(minutes=minute) for minute in range(MINUTES * runs - 3)]
+    found = Counter((row["device"], datetime.fromisoformat(row["minute"])) for row in published_minutes(fleet))
+    assert found == Counter((f"device {device}", minute) for device in range(DEVICES) for minute in closed)
+    assert {(row["readings"], row["mean"] == row["highest"]) for row in published_minutes(fleet)} == {
+        (PER_MINUTE, True)
+    }

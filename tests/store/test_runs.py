@@ -1,0 +1,178 @@
+"""Runs of batches: what they leave in the log is what their batches would have left one by one."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.model.batch import CONTROL, TRANSACTIONAL, Receipt, read_header, seal, write_header
+from hubmere.model.errors import StorageFull
+from hubmere.store.engine import LogConfig
+from hubmere.store.log import LocalLog
+from hubmere.store.memory import MemoryFiles
+from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
+from store.faulty_files import FaultyFiles, _used
+
+NEWEST_MS = 2_000_000
+ROOT = Path("/data")
+
+
+def a_log(owner: Owner, config: LogConfig | None = None) -> LocalLog:
+    """An empty log in memory."""
+    return an_engine(Path("/memory"), owner, MemoryFiles()).open(LOG_0, config or LogConfig())
+
+
+def append_run(log: LocalLog, batches: list[bytearray], now_ms: int = 5_000) -> Receipt:
+    """Check and append batches as one run."""
+    run = log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS)
+    assert run is not None
+    return log.append_run(run, now_ms)
+
+
+some_batches = st.lists(
+    st.builds(
+        lambda count, size, time_ms, attributes: a_batch([b"x" * size] * count, time_ms=time_ms, attributes=attributes),
+        st.integers(1, 4),
+        st.integers(0, 300),
+        st.integers(0, NEWEST_MS),
+        st.sampled_from([0, 0x08]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs=st.lists(some_batches, min_size=1, max_size=4), append_time=st.booleans())
+def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearray]], append_time: bool) -> None:
+    """The same bytes, positions, times and indexes; only the segments may end elsewhere."""
+    owner = Owner()
+    one_by_one, by_runs = (
+        a_log(owner, LogConfig(append_time=append_time)),
+        a_log(owner, LogConfig(append_time=append_time)),
+    )
+
+    for turn, batches in enumerate(runs):
+        receipts = [one_by_one.append(bytearray(batch), 5_000 + turn) for batch in batches]
+        receipt = append_run(by_runs, batches, 5_000 + turn)
+        owner.run()
+
+        assert (receipt.sequence_number, receipt.offset) == (receipts[0].sequence_number, receipts[0].offset)
+        assert receipt.count == sum(single.count for single in receipts)
+        assert receipt.enqueued_at_ms == receipts[0].enqueued_at_ms
+        assert (receipt.is_done, receipt.error) == (True, None)
+
+    assert everything(by_runs) == everything(one_by_one)
+    assert by_runs.state == one_by_one.state
+    end = by_runs.state.end_sequence
+    assert [by_runs.offset_of(number) for number in range(end)] == [
+        one_by_one.offset_of(number) for number in range(end)
+    ]
+    assert by_runs._chain.active.max_time_sequence == one_by_one._chain.active.max_time_sequence
+
+
+def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
+    """Segments stay within their size, and what reopens is what was acknowledged."""
+    owner = Owner()
+    log = an_engine(tmp_path, owner).open(LOG_0, small_segments())
+    for _ in range(12):
+        append_run(log, [a_batch([b"x" * 100]), a_batch([b"y" * 100, b"z"])])
+    owner.run()
+    before, segments = everything(log), log._chain.segments
+    log.abandon()
+
+    again = an_engine(tmp_path, owner).open(LOG_0, small_segments())
+
+    assert len(segments) > 2
+    assert all(segment.size_bytes <= 1_000 for segment in segments)
+    assert everything(again) == before
+    assert again.state.end_sequence == 36
+
+
+def spoilt(**changes: int) -> bytearray:
+    """A batch with another header, sealed anew."""
+    batch = a_batch()
+    write_header(batch, read_header(batch)._replace(**changes))
+    seal(batch)
+    return batch
+
+
+def with_wrong_checksum() -> bytearray:
+    batch = a_batch()
+    batch[-1] ^= 1
+    return batch
+
+
+def without_checksum() -> bytearray:
+    batch = a_batch()
+    batch[17:21] = bytes(4)
+    return batch
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        bytearray(60),
+        spoilt(length=70),
+        spoilt(magic=1),
+        spoilt(last_delta=1),
+        spoilt(record_count=0, last_delta=-1),
+        spoilt(record_count=1_000, last_delta=999),
+        spoilt(attributes=CONTROL),
+        spoilt(attributes=TRANSACTIONAL),
+        spoilt(attributes=5),
+        spoilt(base_time_ms=NEWEST_MS + 1),
+        spoilt(max_time_ms=NEWEST_MS + 1),
+        a_batch(producer=(7, 0, 0)),
+        with_wrong_checksum(),
+        without_checksum(),
+    ],
+    ids=[
+        "short", "length", "magic", "delta", "none", "more than bytes", "control", "transaction", "codec", "first time",
+        "newest time", "producer", "checksum", "unsealed",
+    ],
+)  # fmt: skip
+def test_a_run_with_an_odd_batch_is_not_taken(odd: bytearray) -> None:
+    """Its batches are offered one by one, so that each gets its own answer; the log has not changed."""
+    log = a_log(Owner())
+    batches = [a_batch(), odd, a_batch()]
+
+    run = log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS)
+
+    assert run is None
+    assert log._next == 0
+
+
+def test_a_compacted_log_takes_no_runs() -> None:
+    """Its events are opened to see that they have keys."""
+    log = a_log(Owner(), LogConfig(compact=True))
+
+    assert log.check_run(a_batch(), [len(a_batch())], NEWEST_MS) is None
+
+
+def test_a_run_larger_than_a_segment_is_not_taken() -> None:
+    """A segment would not hold it; its batches one by one may fit."""
+    log = a_log(Owner(), small_segments())
+    batches = [a_batch([b"x" * 300])] * 4
+
+    assert log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS) is None
+
+
+def test_a_run_that_the_disk_refuses_leaves_no_trace() -> None:
+    """Disk full in the middle of a run: the part that was written is cut away."""
+    owner, files = Owner(), FaultyFiles()
+    files.make_directory(ROOT)
+    log = an_engine(ROOT, owner, files).open(LOG_0, LogConfig())
+    append_run(log, [a_batch([b"first"])])
+    owner.run()
+    files.capacity_bytes = _used(files._disk) + 100
+
+    with pytest.raises(StorageFull):
+        append_run(log, [a_batch([b"second"]), a_batch([b"third"])])
+
+    files.capacity_bytes = None
+    receipt = append_run(log, [a_batch([b"fourth"])])
+    owner.run()
+    assert receipt.sequence_number == 1
+    assert [header.base_sequence_number for header, _ in everything(log)] == [0, 1]

@@ -1,0 +1,73 @@
+"""Partners of a settings file: what is read, and what is told of a table that cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.settings import BadSettings, PartnerSetting, load
+
+GOOD = """
+[georecovery.partners.shop-west]
+url = "https://west.example.org:5301/"
+token = "a-secret"
+ca_file = "west.pem"
+
+[georecovery.partners.shop-north]
+url = "http://10.0.0.7:5300"
+token = "another"
+"""
+
+
+def a_file(folder: Path, text: str) -> Path:
+    path = folder / "hubmere.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_partners_are_read_by_the_name_of_their_namespace(tmp_path: Path) -> None:
+    """As ARM clients name them."""
+    settings = load({}, {}, a_file(tmp_path, GOOD))
+
+    west = PartnerSetting(
+        name="shop-west", url="https://west.example.org:5301", token="a-secret", ca_file=Path("west.pem")
+    )
+    north = PartnerSetting(name="shop-north", url="http://10.0.0.7:5300", token="another")
+    assert settings.partners == (west, north)
+    assert "a-secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('georecovery = "west"', "georecovery"),
+        ("[georecovery]\nnodes = 2", "georecovery"),
+        ("[georecovery]\npartners = 2", "georecovery"),
+        ("[georecovery.partners]\nshop-west = 2", "georecovery.partners.shop-west"),
+        ('[georecovery.partners.shop-west]\nurl = "https://a"', "georecovery.partners.shop-west"),
+        ('[georecovery.partners.x]\nurl = "https://a"\ntoken = "t"', "georecovery.partners.x"),
+        ('[georecovery.partners.shop-west]\nurl = "a:1"\ntoken = "t"', "georecovery.partners.shop-west.url"),
+        ('[georecovery.partners.shop-west]\nurl = "https://a/b"\ntoken = "t"', "georecovery.partners.shop-west.url"),
+        ('[georecovery.partners.shop-west]\nurl = "https://a:0"\ntoken = "t"', "georecovery.partners.shop-west.url"),
+        ('[georecovery.partners.shop-west]\nurl = "https://a"\ntoken = 7', "georecovery.partners.shop-west.token"),
+        (
+            '[georecovery.partners.shop-west]\nurl = "https://a"\ntoken = "t"\ncafile = "x"',
+            "georecovery.partners.shop-west.cafile",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(tmp_path: Path, text: str, place: str) -> None:
+    """One problem each, with what would be right."""
+    with pytest.raises(BadSettings) as refusal:
+        load({}, {}, a_file(tmp_path, text))
+
+    assert [problem.setting for problem in refusal.value.problems] == [place]
+
+
+def test_a_token_is_never_told(tmp_path: Path) -> None:
+    """Settings problems are printed and logged."""
+    text = '[georecovery.partners.shop-west]\nurl = "nowhere"\ntoken = "a-secret"\ntokn = "a-secret"\n'
+
+    with pytest.raises(BadSettings) as refusal:
+        load({}, {}, a_file(tmp_path, text))
+
+    assert "a-secret" not in str(refusal.value)

