@@ -125,6 +125,19 @@ def test_watchers_are_called_on_every_move_until_unwatched(bench: Bench) -> None
     assert calls == [1, 2]
 
 
+def test_watchers_are_called_when_the_start_moves(bench: Bench) -> None:
+    """A reader whose position was trimmed away would otherwise wait for events that cannot come."""
+    log, calls = bench.open(), []
+    bench.publish(log)
+    bench.publish(log)
+    log.watch(lambda: calls.append(log.state.first_sequence))
+
+    log.trim(1)
+    log.trim(1)
+
+    assert calls == [1]
+
+
 def test_a_failing_callback_does_not_reach_the_others(bench: Bench) -> None:
     """One connection's fault must not stop the acknowledgements of the rest."""
     log = bench.open()

@@ -14,9 +14,9 @@ from hubmere.broker.fetching import Follow, charge_fetch
 from hubmere.broker.live import LiveHub
 from hubmere.broker.tracing import Tracer
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch_answers import NO_POSITION, Told, Topics, send
+from hubmere.endpoints.kafka.fetch_answers import NO_POSITION, Frame, Told, Topics, quiet_part, send
 from hubmere.endpoints.kafka.fetch_sessions import FetchSession, open_reading
-from hubmere.endpoints.kafka.reading import Place, Reading
+from hubmere.endpoints.kafka.reading import FullReading, Place, Reading
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
@@ -70,6 +70,7 @@ class _Fetch:
         self._found_bytes = 0
         self._has_look_planned = False
         self._is_done = False
+        reading.take_form(request.version, is_committed_only=self._is_committed_only)
         self.deadline = session.now + min(body.max_wait_ms, MAX_WAIT_MS) / 1000
 
     # --- answering or waiting ---
@@ -102,8 +103,9 @@ class _Fetch:
         """Cheap, to see whether reading is worth it."""
         if self._enough_bytes <= _ANY_BATCH_BYTES:
             return True
-        grown_bytes = sum(place.grown_bytes() for place in self._reading.due)
-        return self._found_bytes + grown_bytes >= self._enough_bytes
+        due = self._reading.due
+        grown_bytes = sum(place.grown_bytes() for place in due)
+        return self._found_bytes + grown_bytes >= self._enough_bytes or any(place.is_passed() for place in due)
 
     def _answer_if_enough(self) -> None:
         reads = self._look(self._reading.due_places())
@@ -124,11 +126,13 @@ class _Fetch:
         tracer = session.shared.broker.tracer
         if tracer is not None:
             _trace(tracer, reads)
+        throttle_ms = round(delay_s * 1000) if delay_s else 0
         if isinstance(reading, FetchSession):
-            number, topics = reading.number, _news(reading, reads)
+            topics = _news(reading, reads)
+            send(session, self._request, throttle_ms=throttle_ms, session_id=reading.number, topics=topics)
         else:
-            number, topics = 0, self._everything(reads)
-        send(session, self._request, throttle_ms=round(delay_s * 1000), session_id=number, topics=topics)
+            assert isinstance(reading, FullReading)
+            self._tell_everything(reading, {read.place: read.told for read in reads}, throttle_ms)
         reading.answered()
         session.mute(delay_s)
 
@@ -140,15 +144,32 @@ class _Fetch:
             return 0.0
         return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now)
 
-    def _everything(self, reads: list[_Read]) -> Topics:
+    def _tell_everything(self, reading: FullReading, found: dict[Place, Told], throttle_ms: int) -> None:
         """One part for each partition that was asked for, in the order of the request."""
-        found = {read.place: read.told for read in reads}
+        session, request = self._session, self._request
+        if not all(told.is_ordinary for told in found.values()):
+            topics = [
+                (name, [found.get(place) or self._quiet(place) for place in places]) for name, places in reading.topics
+            ]
+            send(session, request, throttle_ms=throttle_ms, session_id=0, topics=topics)
+            return
+        frame = Frame(request.version, request.correlation_id, throttle_ms, 0, len(reading.topics))
+        for name, places in reading.topics:
+            frame.add_topic(name, len(places))
+            for place in places:
+                if place in found:
+                    frame.add(found[place])
+                elif place.quiet_part is not None:
+                    frame.out += place.quiet_part
+                else:
+                    place.quiet_part = quiet_part(request.version, self._quiet(place))
+                    frame.out += place.quiet_part
+            frame.end_topic()
+        session.respond_buffers(request, frame.buffers())
+
+    def _quiet(self, place: Place) -> Told:
         aborted = () if self._is_committed_only else None
-        parts = (
-            (place.topic, found.get(place) or Told(place.index, 0, *place.facts, _NOTHING, aborted, NO_POSITION))
-            for place in self._reading.places()
-        )
-        return _by_topic(parts)
+        return Told(place.index, ErrorCode.NONE, *place.facts, _NOTHING, aborted, NO_POSITION)
 
     # --- reading ---
 
@@ -178,10 +199,11 @@ class _Fetch:
     def _read_partition(self, place: Place, follow: Follow, left_bytes: int, *, is_first: bool) -> _Read | None:
         log, wanted = follow.log, place.partition
         offset = wanted.fetch_offset
-        start, end, stable_end, _, _, place.seen_bytes = log.state
-        place.facts = (end, stable_end, start)
+        start, end, stable_end, _, _, size_bytes = log.state
+        place.seen((end, stable_end, start), size_bytes)
         code = check_epoch(wanted.current_leader_epoch, log.leader_epoch)
         if code or not start <= offset <= end:
+            place.refused()
             return _Read(place, _refused(place.index, code or ErrorCode.OFFSET_OUT_OF_RANGE, end, start), None, 0)
         if offset == end and self._reading.is_told(place):
             del self._reading.due[place]

@@ -6,6 +6,7 @@ transactions and our own tag are rare and take the way of every other response (
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -25,7 +26,9 @@ NO_POSITION: Final = -1
 _ANY_REPLICA: Final = -1
 _FLEXIBLE_SINCE: Final = 12
 _SESSIONS_SINCE: Final = 7
-_NO_TAGS: Final = 0
+# Heads of topics that are kept ready; there is one for each number of partitions.
+_KEPT_TOPICS: Final = 1024
+_NO_TAGS: Final = b"\x00"
 
 
 class Told(NamedTuple):
@@ -57,7 +60,7 @@ _pack_12 = Struct(">ihqqqbi").pack
 # Frame length, correlation id, (tags,) throttle time, (error, session, both since 7,) number of topics.
 _head_4 = Struct(">iiii").pack
 _head_7 = Struct(">iiihii").pack
-_head_12 = Struct(">iibihi").pack
+_head_12 = Struct(">ii1sihi").pack
 _pack_length = Struct(">h").pack
 _pack_count = Struct(">i").pack
 
@@ -95,35 +98,57 @@ _PARTS: Final[Mapping[int, Callable[[Told], bytes]]] = {
 def send(session: KafkaSession, request: Request, *, throttle_ms: int, session_id: int, topics: Topics) -> None:
     """Answer a fetch."""
     if all(told.is_ordinary for _, parts in topics for told in parts):
-        numbers = (request.version, request.correlation_id, throttle_ms, session_id)
-        session.respond_buffers(request, ordinary_frame(*numbers, topics))
+        frame = Frame(request.version, request.correlation_id, throttle_ms, session_id, len(topics))
+        for name, parts in topics:
+            frame.add_topic(name, len(parts))
+            for told in parts:
+                frame.add(told)
+            frame.end_topic()
+        session.respond_buffers(request, frame.buffers())
     else:
         session.respond(request, response_of(throttle_ms, session_id, topics))
 
 
-def ordinary_frame(
-    version: int, correlation_id: int, throttle_ms: int, session_id: int, topics: Topics
-) -> list[Buffer]:
+class Frame:
     """The frame of an answer whose partitions are all ordinary; large records stay where they are."""
-    is_flexible, pack_part = version >= _FLEXIBLE_SINCE, _PARTS[version]
-    out = _head(version, correlation_id, throttle_ms, session_id, len(topics))
-    buffers: list[Buffer] = [out]
-    for topic, parts in topics:
-        out += _flexible_topic(topic, len(parts)) if is_flexible else _topic(topic, len(parts))
-        for told in parts:
-            out += pack_part(told)
-            if len(told.records) < JOIN_BELOW_BYTES:
-                out += told.records
-            else:
-                out = bytearray()
-                buffers += (told.records, out)
-            if is_flexible:
-                out.append(_NO_TAGS)
-        if is_flexible:
-            out.append(_NO_TAGS)
-    if is_flexible:
-        out.append(_NO_TAGS)
-    return framed(buffers)
+
+    __slots__ = ("_buffers", "_is_flexible", "_pack_part", "out", "tail")
+
+    def __init__(self, version: int, correlation_id: int, throttle_ms: int, session_id: int, topics: int) -> None:
+        self._pack_part = _PARTS[version]
+        self._is_flexible = version >= _FLEXIBLE_SINCE
+        # The empty tag section with which every struct of a flexible version ends.
+        self.tail = _NO_TAGS if self._is_flexible else b""
+        self.out = _head(version, correlation_id, throttle_ms, session_id, topics)
+        self._buffers: list[Buffer] = [self.out]
+
+    def add_topic(self, name: str, partitions: int) -> None:
+        """Begin a topic of so many partitions."""
+        self.out += _flexible_topic(name, partitions) if self._is_flexible else _topic(name, partitions)
+
+    def add(self, told: Told) -> None:
+        """Say something of a partition."""
+        self.out += self._pack_part(told)
+        if len(told.records) < JOIN_BELOW_BYTES:
+            self.out += told.records
+        else:
+            self.out = bytearray()
+            self._buffers += (told.records, self.out)
+        self.out += self.tail
+
+    def end_topic(self) -> None:
+        """The last partition of a topic was added."""
+        self.out += self.tail
+
+    def buffers(self) -> list[Buffer]:
+        """The whole frame; nothing is added any more."""
+        self.out += self.tail
+        return framed(self._buffers)
+
+
+def quiet_part(version: int, told: Told) -> bytes:
+    """What a frame says of a partition without events, to be added to `Frame.out` as often as nothing changes."""
+    return _PARTS[version](told) + (_NO_TAGS if version >= _FLEXIBLE_SINCE else b"")
 
 
 def _head(version: int, correlation_id: int, throttle_ms: int, session_id: int, topics: int) -> bytearray:
@@ -136,11 +161,13 @@ def _head(version: int, correlation_id: int, throttle_ms: int, session_id: int, 
     return head
 
 
+@lru_cache(_KEPT_TOPICS)
 def _topic(name: str, partitions: int) -> bytes:
     encoded = name.encode()
     return _pack_length(len(encoded)) + encoded + _pack_count(partitions)
 
 
+@lru_cache(_KEPT_TOPICS)
 def _flexible_topic(name: str, partitions: int) -> bytes:
     encoded, out = name.encode(), bytearray()
     write_uvarint(out, len(encoded) + 1)

@@ -99,14 +99,12 @@ def open_reading(session: KafkaSession, body: FetchRequest) -> Reading | ErrorCo
 
 
 def _full(session: KafkaSession, body: FetchRequest) -> FullReading:
-    """The reading of the last complete request, if this one goes on with it; one that still waits is left to itself."""
+    """The reading of the last complete request goes on; one whose fetch still waits is left to itself."""
     last = session.full_reading
-    if isinstance(last, FullReading) and last.parked is None:
-        if last.goes_on(body.topics):
-            return last
-        last.close()
-    fresh = session.full_reading = FullReading(session, body.topics)
-    return fresh
+    if not isinstance(last, FullReading) or last.parked is not None:
+        last = session.full_reading = FullReading(session)
+    last.update(body.topics)
+    return last
 
 
 def _begin(session: KafkaSession, body: FetchRequest) -> FetchSession:

@@ -3,12 +3,13 @@
 Clients ask for the same partitions a thousand times a second. So rights, logs and watches are kept between fetches, and
 a fetch looks only at the partitions that are due: those that have moved, those of which the client wants something
 else than before, and those that had more to give. A partition at whose end the client stands is not due until it moves.
-Hubs that were deleted, made anew or shut are noticed at each look, by topic.
+Hubs that were deleted, made anew or shut are noticed at each look, by topic, and so is a client that signed in anew.
+What is kept is bounded by the size of a request, or by that of a fetch session.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from hubmere.broker.fetching import Follow
 from hubmere.broker.live import LiveHub
@@ -20,6 +21,7 @@ from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchTopic
 
 # The end of a partition, its stable end and its start: what an answer tells of it besides events.
 Facts = tuple[int, int, int]
+NO_FACTS: Final = (-1, -1, -1)
 
 
 class Parked(Protocol):
@@ -37,27 +39,47 @@ class Parked(Protocol):
 
 
 class Place:
-    """One partition: what the client wants of it, and what it was told last."""
+    """One partition: what the client wants of it, what was found at the last look, and what the client was told."""
 
-    __slots__ = ("_reading", "facts", "follow", "index", "partition", "seen_bytes", "told", "topic", "turn")
+    __slots__ = (
+        "_has_moved",
+        "_reading",
+        "facts",
+        "follow",
+        "index",
+        "partition",
+        "quiet_part",
+        "seen_bytes",
+        "told",
+        "topic",
+        "turn",
+    )
 
     def __init__(self, reading: "Reading", topic: str, partition: FetchPartition, turn: int) -> None:
         self._reading = reading
+        self._has_moved = True
         self.topic = topic
         self.index = partition.index
         self.partition = partition
         # Lower turns are read first.
         self.turn = turn
         self.follow: Follow | None = None
-        self.facts: Facts = (-1, -1, -1)
-        self.told: Facts | None = None
+        self.facts: Facts = NO_FACTS
         self.seen_bytes = 0
+        # What an answer says of it while there are no events, ready to send.
+        self.quiet_part: bytes | None = None
+        self.told: Facts | None = None
 
     def want(self, partition: FetchPartition) -> None:
-        """Take another position; where nothing changes there is nothing to look at again."""
+        """Take another position: worth a look, unless it is where the partition ended at the last one."""
         known, self.partition = self.partition, partition
-        if partition.fetch_offset != known.fetch_offset or partition.current_leader_epoch != known.current_leader_epoch:
-            self._reading.due[self] = None
+        if partition.current_leader_epoch == known.current_leader_epoch:
+            if partition.fetch_offset == self.facts[0] and not self._has_moved and self._reading.is_told(self):
+                self._reading.due.pop(self, None)
+                return
+            if partition.fetch_offset == known.fetch_offset:
+                return
+        self._reading.due[self] = None
 
     def begin(self, session: KafkaSession) -> Follow:
         """Follow the partition from now on; raises what forbids it."""
@@ -66,20 +88,38 @@ class Place:
             raise PartitionNotFound(self.topic, str(self.index), hub.entity.partition_count)
         hub.require_receiving()
         self.follow = Follow(hub, self.index, self._moved)
-        self._reading.hubs[self.topic] = hub
+        self._reading.hubs[fold(self.topic)] = hub
         return self.follow
+
+    def seen(self, facts: Facts, size_bytes: int) -> None:
+        """What a look has found."""
+        self._has_moved = False
+        self.seen_bytes = size_bytes
+        if facts != self.facts:
+            self.facts = facts
+            self.quiet_part = None
+
+    def refused(self) -> None:
+        """The client cannot have what it wants: it is told so until it wants something else."""
+        self._has_moved = True
 
     def grown_bytes(self) -> int:
         """About how many bytes have come since the last look."""
         return 0 if self.follow is None else max(self.follow.log.state.size_bytes - self.seen_bytes, 0)
 
+    def is_passed(self) -> bool:
+        """Whether the start has moved beyond where the client stands."""
+        return self.follow is not None and self.follow.log.state.first_sequence > self.partition.fetch_offset
+
     def let_go(self) -> None:
         """Follow it no longer: the next look begins anew."""
         follow, self.follow = self.follow, None
+        self._has_moved = True
         if follow is not None:
             follow.close()
 
     def _moved(self) -> None:
+        self._has_moved = True
         reading = self._reading
         reading.due[self] = None
         if reading.parked is not None:
@@ -93,14 +133,16 @@ class Reading(ABC):
     client that is answered often costs a timer twice a second and not a thousand times.
     """
 
-    __slots__ = ("_session", "_timer", "_timer_at", "due", "hubs", "parked")
+    __slots__ = ("_form", "_reach", "_session", "_timer", "_timer_at", "due", "hubs", "parked")
 
     def __init__(self, session: KafkaSession) -> None:
         self._session = session
         self._timer: Timer | None = None
         self._timer_at = 0.0
+        self._reach = session.reach
+        self._form = (-1, False)
         self.due: dict[Place, None] = {}
-        # The hubs of the places that are followed.
+        # The hubs of the places that are followed, by folded name.
         self.hubs: dict[str, LiveHub] = {}
         self.parked: Parked | None = None
         session.on_lost[self.close] = None
@@ -119,13 +161,17 @@ class Reading(ABC):
 
     # --- what a fetch looks at ---
 
+    def take_form(self, version: int, *, is_committed_only: bool) -> None:
+        """How the next answer is written: a client seldom changes it, and then nothing that was ready can be used."""
+        if self._form != (version, is_committed_only):
+            self._form = (version, is_committed_only)
+            for place in self.places():
+                place.quiet_part = None
+
     def due_places(self) -> Iterable[Place]:
         """The partitions that may have news, those first whose turn it is."""
-        served = self._session.namespace.hubs
-        for topic, hub in self.hubs.items():
-            if served.get(fold(topic)) is not hub or not hub.entity.status.may_receive:
-                self._let_go_of_hubs()
-                break
+        if not self._is_still_allowed():
+            self._let_go_of_hubs()
         return sorted(self.due, key=_turn_of) if len(self.due) > 1 else tuple(self.due)
 
     def all_places(self) -> Iterable[Place]:
@@ -133,7 +179,15 @@ class Reading(ABC):
         self.due = dict.fromkeys(self.places())
         return self.due_places()
 
+    def _is_still_allowed(self) -> bool:
+        served = self._session.namespace.hubs
+        for name, hub in self.hubs.items():
+            if served.get(name) is not hub or not hub.entity.status.may_receive:
+                return False
+        return self._reach is self._session.reach
+
     def _let_go_of_hubs(self) -> None:
+        self._reach = self._session.reach
         self.hubs.clear()
         for place in self.places():
             place.let_go()
@@ -177,19 +231,22 @@ def _turn_of(place: Place) -> int:
 
 
 class FullReading(Reading):
-    """The partitions of requests that name all of them each time, in the order of the request."""
+    """The partitions of requests that name all of them each time, in the order of the last request.
 
-    __slots__ = ("_places",)
+    Clients begin each request with another partition, so it is the order that changes, and seldom the partitions.
+    """
 
-    def __init__(self, session: KafkaSession, topics: Iterable[FetchTopic]) -> None:
+    __slots__ = ("_last_turn", "_places", "topics")
+
+    def __init__(self, session: KafkaSession) -> None:
         super().__init__(session)
-        named = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-        self._places = [Place(self, name, partition, turn) for turn, (name, partition) in enumerate(named)]
-        self.due = dict.fromkeys(self._places)
+        self._last_turn = 0
+        self._places: dict[tuple[str, int], Place] = {}
+        self.topics: list[tuple[str, list[Place]]] = []
 
     def places(self) -> Collection[Place]:
         """Every partition."""
-        return self._places
+        return self._places.values()
 
     def is_told(self, place: Place) -> bool:
         """Answers speak of every partition in any case, by the facts that were found last."""
@@ -201,14 +258,30 @@ class FullReading(Reading):
         if self._session.full_reading is not self:
             self.close()
 
-    def goes_on(self, topics: Iterable[FetchTopic]) -> bool:
-        """Take the positions of the next request; False when it names other partitions, and this is to be closed."""
-        places = iter(self._places)
-        for topic in topics:
-            name = topic.name
-            for partition in topic.partitions:
-                place = next(places, None)
-                if place is None or place.index != partition.index or place.topic != name:
-                    return False
+    def update(self, topics: Iterable[FetchTopic]) -> None:
+        """Take the partitions and positions of the next request; one that is named twice counts once, as in Kafka."""
+        before = self._last_turn
+        self.topics = [(topic.name, self._take(topic, before)) for topic in topics]
+        if len(self._places) != self._last_turn - before:
+            for key, place in list(self._places.items()):
+                if place.turn <= before:
+                    place.let_go()
+                    self.due.pop(place, None)
+                    del self._places[key]
+
+    def _take(self, topic: FetchTopic, before: int) -> list[Place]:
+        name, known, turn, taken = topic.name, self._places, self._last_turn, []
+        for partition in topic.partitions:
+            place = known.get((name, partition.index))
+            if place is None:
+                place = known[name, partition.index] = Place(self, name, partition, before)
+                self.due[place] = None
+            elif place.turn > before:
+                continue
+            else:
                 place.want(partition)
-        return next(places, None) is None
+            turn += 1
+            place.turn = turn
+            taken.append(place)
+        self._last_turn = turn
+        return taken

@@ -113,6 +113,7 @@ class KafkaSession:
         "_is_paused",
         "_muted_until",
         "_namespace",
+        "_namespace_key",
         "_principal",
         "_queue",
         "_reach",
@@ -156,6 +157,7 @@ class KafkaSession:
         self._wire: Wire | None = None
         self._handlers = shared.open_handlers
         self._namespace: LiveNamespace | None = None
+        self._namespace_key = ""
         self._principal: Principal | None = None
         self._reach = _Reach()
         self._seen_at = 0.0
@@ -259,7 +261,7 @@ class KafkaSession:
             software=shown(self.software),
             rule="" if self._principal is None else self._principal.rule,
             peer=self.wire.peer,
-            namespace="" if self._namespace is None else self._namespace.entity.key[0],
+            namespace=self._namespace_key,
             is_secure=self.is_secure,
             opened_ms=opened_ms,
             idle_s=max(self.shared.clock.monotonic() - self._seen_at, 0.0),
@@ -325,6 +327,11 @@ class KafkaSession:
     def is_lost(self) -> bool:
         """Whether nobody is there to answer to."""
         return self._is_lost
+
+    @property
+    def reach(self) -> object:
+        """Another object whenever what the client was found to be allowed is to be asked anew."""
+        return self._reach
 
     @property
     def port(self) -> int:
@@ -393,6 +400,7 @@ class KafkaSession:
         if self._namespace is None:
             namespace.counters.connections_opened += 1
         self._namespace, self._principal, self.host = namespace, principal, host
+        (self._namespace_key,) = namespace.entity.key
         self._reach = _Reach()
         self._handlers = self.shared.handlers
         self.engine.expects_bare_tokens = False
@@ -503,10 +511,10 @@ class KafkaSession:
         clock = self.shared.clock
         self.now = self._seen_at = clock.monotonic()
         self.now_ms = clock.now_ms()
-        namespace = self._namespace
-        if namespace is not None and self.shared.broker.namespaces.get(namespace.entity.key[0]) is not namespace:
+        namespace, principal = self._namespace, self._principal
+        if namespace is not None and self.shared.broker.namespaces.get(self._namespace_key) is not namespace:
             self.drop("its namespace is gone")
-        elif self._principal is not None and self._principal.is_expired(self.now_ms / 1000):
+        elif principal is not None and principal.is_expired(self.now_ms / 1000):
             # KIP-368: a session that has outlived its credential ends with its next request.
             self.drop("its credential has expired")
 

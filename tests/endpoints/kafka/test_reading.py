@@ -1,0 +1,283 @@
+"""Reading on from fetch to fetch: what is kept between them never hides anything from the client."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from endpoints.kafka.kafka_node import KafkaNode
+from endpoints.kafka.raw_client import RawClient, a_fetch, only
+from endpoints.kafka.test_fetch import a_session_fetch, put, values_of
+from hubmere.endpoints.kafka.fetch_sessions import MAX_SESSIONS
+from hubmere.model.entity import Rights, Status
+from hubmere.store.view import Replace
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.admin import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+
+def a_full_fetch(*wanted: tuple[int, int], max_wait_ms: int = 0, **more: Any) -> FetchRequest:
+    """A request without a session: offsets by partition, in this order."""
+    parts = tuple(FetchPartition(index=index, fetch_offset=offset, max_bytes=1000) for index, offset in wanted)
+    fields: dict[str, Any] = {"min_bytes": 1, **more}
+    return FetchRequest(max_wait_ms=max_wait_ms, topics=(FetchTopic(name="orders", partitions=parts),), **fields)
+
+
+def told(answer: Any) -> list[tuple[int, int, list[bytes | None]]]:
+    """Partition, end and values of each part."""
+    return [
+        (part.index, part.high_watermark, values_of(part.records))
+        for topic in answer.topics
+        for part in topic.partitions
+    ]
+
+
+def watchers(node: KafkaNode, partition: int = 0) -> int:
+    """How many watch a partition."""
+    return node.call(lambda: len(node.hub().log(partition)._watchers))  # type: ignore[attr-defined]
+
+
+# --- complete requests -----------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_told_in_the_order_of_each_request(client: RawClient) -> None:
+    """librdkafka begins each request with another partition; what is kept is the same, the order is its own."""
+    put(client, b"a")
+
+    first = client.call(a_full_fetch((0, 0), (1, 0)), 11)
+    second = client.call(a_full_fetch((1, 0), (0, 1)), 11)
+    put(client, b"b", partition=1)
+    third = client.call(a_full_fetch((0, 1), (1, 0)), 11)
+
+    assert told(first) == [(0, 1, [b"a"]), (1, 0, [])]
+    assert told(second) == [(1, 0, []), (0, 1, [])]
+    assert told(third) == [(0, 1, []), (1, 1, [b"b"])]
+
+
+def test_events_are_given_as_long_as_the_client_stays_where_it_is(client: RawClient) -> None:
+    """A client that lost an answer asks again from the same position."""
+    put(client, b"a")
+
+    answers = [only(client.call(a_fetch(), 11)) for _ in range(3)]
+
+    assert [values_of(part.records) for part in answers] == [[b"a"]] * 3
+
+
+def test_client_that_goes_back_reads_again(client: RawClient) -> None:
+    """Standing at the end for a while makes nobody forget what is before it."""
+    put(client, b"a")
+
+    offsets = (0, 1, 1, 0)
+    answers = [only(client.call(a_fetch(offset), 11)) for offset in offsets]
+
+    assert [values_of(part.records) for part in answers] == [[b"a"], [], [], [b"a"]]
+
+
+def test_partition_that_was_left_out_is_read_when_it_is_named_again(node: KafkaNode, client: RawClient) -> None:
+    """A paused partition costs nothing, and has lost nothing when it is resumed."""
+    client.call(a_full_fetch((0, 0), (1, 0)), 11)
+    assert watchers(node, 1) == 1
+
+    client.call(a_full_fetch((0, 0)), 11)
+    assert watchers(node, 1) == 0
+
+    put(client, b"a", partition=1)
+    assert told(client.call(a_full_fetch((0, 0), (1, 0)), 11)) == [(0, 0, []), (1, 1, [b"a"])]
+
+
+def test_partition_that_is_named_twice_is_told_once(client: RawClient) -> None:
+    """As in Kafka; otherwise an answer could be made larger than any limit."""
+    put(client, b"a")
+
+    assert told(client.call(a_full_fetch((0, 0), (0, 0)), 11)) == [(0, 1, [b"a"])]
+
+
+def test_two_fetches_of_other_partitions_wait_side_by_side(node: KafkaNode, client: RawClient) -> None:
+    """A client may have several in flight; none of them takes the other's partitions away."""
+    client.send(a_full_fetch((0, 0), max_wait_ms=30_000), 11)
+    client.send(a_full_fetch((1, 0), max_wait_ms=30_000), 11)
+    with RawClient(node) as other:
+        other.sign_in()
+        put(other, b"b", partition=1)
+        put(other, b"a", partition=0)
+
+    answers = [client.answer(), client.answer()]
+
+    assert [told(answer) for answer in answers] == [[(0, 1, [b"a"])], [(1, 1, [b"b"])]]
+    assert (watchers(node, 0), watchers(node, 1)) == (0, 1)
+
+
+def test_start_that_moved_is_told_of_a_quiet_partition(node: KafkaNode, client: RawClient) -> None:
+    """What stands ready for a partition without events is written anew when any of its numbers changes."""
+    put(client, b"a", b"b")
+    before = only(client.call(a_fetch(2), 11)).log_start_offset
+
+    node.call(lambda: node.hub().log(0).trim(1))
+
+    assert (before, only(client.call(a_fetch(2), 11)).log_start_offset) == (0, 1)
+
+
+def test_waiting_reader_that_the_start_has_passed_is_told_at_once(node: KafkaNode, client: RawClient) -> None:
+    """Its position is gone: no event will ever wake it there."""
+    put(client, b"a", b"b")
+    client.send(a_full_fetch((0, 1), max_wait_ms=30_000, min_bytes=1_000_000), 11)
+    while not watchers(node):
+        pass
+
+    node.call(lambda: node.hub().log(0).trim(2))
+
+    assert only(client.answer()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_version_of_an_answer_is_that_of_its_request(client: RawClient) -> None:
+    """What stands ready for one version is of no use to another."""
+    answers = [client.call(a_full_fetch((0, 0), (1, 0)), version) for version in (11, 12, 4)]
+
+    assert [told(answer) for answer in answers] == [[(0, 0, []), (1, 0, [])]] * 3
+
+
+@pytest.mark.parametrize(("client_id", "positions"), [("hubmere-spark", [True, False]), ("other", [False, False])])
+def test_our_own_clients_are_told_where_a_batch_lies(node: KafkaNode, client_id: str, positions: list[bool]) -> None:
+    """The Spark source makes the AMQP offset from it; partitions without events have none, and others never ask."""
+    with RawClient(node, client_id=client_id) as client:
+        put(client.sign_in(), b"a")
+        full = client.call(a_full_fetch((0, 0), (1, 0)), 12)
+        session = client.call(a_session_fetch(0, 0, (0, 0), (1, 0)), 12)
+
+    for answer in (full, session):
+        assert [part.log_position >= 0 for part in answer.topics[0].partitions] == positions
+
+
+def test_wrong_epoch_is_refused_again_and_again(client: RawClient) -> None:
+    """KIP-320: also at the end, where there is nothing to read."""
+    part = FetchPartition(index=0, current_leader_epoch=5, fetch_offset=0, max_bytes=100)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(FetchTopic(name="orders", partitions=(part,)),))
+
+    codes = [only(client.call(request, 11)).error_code for _ in range(3)]
+
+    assert codes == [ErrorCode.UNKNOWN_LEADER_EPOCH] * 3
+
+
+# --- hubs that change under a reader ---------------------------------------------------------------------------------
+
+
+def test_hub_that_is_shut_gives_nothing_to_a_reader_of_it(node: KafkaNode, client: RawClient) -> None:
+    """What was allowed at the last fetch is asked at each look."""
+    put(client, b"a")
+
+    codes = []
+    for status in (Status.ACTIVE, Status.RECEIVE_DISABLED, Status.ACTIVE):
+        changed = replace(node.hub().entity, status=status)
+        node.call(partial(node.hub().update, changed))
+        codes.append(only(client.call(a_fetch(1), 11)).error_code)
+
+    assert [code == ErrorCode.NONE for code in codes] == [True, False, True]
+
+
+def test_client_that_signs_in_anew_reads_with_its_new_rights(node: KafkaNode) -> None:
+    """KIP-368: what its rule allowed before says nothing."""
+    with RawClient(node, node.add_rule("reader", "Listen")) as client:
+        before = only(client.sign_in().call(a_fetch(), 11)).error_code
+        changed = replace(node.rule("reader"), rights=Rights.parse(("Send",)))
+        node.call(lambda: node.broker.catalog.apply(Replace(changed)))
+        after = only(client.sign_in().call(a_fetch(), 11)).error_code
+
+    assert (before, after) == (ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_hub_that_was_made_anew_is_read_anew(client: RawClient) -> None:
+    """Its name is the same, its log is not."""
+    put(client, b"old", b"older")
+    client.call(a_fetch(2), 11)
+    client.call(DeleteTopicsRequest(topic_names=("orders",), timeout_ms=1000), 5)
+    gone = only(client.call(a_fetch(2), 11)).error_code
+
+    topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=-1)
+    client.call(CreateTopicsRequest(topics=(topic,), timeout_ms=1000), 5)
+    put(client, b"new")
+
+    assert gone == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert only(client.call(a_fetch(2), 11)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert values_of(only(client.call(a_fetch(0), 11)).records) == [b"new"]
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def test_session_gives_what_it_could_not_give_before(client: RawClient) -> None:
+    """Partitions that had no room in an answer come first in the next, though nothing moved since."""
+    put(client, b"a" * 600)
+    put(client, b"b" * 600, partition=1)
+    begun = client.call(replace(a_session_fetch(0, 0, (0, 0), (1, 0)), max_bytes=700), 11)
+
+    followed = client.call(replace(a_session_fetch(begun.session_id, 1, (0, 1)), max_bytes=700), 11)
+
+    assert [(index, len(values)) for index, _, values in told(begun)] == [(0, 1), (1, 0)]
+    assert told(followed) == [(1, 1, [b"b" * 600])]
+
+
+def test_partition_that_gave_events_comes_last_in_a_session(client: RawClient) -> None:
+    """KIP-227: one partition with much to give does not starve the others."""
+    for partition in (0, 1):
+        put(client, b"a" * 600, partition=partition)
+        put(client, b"b" * 600, partition=partition)
+    number, epoch, order = 0, 0, []
+
+    for wanted in (((0, 0), (1, 0)), ((0, 1),), ((1, 1),)):
+        answer = client.call(replace(a_session_fetch(number, epoch, *wanted), max_bytes=700), 11)
+        number, epoch = answer.session_id, epoch + 1
+        order += [index for index, _, values in told(answer) if values]
+
+    assert order == [0, 1, 0]
+
+
+def test_session_is_woken_by_the_partition_that_moved(node: KafkaNode, client: RawClient) -> None:
+    """KIP-227: the answer speaks of that partition alone."""
+    number = client.call(a_session_fetch(0, 0, (0, 0), (1, 0)), 12).session_id
+    client.send(replace(a_session_fetch(number, 1), max_wait_ms=30_000), 12)
+    with RawClient(node) as other:
+        put(other.sign_in(), b"b", partition=1)
+
+    assert told(client.answer()) == [(1, 1, [b"b"])]
+
+
+def test_start_that_moved_is_told_by_a_session(node: KafkaNode, client: RawClient) -> None:
+    """Numbers that a client was not told are news, also without events."""
+    put(client, b"a", b"b")
+    number = client.call(a_session_fetch(0, 0, (0, 2)), 12).session_id
+
+    node.call(lambda: node.hub().log(0).trim(1))
+    answers = [client.call(a_session_fetch(number, epoch), 12) for epoch in (1, 2)]
+
+    starts = [[part.log_start_offset for topic in answer.topics for part in topic.partitions] for answer in answers]
+    assert starts == [[1], []]
+
+
+def test_second_request_of_a_session_ends_the_wait_of_the_first(client: RawClient) -> None:
+    """Positions have moved on: the first is answered with what there is, in its turn."""
+    number = client.call(a_session_fetch(0, 0, (0, 0)), 12).session_id
+
+    client.send(replace(a_session_fetch(number, 1), max_wait_ms=30_000), 12)
+    client.send(a_session_fetch(number, 2), 12)
+
+    assert [told(client.answer()), told(client.answer())] == [[], []]
+
+
+@pytest.mark.parametrize("ends", ["final", "forgotten", "crowded", "lost"])
+def test_session_that_ended_watches_nothing(node: KafkaNode, client: RawClient, ends: str) -> None:
+    """Rule 14: what was kept for a client goes when it is not needed."""
+    with RawClient(node) as other:
+        number = other.sign_in().call(a_session_fetch(0, 0, (0, 0)), 12).session_id
+        before = watchers(node)
+        if ends == "final":
+            other.call(a_session_fetch(number, -1), 12)
+        elif ends == "forgotten":
+            other.call(a_session_fetch(number, 1, forget=(0,)), 12)
+        elif ends == "crowded":
+            for _ in range(MAX_SESSIONS):
+                other.call(a_session_fetch(0, 0, (1, 0)), 12)
+    client.call(a_fetch(partition=1), 12)
+    client.call(a_fetch(partition=1, max_wait_ms=50), 12)
+
+    assert (before, watchers(node)) == (1, 0)
