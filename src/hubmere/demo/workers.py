@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from hubmere.broker.access import make_token
 from hubmere.client.amqp import AmqpPeer
 from hubmere.client.connection import Account, Client, Place
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
+from hubmere.commands.where import Key
 from hubmere.demo.devices import Device
 from hubmere.model.batch import read_header
 from hubmere.model.connection_string import ConnectionString
@@ -29,7 +29,6 @@ from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCom
 
 _PAUSE_SECONDS = 1.0
 _WAIT_SECONDS = 0.25
-_TOKEN_SECONDS = 3600
 # A reader commits its place this often: offsets are written to disk.
 _COMMIT_SECONDS = 1.0
 _ANSWER_SECONDS = 15.0
@@ -131,15 +130,14 @@ class HttpsPublisher(Publisher):
 
     def work(self) -> None:
         """A POST an event, over one connection."""
-        string = ConnectionString.parse(self.ready.connection_string)
         connection = self._connection()
-        tokens: dict[str, tuple[str, float]] = {}
+        keys: dict[str, Key] = {}
         with closing(connection):
             for device in self.turns():
-                token = _token(tokens, string, f"{self.hub}/publishers/{device.name}")
+                key = keys.get(device.name) or keys.setdefault(device.name, self._key(device))
                 connection.request(
                     "POST", f"/{self.hub}/publishers/{device.name}/messages", device.measure(now_ms()),
-                    {"Authorization": token, "Content-Type": "application/json", "Site": device.site},
+                    {"Authorization": key.header(), "Content-Type": "application/json", "Site": device.site},
                 )  # fmt: skip
                 answer = connection.getresponse()
                 told = answer.read()
@@ -147,24 +145,19 @@ class HttpsPublisher(Publisher):
                     raise http.client.HTTPException(f"{answer.status} {told[:200].decode(errors='replace')}")
                 self.count(1)
 
+    def _key(self, device: Device) -> Key:
+        """What makes tokens for the device's own path."""
+        string = ConnectionString.parse(self.ready.connection_string)
+        assert string.key_name is not None
+        assert string.key is not None
+        return Key(f"sb://{string.host}/{self.hub}/publishers/{device.name}", string.key_name, string.key)
+
     def _connection(self) -> http.client.HTTPSConnection:
         assert self.ready.https is not None
         place = urlsplit(self.ready.https)
         trust = ssl.create_default_context(cafile=self.ready.ca_file)
         assert place.hostname is not None
         return http.client.HTTPSConnection(place.hostname, place.port, timeout=_ANSWER_SECONDS, context=trust)
-
-
-def _token(tokens: dict[str, tuple[str, float]], string: ConnectionString, path: str) -> str:
-    """A token for a path, renewed at half its life."""
-    token, renew_at_s = tokens.get(path, ("", 0.0))
-    if time.time() >= renew_at_s:
-        assert string.key_name is not None
-        assert string.key is not None
-        expires_at_s = int(time.time()) + _TOKEN_SECONDS
-        token = make_token(f"sb://{string.host}/{path}", string.key_name, string.key, expires_at_s=expires_at_s)
-        tokens[path] = (token, time.time() + _TOKEN_SECONDS / 2)
-    return token
 
 
 class AmqpReader(Worker):

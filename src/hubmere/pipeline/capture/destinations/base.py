@@ -84,3 +84,13 @@ class Destination(Protocol):
 
     def open(self, name: str) -> BinaryIO:
         """A visible file, to be read from its beginning."""
+
+
+def span_noted(metadata: Mapping[str, str] | None, key: str, url: str) -> Span | None:
+    """The span in the metadata of an object; None without an object, NameTaken for one of somebody else."""
+    if metadata is None:
+        return None
+    span = Span.parse(metadata.get(key, ""))
+    if span is None:
+        raise NameTaken(url)
+    return span

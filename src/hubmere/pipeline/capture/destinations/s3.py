@@ -13,7 +13,14 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hubmere.pipeline.capture.destinations.base import DestinationFailed, InvalidDestination, NameTaken, Stored, Token
+from hubmere.pipeline.capture.destinations.base import (
+    DestinationFailed,
+    InvalidDestination,
+    NameTaken,
+    Stored,
+    Token,
+    span_noted,
+)
 from hubmere.pipeline.capture.destinations.parts import Parts
 from hubmere.pipeline.capture.names import NameFormat, Span
 
@@ -91,11 +98,7 @@ class Bucket:
 
     def span_of(self, name: str) -> Span | None:
         """What the visible object of a name holds."""
-        found = self._metadata(name)
-        span = None if found is None else Span.parse(found.get(_SPAN, ""))
-        if found is not None and span is None:
-            raise NameTaken(self.url_of(name))
-        return span
+        return span_noted(self._metadata(name), _SPAN, self.url_of(name))
 
     def _metadata(self, name: str) -> Mapping[str, str] | None:
         try:
