@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.load import apache_kafka, raw_kafka
 from bench.load.library import BenchFailed, Library
-from bench.load.machine import MB, cpu_seconds, load_average, private_bytes
+from bench.load.machine import MB, cpu_seconds, load_average, private_bytes, send_cost_s_per_gb
 from bench.load.raw_kafka import RawProducer, Requests, a_batch
 from bench.load.rdkafka import Flow, RdKafka, Topic
 
@@ -33,6 +33,10 @@ ONE_RECORD_BYTES = 200
 SMALL, LARGE = 100, 1024
 PACES = (1_000, 10_000)
 PACED_BYTES = 100
+# The longest that reading back everything may take.
+CONSUME_SECONDS = 30.0
+# What librdkafka fetches of a partition at a time, and how much is sent to see what sending costs the machine at least.
+FETCH_BYTES, SENT_BYTES = 1024 * 1024, 1_000_000_000
 # A virtual machine gets faster while it is used: so many requests before anything is timed, or what it does in a while.
 WARM_UP_REQUESTS, WARM_UP_SECONDS = 50_000, 12.0
 # Rates that nothing here reaches: the quotas are counted as for any customer, and refuse nobody.
@@ -52,6 +56,7 @@ class Bench:
     brokers: list["Broker"]
     seconds: float
     rounds: int
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,18 +156,24 @@ def singles(bench: Bench, broker: Broker, topic: str, seconds: float) -> Taken:
         )
 
 
-def in_and_out(bench: Bench, broker: Broker, topic: Topic, size_bytes: int) -> tuple[Taken, Taken]:
-    """What librdkafka produces in a while, then what it consumes of it."""
-    produced = 0
+def in_and_out(
+    bench: Bench, broker: Broker, topic: Topic, size_bytes: int, rounds: int
+) -> tuple[list[Taken], list[Taken]]:
+    """What librdkafka produces in a while, so many times, and what it consumes: all of it, as many times.
+
+    All, since a client fetches ahead of what it consumes: what it fetched for nothing would count as the broker's cost.
+    """
+    flows: list[Flow] = []
 
     def produce() -> Flow:
-        nonlocal produced
-        flow = bench.rdkafka.produce(topic, size_bytes, bench.seconds)
-        produced = flow.messages
-        return flow
+        flows.append(bench.rdkafka.produce(topic, size_bytes, bench.seconds))
+        return flows[-1]
 
-    taken = timed(broker, produce)
-    return taken, timed(broker, lambda: bench.rdkafka.consume(topic, produced, bench.seconds))
+    produced = [timed(broker, produce) for _ in range(rounds)]
+    count = sum(flow.messages for flow in flows)
+    return produced, [
+        timed(broker, lambda: bench.rdkafka.consume(topic, count, CONSUME_SECONDS)) for _ in range(rounds)
+    ]
 
 
 def latency(bench: Bench, broker: Broker, rate: int) -> tuple[float, float, float]:
@@ -216,16 +227,17 @@ def measure_flow(bench: Bench, *, secure: bool) -> None:
     way = ", TLS" if secure else ""
     for name, size_bytes in (("small", SMALL), ("large", LARGE)):
         topic = f"secure-{name}" if secure else name
-        produced: list[list[Taken]] = []
-        consumed: list[list[Taken]] = []
-        for _ in range(1 if secure else bench.rounds):
-            pairs = [
-                in_and_out(bench, broker, broker.topic(topic, secure=secure), size_bytes) for broker in bench.brokers
-            ]
-            produced.append([pair[0] for pair in pairs])
-            consumed.append([pair[1] for pair in pairs])
+        rounds = 1 if secure else bench.rounds
+        pairs = [
+            in_and_out(bench, broker, broker.topic(topic, secure=secure), size_bytes, rounds)
+            for broker in bench.brokers
+        ]
+        produced, consumed = ([list(round_) for round_ in zip(*way_, strict=True)] for way_ in zip(*pairs, strict=True))
         show(bench, f"produce, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(aim: 1 x, 0.5 x CPU)", produced)
         show(bench, f"consume, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(aim: 1 x, 0.5 x CPU)", consumed)
+        if not secure:
+            least = send_cost_s_per_gb(bench.folder, FETCH_BYTES, total_bytes=SENT_BYTES)
+            row(f"read and send, {size_bytes} B", "the machine", least * size_bytes / 1000, "s per million, the least")
 
 
 def measure_latency(bench: Bench) -> None:
@@ -260,7 +272,7 @@ def warm_up(bench: Bench, broker: Broker) -> None:
     left, until = WARM_UP_REQUESTS, time.perf_counter() + WARM_UP_SECONDS
     while left > 0 and time.perf_counter() < until:
         left -= int(singles(bench, broker, "warm", 1.0).rate)
-    in_and_out(bench, broker, broker.topic("warm"), LARGE)
+    in_and_out(bench, broker, broker.topic("warm"), LARGE, 1)
 
 
 def measure_all(bench: Bench) -> None:
@@ -295,7 +307,8 @@ def main() -> None:
         brokers = [stack.enter_context(hubmere(folder, durability)) for durability in ("os", "fsync")]
         if reason is None:
             brokers.append(stack.enter_context(peer(folder)))
-        measure_all(Bench(raw=raw, rdkafka=rdkafka, brokers=brokers, seconds=seconds, rounds=rounds))
+        bench = Bench(raw=raw, rdkafka=rdkafka, brokers=brokers, seconds=seconds, rounds=rounds, folder=folder)
+        measure_all(bench)
     print(f"load average after: {load_average():.1f}")
 
 

@@ -15,9 +15,12 @@ import pytest
 
 from broker.builders import Bench
 from hubmere.broker.capture import JobReport, JobState, Supervision
+from hubmere.capturing import CaptureJob
+from hubmere.endpoints.places import Places
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import CaptureDescription
 from hubmere.model.spec import HubSpec
+from hubmere.settings import Settings
 from hubmere.spark import CannotRun
 from hubmere.supervise import JobCommand, Lease, Patience, Retries, Supervisor
 
@@ -320,3 +323,49 @@ def test_different_failures_are_no_alarm() -> None:
     retries.failed("two", 0)
 
     assert not retries.is_alarming
+
+
+# --- put together with a node ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("captured_later", [False, True], ids=["before the start", "while the node runs"])
+def test_the_job_is_kept_from_the_first_captured_hub_on(
+    keep: Callable[[str], Keeper], tmp_path: Path, captured_later: bool
+) -> None:
+    """A hub may be captured since the last run of the node, or become so at any time."""
+    keeper = keep("")
+    settings = Settings(capture_java=tmp_path / "no-java-here")
+    places = Places(namespace="hubmere", kafka=1)
+    job = CaptureJob(settings=settings, places=places, base=tmp_path, admin_token="t")
+    if not captured_later:
+        keeper.capture()
+    work = job.keeper(keeper.bench.broker.captures, SystemClock())
+    told: list[object] = []
+
+    async def story() -> None:
+        assert work is not None
+        task = asyncio.create_task(work)
+        if captured_later:
+            await asyncio.sleep(0)
+            told.append(keeper.told.state)
+            keeper.capture()
+        await until(lambda: keeper.told.state is JobState.BLOCKED)
+        told.append(keeper.told.reason)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+
+    assert "no-java-here" in str(told[-1])
+    assert told[:-1] == ([JobState.OFF] if captured_later else [])
+
+
+def test_what_most_nodes_never_need_is_not_loaded_with_a_node() -> None:
+    """Each of these costs every start what only captured hubs, WebSockets or management requests give back."""
+    late = ("hubmere.supervise", "wsproto", "starlette.responses", "pydantic", "nicegui", "pyspark")
+    asked = f"import sys, hubmere.node; print([name for name in {late!r} if name in sys.modules])"
+
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60)
+
+    assert said.stdout.strip() == "[]"

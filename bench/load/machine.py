@@ -1,7 +1,10 @@
 """What the machine itself can do, and what a process uses of it: the baselines that the tables are read against."""
 
 import os
+import socket
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -40,6 +43,28 @@ def fdatasync_p50_ms(folder: Path, *, count: int, interval_s: float) -> float:
     os.close(fd)
     path.unlink()
     return statistics.median(waits) * 1000
+
+
+def send_cost_s_per_gb(folder: Path, block_bytes: int, *, total_bytes: int) -> float:
+    """Processor time of the least that a broker does for a reader: read a file that is in memory and send it."""
+    path = folder / "sent"
+    path.write_bytes(os.urandom(block_bytes) * 16)
+    reader = (
+        "import socket, sys; c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\nwhile c.recv(1 << 20): pass"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server, path.open("rb", buffering=0) as file:
+        child = subprocess.Popen([sys.executable, "-c", reader, str(server.getsockname()[1])])
+        connection, _ = server.accept()
+        buffer, began, sent = bytearray(block_bytes), time.process_time(), 0
+        with connection:
+            while sent < total_bytes:
+                os.preadv(file.fileno(), [buffer], sent % (block_bytes * 16))
+                connection.sendall(buffer)
+                sent += block_bytes
+            used = time.process_time() - began
+        child.wait()
+    path.unlink()
+    return used / sent * 1e9
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,6 +1,7 @@
 """Capture put together: from the settings to the places of files, and to the job with its supervisor.
 
-Part of the composition root, beside `node`. Nothing of Spark is loaded here: the job is another process.
+Part of the composition root, beside `node`. Nothing of Spark is loaded here: the job is another process. What keeps it
+is loaded when there is a hub to capture, which on most nodes is never.
 
     <data>/capture/files        captured files of hubs that name no target
     <data>/capture/checkpoints  what makes the job exactly-once; with the files, never without them
@@ -9,11 +10,13 @@ Part of the composition root, beside `node`. Nothing of Spark is loaded here: th
 """
 
 import asyncio
+import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hubmere.broker.capture import Captures, JobState, Supervision
 from hubmere.endpoints.places import Places
@@ -22,10 +25,15 @@ from hubmere.model.clock import Clock
 from hubmere.settings import Settings
 from hubmere.settings.capture import TARGETS_PREFIX
 from hubmere.spark import CannotRun, find_java, require_pyspark
-from hubmere.supervise import JobCommand, Patience, Supervisor
+
+if TYPE_CHECKING:
+    from hubmere.supervise import JobCommand
 
 _FOLDER = "capture"
 _MODULE = "hubmere.pipeline.supervised"
+_SUPERVISOR = "hubmere.supervise"
+# How often a node without captured hubs looks whether it has one now; the supervisor itself looks as often.
+_LOOK_SECONDS = 0.5
 _LOOPBACK = "127.0.0.1"
 # Addresses to listen on that are no addresses to connect to.
 _ANY = {"0.0.0.0": _LOOPBACK, "::": "[::1]"}  # noqa: S104  compared, not bound
@@ -65,18 +73,30 @@ class CaptureJob:
     base: Path
     admin_token: str
 
-    def supervisor(self, captures: Captures, clock: Clock) -> Supervisor | None:
-        """The keeper of the job; None when somebody else keeps it."""
+    def keeper(self, captures: Captures, clock: Clock) -> Coroutine[None, None, None] | None:
+        """What keeps the job until it is cancelled; None when somebody else does."""
         if not self.settings.capture_supervise:
             captures.supervision = Supervision(
                 state=JobState.UNSUPERVISED, reason="capture_supervise is off, and no capture job reports"
             )
             return None
-        patience = Patience(last_stop=self.settings.shutdown_timeout_s)
-        return Supervisor(captures, clock, self.command, self.base.absolute() / _FOLDER / "job.log", patience)
+        captures.supervision = Supervision(state=JobState.OFF)
+        return self._keep(captures, clock)
 
-    async def command(self) -> JobCommand:
+    async def _keep(self, captures: Captures, clock: Clock) -> None:
+        while not captures.has_work:
+            await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.to_thread(importlib.import_module, _SUPERVISOR)
+        from hubmere.supervise import Patience, Supervisor
+
+        patience = Patience(last_stop=self.settings.shutdown_timeout_s)
+        log_file = self.base.absolute() / _FOLDER / "job.log"
+        await Supervisor(captures, clock, self.command, log_file, patience).run()
+
+    async def command(self) -> "JobCommand":
         """How the job is started now; CannotRun says what is missing."""
+        from hubmere.supervise import JobCommand
+
         require_pyspark()
         java = await asyncio.to_thread(find_java, self.settings.capture_java, os.environ)
         folder = self.base.absolute() / _FOLDER

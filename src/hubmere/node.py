@@ -35,7 +35,7 @@ from hubmere.endpoints.http.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Connections, Listener, Port, bind
 from hubmere.endpoints.places import Places
-from hubmere.endpoints.stream import Session
+from hubmere.endpoints.stream import StreamSession
 from hubmere.exits import CommandFailed, Exit
 from hubmere.logs import configure_logging
 from hubmere.model.clock import SystemClock
@@ -340,8 +340,8 @@ class Node:
             else:
                 await http.serve(name, entry[0], context)
         job = CaptureJob(settings=settings, places=places, base=self._base, admin_token=admin_token)
-        if (supervisor := job.supervisor(broker.captures, self._clock)) is not None:
-            self._start_task(supervisor.run())
+        if (keeper := job.keeper(broker.captures, self._clock)) is not None:
+            self._start_task(keeper)
         return self._ready(broker, places, tls_files, admin_token)
 
     def _wanted_ports(self) -> Sequence[tuple[str, int | None]]:
@@ -360,7 +360,7 @@ class Node:
 
     def _build_endpoints(
         self, broker: Broker, places: Places, admin_token: str
-    ) -> tuple[dict[str, Callable[[], Session]], object]:
+    ) -> tuple[dict[str, Callable[[], StreamSession]], object]:
         settings = self._settings
         amqp = AmqpEndpoint(
             broker,
@@ -392,7 +392,7 @@ class Node:
             app.trace(self._spans.traced, self._spans.publishing_over_http)
         self._portal = Portal(broker, self._clock, places, admin_token=admin_token)
         app.mount("portal", self._portal)
-        sessions: dict[str, Callable[[], Session]] = {
+        sessions: dict[str, Callable[[], StreamSession]] = {
             "amqp": amqp.session,
             "amqps": amqp.session,
             "kafka": lambda: kafka.session(is_secure=False),

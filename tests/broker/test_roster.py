@@ -2,6 +2,7 @@
 
 import pytest
 
+from hubmere.broker.access import Principal
 from hubmere.broker.roster import MAX_DESCRIBED, MAX_NAME_CHARACTERS, ConnectionView, Roster, shown
 from hubmere.model.errors import NotFound
 
@@ -26,6 +27,9 @@ class Connection:
             opened_ms=opened_ms,
             idle_s=0.0,
         )
+
+    def callers(self) -> tuple[Principal, ...]:
+        return ()
 
     def cut(self, why: str) -> None:
         self.reasons.append(why)

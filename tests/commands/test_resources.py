@@ -132,6 +132,55 @@ def test_network_rule_that_is_not_there_cannot_be_removed(node: Node, namespace:
     assert (run.code, run.err) == (Exit.FAILED, "hubmere: there is no such rule; there is none\n")
 
 
+# --- application groups ----------------------------------------------------------------------------------------------
+
+
+def test_application_group_is_made_changed_and_deleted(node: Node) -> None:
+    """As `az eventhubs namespace application-group` does it, with policies that are added and removed by name."""
+    at(node, "namespace", "create", "-n", "governed", "--sku", "premium")
+    verbs, end = ("namespace", "application-group"), ("--namespace-name", "governed", "-n", "jobs", "-o", "json")
+    one, two, three = (
+        ("--throttling-policy-config", f"name={name}", f"metric-id={metric}", f"rate-limit-threshold={rate}")
+        for name, metric, rate in (
+            ("one", "IncomingMessages", "10"), ("two", "IncomingBytes", "2000"), ("two", "OutgoingBytes", "3000"),
+        )
+    )  # fmt: skip
+
+    created = at(node, *verbs, "create", *end, "--client-app-group-id", "NamespaceSASKeyName=app", *one, *two).json
+    disabled = at(node, *verbs, "update", *end, "--is-enabled", "false").json
+    added = at(node, *verbs, "policy", "add", *end, *three).json
+    removed = at(node, *verbs, "policy", "remove", *end, "--policy", "name=one").json
+    shown = at(node, *verbs, "show", *end).json
+    heading, _, row = at(node, *verbs, "list", "--namespace-name", "governed").lines
+    deleted = at(node, *verbs, "delete", *end)
+
+    assert created["properties"]["clientAppGroupIdentifier"] == "NamespaceSASKeyName=app"
+    assert created["properties"]["isEnabled"] is True
+    assert [policy["rateLimitThreshold"] for policy in created["properties"]["policies"]] == [10, 2000]
+    assert (disabled["properties"]["isEnabled"], len(disabled["properties"]["policies"])) == (False, 2)
+    assert [policy["metricId"] for policy in added["properties"]["policies"]] == ["IncomingMessages", "OutgoingBytes"]
+    assert [policy["name"] for policy in removed["properties"]["policies"]] == ["two"]
+    assert shown == removed
+    assert heading.split() == ["Name", "Client", "Enabled", "Policies"]
+    assert row.split()[:2] == ["jobs", "NamespaceSASKeyName=app"]
+    assert (deleted.code, deleted.out) == (Exit.OK, "")
+
+
+def test_policies_are_asked_for_in_whole(node: Node) -> None:
+    """A word too few must not become a limit of nothing, and a name that is not there no success."""
+    at(node, "namespace", "create", "-n", "governed-too", "--sku", "premium")
+    verbs, end = ("namespace", "application-group"), ("--namespace-name", "governed-too", "-n", "jobs")
+    at(node, *verbs, "create", *end, "--client-app-group-id", "EntitySASKeyName=app")
+
+    half = at(node, *verbs, "policy", "add", *end, "--throttling-policy-config", "name=one", "metric-id=IncomingBytes")
+    absent = at(node, *verbs, "policy", "remove", *end, "--policy", "name=one")
+    nobody = at(node, *verbs, "show", "--namespace-name", "governed-too", "-n", "job")
+
+    assert (half.code, "rate-limit-threshold=..." in half.err) == (Exit.USAGE, True)
+    assert (absent.code, absent.err) == (Exit.FAILED, "hubmere: there is no policy 'one'; there is none\n")
+    assert nobody.err == "hubmere: there is no application group 'job'; did you mean 'jobs'?\n"
+
+
 # --- hubs, groups, capture -------------------------------------------------------------------------------------------
 
 

@@ -156,8 +156,9 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
         # The broker names the back end of its log, but asks for it only while it is compiled.
         Artifacts("org.apache.logging.log4j", "2.24.3", ("log4j-core", "log4j-slf4j-impl", "log4j-1.2-api")),
     ),
-    # The last clients that still spoke to brokers before 2.1.
-    Jars.KAFKA_3: (Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients", "kafka-tools")),),
+    # The last clients that still spoke to brokers before 2.1, and the tools beside them: some were still a part of the
+    # broker.
+    Jars.KAFKA_3: (Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients", "kafka_2.13", "kafka-tools")),),
     # Spark 4.3 has no connector of its own version there; this is the nearest for its Scala 2.13. They come alone: what
     # else they need is in Spark, and their declarations name repositories that not everybody reaches.
     Jars.SPARK: (

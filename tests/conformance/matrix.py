@@ -44,7 +44,8 @@ class Name(StrEnum):
     AIOKAFKA = "aiokafka"
     KAFKA_JAVA_3 = "kafka-clients 3"
     KAFKA_JAVA_4 = "kafka-clients 4"
-    KAFKA_TOOLS = "kafka-tools"
+    KAFKA_TOOLS_3 = "kafka-tools 3"
+    KAFKA_TOOLS_4 = "kafka-tools 4"
     KAFKAJS = "kafkajs"
     KAFKA_CONNECT = "Kafka Connect"
     MIRROR_MAKER = "MirrorMaker 2"
@@ -205,6 +206,16 @@ _KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
     ),
     Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
 }
+_KAFKA_TOOLS = _over(
+    (Transport.PLAIN,),
+    Feature.CONSOLE,
+    Feature.TOPICS,
+    Feature.CONFIGS,
+    Feature.GROUP_ADMIN,
+    Feature.RECORD_ADMIN,
+    Feature.CLUSTER,
+    Feature.PERFORMANCE,
+)
 
 CLIENTS: tuple[Client, ...] = (
     Client(
@@ -406,19 +417,17 @@ CLIENTS: tuple[Client, ...] = (
         protocol=Protocol.KAFKA,
     ),
     Client(
-        name=Name.KAFKA_TOOLS,
+        name=Name.KAFKA_TOOLS_3,
+        language="Kafka's command line tools",
+        version=_of_kafka(Jars.KAFKA_3),
+        claims=_KAFKA_TOOLS,
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_TOOLS_4,
         language="Kafka's command line tools",
         version=_of_kafka(Jars.KAFKA_4),
-        claims=_over(
-            (Transport.PLAIN,),
-            Feature.CONSOLE,
-            Feature.TOPICS,
-            Feature.CONFIGS,
-            Feature.GROUP_ADMIN,
-            Feature.RECORD_ADMIN,
-            Feature.CLUSTER,
-            Feature.PERFORMANCE,
-        ),
+        claims=_KAFKA_TOOLS,
         protocol=Protocol.KAFKA,
     ),
     Client(

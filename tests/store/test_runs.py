@@ -72,6 +72,61 @@ def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearra
     assert by_runs._chain.active.max_time_sequence == one_by_one._chain.active.max_time_sequence
 
 
+@settings(max_examples=40, deadline=None)
+@given(runs=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=9), min_size=1, max_size=4), first=st.integers(0))
+def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: list[list[int]], first: int) -> None:
+    """The same bytes and the same memory of the producer, so that each repeat is told its place."""
+    owner, number = Owner(), (first + 2**31 - 9) % 2**31
+    one_by_one, by_runs = a_log(owner), a_log(owner)
+
+    for turn, counts in enumerate(runs):
+        batches = []
+        for count in counts:
+            batches.append(a_batch([b"x"] * count, producer=(7, 0, number)))
+            number = (number + count) % 2**31
+        for batch in batches:
+            one_by_one.append(bytearray(batch), 5_000 + turn)
+        append_run(by_runs, batches, 5_000 + turn)
+        owner.run()
+
+    assert everything(by_runs) == everything(one_by_one)
+    assert by_runs._producers.to_snapshot() == one_by_one._producers.to_snapshot()
+    repeat = by_runs.append(bytearray(batches[-1]), 6_000)
+    assert (repeat.is_duplicate, repeat.sequence_number) == (True, by_runs.state.end_sequence - counts[-1])
+
+
+@pytest.mark.parametrize(
+    "producers",
+    [
+        [(7, 0, 2)],
+        [(7, 0, 0)],
+        [(7, 1, 5)],
+        [(7, 0, 1), (7, 0, 1)],
+        [(7, 0, 1), (7, 0, 3)],
+        [(7, 0, 1), (8, 0, 2)],
+        [(7, 0, 1), (7, 1, 2)],
+        [(7, 0, 1), (-1, -1, -1)],
+        [(-1, -1, -1), (7, 0, 1)],
+    ],
+    ids=[
+        "gap", "repeat", "new epoch", "repeat within", "gap within", "two producers", "two epochs", "then none",
+        "first none",
+    ],
+)  # fmt: skip
+def test_a_run_that_is_not_its_producers_next_is_not_taken(producers: list[tuple[int, int, int]]) -> None:
+    """Repeats have a place of their own to be told, gaps are refused one by one."""
+    owner = Owner()
+    log = a_log(owner)
+    log.append(a_batch(producer=(7, 0, 0)), 5_000)
+    owner.run()
+    batches = [a_batch(producer=producer) for producer in producers]
+
+    run = log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS)
+
+    assert run is None
+    assert log._next == 1
+
+
 def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
     """Segments stay within their size, and what reopens is what was acknowledged."""
     owner = Owner()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import quote_plus, unquote, unquote_plus
 
+from hubmere.broker.governing import group_of
 from hubmere.model.connection_string import EMULATOR_KEY, ConnectionString
-from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace, Rights
+from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
 from hubmere.model.errors import (
     ApplicationGroupDisabled,
     ClaimMissing,
@@ -295,7 +296,8 @@ class Access:
             yield EMULATOR_KEY
 
     def _principal(self, rule: AccessRule, *, scope: str = "", expires_at_s: int | None = None) -> Principal:
-        group = self._application_group(rule)
+        groups = self._view().application_groups(rule.namespace)
+        group = group_of(groups, rule.name, is_of_hub=rule.hub is not None)
         if group is not None and not group.is_enabled:
             raise ApplicationGroupDisabled(group.name)
         return Principal(
@@ -306,11 +308,6 @@ class Access:
             scope=scope,
             expires_at_s=expires_at_s,
         )
-
-    def _application_group(self, rule: AccessRule) -> ApplicationGroup | None:
-        wanted = fold(f"SASKeyName={rule.name}")
-        groups = self._view().application_groups(rule.namespace)
-        return next((group for group in groups if fold(group.client_id) == wanted), None)
 
 
 def _check_local_auth(namespace: Namespace) -> None:

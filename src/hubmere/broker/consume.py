@@ -9,6 +9,7 @@ epoch share it, five at most. Nothing here waits.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.metrics import Counters
 from hubmere.broker.quota import Throughput
 from hubmere.broker.rates import PartitionRates
@@ -37,6 +38,7 @@ class Subscription:
         "_counters",
         "_evict",
         "_hub",
+        "_leash",
         "_rates",
         "_readers",
         "_throughput",
@@ -66,8 +68,10 @@ class Subscription:
         counters: Counters,
         rates: PartitionRates,
         throughput: Throughput | None,
+        leash: Leash = FREE,
     ) -> None:
         self._readers = readers
+        self._leash = leash
         self._hub = hub
         self._wake = wake
         self._evict = evict
@@ -116,15 +120,19 @@ class Subscription:
     def delivered(self, next_sequence: int, events: int, size_bytes: int, now: float) -> None:
         """Move on, and count what went out."""
         self.next_sequence = next_sequence
-        self._counters.outgoing_messages += events
-        self._counters.outgoing_bytes += size_bytes
+        counters = self._counters
+        counters.outgoing_messages += events
+        counters.outgoing_bytes += size_bytes
         self._rates.delivered(self.partition, size_bytes)
         if self._throughput is not None:
             self._throughput.charge_egress(self._hub, size_bytes, events, now)
+        if self._leash.limits is not None:
+            self._leash.limits.charge_egress(size_bytes, events, now)
 
     def delay(self, now: float) -> float:
-        """Seconds to hold the next delivery back so that egress stays within the units; usually 0."""
-        return 0.0 if self._throughput is None else self._throughput.egress_delay(self._hub, now)
+        """Seconds to hold the next delivery back so that egress stays within what is allowed; usually 0."""
+        delay = 0.0 if self._throughput is None else self._throughput.egress_delay(self._hub, now)
+        return delay if self._leash.limits is None else max(delay, self._leash.limits.egress_delay(now))
 
     def close(self) -> None:
         """Give the place back; closing twice is harmless."""
@@ -177,6 +185,7 @@ class Readers:
         counters: Counters,
         rates: PartitionRates,
         throughput: Throughput | None,
+        leash: Leash = FREE,
         kind: type[Subscription] = Subscription,
     ) -> Subscription:
         """Let a reader in at a position, and put out those who must give way; raises and changes nothing if refused."""
@@ -197,6 +206,7 @@ class Readers:
             counters=counters,
             rates=rates,
             throughput=throughput,
+            leash=leash,
         )
         if epoch is not None:
             for reader in list(there):

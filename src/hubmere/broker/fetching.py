@@ -5,6 +5,7 @@ They take no reader's place and know no epochs; whoever asks has been found to h
 
 from collections.abc import Callable
 
+from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.live import LiveHub
 from hubmere.store.engine import PartitionLog
 
@@ -28,13 +29,16 @@ class Follow:
         self.log.unwatch(self._moved)
 
 
-def charge_fetch(hub: LiveHub, partition: int, events: int, size_bytes: int, now: float) -> float:
+def charge_fetch(hub: LiveHub, partition: int, events: int, size_bytes: int, now: float, leash: Leash = FREE) -> float:
     """Count what a reader was given; the seconds for which it should be held back then, usually 0."""
     hub.counters.outgoing_messages += events
     hub.counters.outgoing_bytes += size_bytes
     hub.rates.delivered(partition, size_bytes)
-    throughput = hub.namespace.throughput
-    if throughput is None:
-        return 0.0
-    throughput.charge_egress(hub.entity.uid, size_bytes, events, now)
-    return throughput.egress_delay(hub.entity.uid, now)
+    throughput, limits, delay_s = hub.namespace.throughput, leash.limits, 0.0
+    if throughput is not None:
+        throughput.charge_egress(hub.entity.uid, size_bytes, events, now)
+        delay_s = throughput.egress_delay(hub.entity.uid, now)
+    if limits is not None:
+        limits.charge_egress(size_bytes, events, now)
+        delay_s = max(delay_s, limits.egress_delay(now))
+    return delay_s

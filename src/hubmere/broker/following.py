@@ -6,9 +6,11 @@ the catalog each time.
 
 from collections.abc import Callable
 
+from hubmere.broker.governing import names_rule
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.model.entity import ConsumerGroup, Hub, Namespace, RevokedPublisher
-from hubmere.model.errors import GroupNotFound, HubNotFound, NamespaceNotFound
+from hubmere.broker.roster import Roster
+from hubmere.model.entity import ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
+from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
 from hubmere.model.names import fold
 from hubmere.model.tier import LimitsBook
 from hubmere.store.catalog import Catalog
@@ -29,7 +31,9 @@ class Following:
         book: LimitsBook,
         namespaces: dict[str, LiveNamespace],
         segment_bytes: int,
+        roster: Roster,
     ) -> None:
+        self._roster = roster
         self._catalog = catalog
         self._engine = engine
         self._book = book
@@ -45,6 +49,9 @@ class Following:
             (Delete, ConsumerGroup): self._retire_group,
             (Create, RevokedPublisher): self._revoke,
             (Delete, RevokedPublisher): self._restore,
+            (Create, ApplicationGroup): self._govern,
+            (Replace, ApplicationGroup): self._govern,
+            (Delete, ApplicationGroup): self._set_free,
         }
 
     def follow(self, step: Step, now: float) -> None:
@@ -66,7 +73,8 @@ class Following:
             self._catalog.submit(Drop(deletion))
 
     def _serve_namespace(self, entity: Namespace, now: float) -> None:
-        self._namespaces[fold(entity.name)] = LiveNamespace(entity, self._book.of(entity.tier), now)
+        live = self._namespaces[fold(entity.name)] = LiveNamespace(entity, self._book.of(entity.tier), now)
+        live.governor.follow(self._catalog.view.application_groups(entity.name), now)
 
     def _update_namespace(self, entity: Namespace, now: float) -> None:
         self._namespaces[fold(entity.name)].update(entity, self._book.of(entity.tier), now)
@@ -109,6 +117,25 @@ class Following:
         live = self._live(publisher.hub_uid)
         if live is not None:
             live.restore(publisher.name)
+
+    def _govern(self, group: ApplicationGroup, now: float) -> None:
+        self._set_free(group, now)
+        if not group.is_enabled:
+            # Whoever comes back is refused where it signs in.
+            namespace = fold(group.namespace)
+            why = ApplicationGroupDisabled(group.name).text()
+            self._roster.cut_callers(
+                lambda caller: (
+                    caller.namespace == namespace
+                    and names_rule(group.client_id, caller.rule, is_of_hub=bool(caller.hub))
+                ),
+                why,
+            )
+
+    def _set_free(self, group: ApplicationGroup, now: float) -> None:
+        """Those who are connected are held to what the groups say now."""
+        live = self._namespaces[fold(group.namespace)]
+        live.governor.follow(self._catalog.view.application_groups(group.namespace), now)
 
     def _live(self, hub_uid: str) -> LiveHub | None:
         hub = self._catalog.view.hub_of_uid(hub_uid)

@@ -7,6 +7,7 @@ so that a node with many hubs starts at once. Thread rule: the owner's thread on
 from collections.abc import Callable, Iterator
 
 from hubmere.broker.consume import Readers
+from hubmere.broker.governing import Governor
 from hubmere.broker.metrics import Counters
 from hubmere.broker.quota import Rates, Throughput
 from hubmere.broker.rates import PartitionRates
@@ -65,12 +66,13 @@ def rates_of(limits: Limits, capacity: int) -> Rates | None:
 class LiveNamespace:
     """One namespace while the node runs."""
 
-    __slots__ = ("counters", "entity", "hubs", "limits", "throughput")
+    __slots__ = ("counters", "entity", "governor", "hubs", "limits", "throughput")
 
     def __init__(self, entity: Namespace, limits: Limits, now: float) -> None:
         self.entity = entity
         self.limits = limits
         self.counters = Counters()
+        self.governor = Governor()
         self.hubs: dict[str, LiveHub] = {}
         rates = rates_of(limits, entity.capacity)
         self.throughput = None if rates is None else Throughput(rates, now)

@@ -25,7 +25,7 @@ from hubmere.model.entity import (
     Rights,
 )
 from hubmere.model.errors import AlreadyExists, Conflict, HubNotFound, NotFound, Refusal
-from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName
+from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName, fold
 from hubmere.model.spec import (
     HubSpec,
     NamespaceSpec,
@@ -292,9 +292,16 @@ class Manager:
         parent = self._catalog.planned.namespace(group.namespace)
         checked = checked_application_group(group, self._book.of(parent.tier), tier=parent.tier)
         known = self._catalog.planned.find_application_group(parent.name, group.name)
+        self._require_own_clients(parent, checked)
         step = Create(checked) if known is None else Replace(checked)
         self.carry_out([step], "write application group", _resource(parent, "applicationGroups", group.name), by, done)
         return checked
+
+    def _require_own_clients(self, parent: Namespace, group: ApplicationGroup) -> None:
+        """A client is of one group: two groups cannot be known by the same credential."""
+        for other in self._catalog.planned.application_groups(parent.name):
+            if fold(other.client_id) == fold(group.client_id) and fold(other.name) != fold(group.name):
+                raise Conflict(f"The application group '{other.name}' has the client identifier '{other.client_id}'.")
 
     @audited(1)
     def delete_application_group(self, group: ApplicationGroup, by: By, done: Done) -> None:

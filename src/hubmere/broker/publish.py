@@ -7,6 +7,7 @@ tier's size allow it, is there throughput for it, which partition, then the log.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.live import Evicted, LiveHub
 from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
@@ -29,16 +30,24 @@ class Publisher:
     Thread rule: the owner's thread only. `evict` is called once when the hub or the publisher is shut while open.
     """
 
-    __slots__ = ("_evict", "_lenient", "hub", "name", "partition")
+    __slots__ = ("_evict", "_lenient", "hub", "leash", "name", "partition")
 
     def __init__(
-        self, hub: LiveHub, *, partition: int | None, name: str | None, evict: Evicted | None, lenient: bool
+        self,
+        hub: LiveHub,
+        *,
+        partition: int | None,
+        name: str | None,
+        evict: Evicted | None,
+        lenient: bool,
+        leash: Leash = FREE,
     ) -> None:
         self.hub = hub
         self.partition = partition
         self.name = name
         self._evict = evict
         self._lenient = lenient
+        self.leash = leash
         if evict is not None:
             hub.publishers[evict] = None if name is None else fold(name)
 
@@ -72,7 +81,7 @@ class Publisher:
         counters = self.hub.counters
         counters.incoming_requests += requests
         try:
-            self._check(size_bytes, key)
+            self._check(size_bytes, key, count, now)
             throughput = self.hub.namespace.throughput
             if throughput is not None:
                 throughput.admit(self.hub.entity.uid, size_bytes, count, now)
@@ -85,7 +94,7 @@ class Publisher:
         except Refusal as refusal:
             self._count_refusal(refusal, requests)
             raise
-        self._count(count, size_bytes, requests)
+        self._count(count, size_bytes, now, requests)
         return receipt
 
     def publish_charged(
@@ -103,12 +112,12 @@ class Publisher:
         counters.incoming_requests += 1
         size_bytes = len(batch)
         try:
-            self._check(size_bytes, None)
+            self._check(size_bytes, None, count, now)
             receipt = self.hub.log(partition).append(batch, now_ms, callback)
         except Refusal as refusal:
             self._count_refusal(refusal)
             raise
-        self._count(count, size_bytes)
+        self._count(count, size_bytes, now)
         throughput = self.hub.namespace.throughput
         if throughput is None:
             return Charged(receipt, 0.0)
@@ -133,7 +142,7 @@ class Publisher:
         except Refusal as refusal:
             self._count_refusal(refusal, requests)
             raise
-        self._count(run.events, size_bytes, requests)
+        self._count(run.events, size_bytes, now, requests)
         throughput = hub.namespace.throughput
         if throughput is not None:
             throughput.charge_ingress(hub.entity.uid, size_bytes, run.events, now)
@@ -141,15 +150,19 @@ class Publisher:
 
     def has_room(self, size_bytes: int, events: int, now: float) -> bool:
         """Whether so much can be published without holding its producer back."""
-        throughput = self.hub.namespace.throughput
+        throughput, limits = self.hub.namespace.throughput, self.leash.limits
+        if limits is not None and not limits.has_ingress(size_bytes, events, now):
+            return False
         return throughput is None or throughput.has_ingress(self.hub.entity.uid, size_bytes, events, now)
 
-    def _check(self, size_bytes: int, key: str | None) -> None:
+    def _check(self, size_bytes: int, key: str | None, events: int, now: float) -> None:
         self.hub.require_sending(self.name)
         if size_bytes > self.limit_bytes:
             raise PublicationTooLarge(size_bytes, self.limit_bytes)
         if key is not None and self.partition is not None:
             raise InvalidArgument("partition key", key, "a publication to a named partition has none")
+        if self.leash.limits is not None:
+            self.leash.limits.require_ingress(size_bytes, events, now)
 
     def _append(self, batch: bytearray, key: str | None, now_ms: int, callback: Settled | None) -> Receipt:
         hub, count = self.hub, self.hub.entity.partition_count
@@ -169,14 +182,16 @@ class Publisher:
                     raise
         raise AssertionError("a hub has at least one partition")
 
-    def _count(self, events: int, size_bytes: int, requests: int = 1) -> None:
+    def _count(self, events: int, size_bytes: int, now: float, requests: int = 1) -> None:
         counters = self.hub.counters
-        counters.successful_requests += requests
         counters.incoming_messages += events
         counters.incoming_bytes += size_bytes
+        if self.leash.limits is not None:
+            self.leash.limits.charge_ingress(size_bytes, events, now)
 
     def _count_refusal(self, refusal: Refusal, requests: int = 1) -> None:
         counters = self.hub.counters
+        counters.refused_requests += requests
         if isinstance(refusal, ServerBusy):
             counters.throttled_requests += requests
         elif isinstance(refusal, StorageRefusal):

@@ -5,12 +5,13 @@ connection is doing is read from the connection itself, by whoever looks, so tha
 Numbers are never used twice, so that "close number 7" cannot hit a connection that came later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
+from hubmere.broker.access import Principal
 from hubmere.broker.consume import Subscription
 from hubmere.model.errors import NotFound
 
@@ -78,6 +79,9 @@ class LiveConnection(Protocol):
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         """The connection as it is now."""
 
+    def callers(self) -> Iterable[Principal]:
+        """Who it was proven to be, for as long as it is open; none where every request is asked anew."""
+
     def cut(self, why: str) -> None:
         """Close it in its protocol's way, with a reason where the protocol has a place for one."""
 
@@ -118,6 +122,12 @@ class Roster:
                     connection.cut(why)
                     return view
         raise NotFound(f"connections/{number}")
+
+    def cut_callers(self, are_meant: Callable[[Principal], bool], why: str) -> None:
+        """Close every connection of somebody who is meant."""
+        for connection in list(self._open):
+            if any(map(are_meant, connection.callers())):
+                connection.cut(why)
 
 
 def shown(text: object) -> str:

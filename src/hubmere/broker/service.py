@@ -8,11 +8,12 @@ the owner's thread.
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubmere.broker.access import Access
+from hubmere.broker.access import Access, Principal
 from hubmere.broker.capture import Captures
 from hubmere.broker.consume import Evict, Subscription, Wake
 from hubmere.broker.coordinators import Coordinators
 from hubmere.broker.following import Following
+from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.manage import By, Manager
 from hubmere.broker.metrics import Counters
@@ -103,7 +104,7 @@ class Broker:
         self.roster = Roster()
         self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
-        self._following = Following(catalog, engine, book, self.namespaces, segment_bytes)
+        self._following = Following(catalog, engine, book, self.namespaces, segment_bytes, self.roster)
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(
             catalog,
@@ -174,6 +175,12 @@ class Broker:
         if not (namespace.kafka_enabled and self.book.of(namespace.tier).has_kafka):
             raise NotInTier("The Kafka endpoint", namespace.tier)
 
+    def leash_of(self, namespace: LiveNamespace, principal: Principal | None) -> Leash:
+        """What a client is held to beside the namespace's units: the rates of its application group."""
+        if principal is None or principal.is_admin:
+            return FREE
+        return namespace.governor.leash(principal.rule, is_of_hub=bool(principal.hub))
+
     # --- publishing ---
 
     def open_publisher(
@@ -184,15 +191,17 @@ class Broker:
         publisher: str | None = None,
         evict: Evicted | None = None,
         lenient: bool = False,
+        principal: Principal | None = None,
     ) -> Publisher:
-        """A way into a hub, for callers whose right to send was checked."""
+        """A way into a hub, for callers whose right to send was checked; `principal` is whose group counts it."""
         number = (
             None if partition is None else partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         )
         hub.require_sending(publisher)
+        leash = self.leash_of(hub.namespace, principal)
         if self._tracer is None:
-            return Publisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient)
-        traced = TracedPublisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient)
+            return Publisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient, leash=leash)
+        traced = TracedPublisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient, leash=leash)
         traced.tracer = self._tracer
         return traced
 
@@ -209,6 +218,7 @@ class Broker:
         name: str | None,
         wake: Wake,
         evict: Evict,
+        principal: Principal | None = None,
     ) -> Subscription:
         """A reader of a partition in a group, for callers whose right to listen was checked.
 
@@ -233,6 +243,7 @@ class Broker:
             counters=hub.counters,
             rates=hub.rates,
             throughput=hub.namespace.throughput,
+            leash=self.leash_of(hub.namespace, principal),
         )
         if isinstance(reader, TracedSubscription) and self._tracer is not None:
             reader.tracer, reader.place = self._tracer, (hub.namespace.entity.name, hub.name)

@@ -23,6 +23,7 @@ HUBS = "eventhubs"
 GROUPS = "consumergroups"
 RULES = "authorizationRules"
 ALIASES = "disasterRecoveryConfigs"
+APPLICATION_GROUPS = "applicationGroups"
 NETWORK = ("networkRuleSets", "default")
 
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -34,6 +35,7 @@ _NOUNS = {
     GROUPS: "consumer group",
     RULES: "authorization rule",
     ALIASES: "alias",
+    APPLICATION_GROUPS: "application group",
 }
 _API_VERSION = "2024-01-01"
 _PROVIDER = "providers/Microsoft.EventHub"

@@ -1,7 +1,8 @@
-"""`hubmere namespace`: namespaces, their authorization rules and their network rules."""
+"""`hubmere namespace`: namespaces, their authorization rules, network rules and application groups."""
 
 from enum import StrEnum
 
+from hubmere.commands.applicationgroup import application_groups_group
 from hubmere.commands.arm import NAMESPACES, Arm, Json, Resource
 from hubmere.commands.network import ACCESS, network_group
 from hubmere.commands.places import IN_NAMESPACE, NAMED_NAMESPACE, OWN_NAMESPACE
@@ -118,3 +119,4 @@ add(
 )
 app.add_typer(rules_group(IN_NAMESPACE), name="authorization-rule")
 app.add_typer(network_group(), name="network-rule-set")
+app.add_typer(application_groups_group(), name="application-group")

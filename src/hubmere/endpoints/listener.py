@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hubmere.endpoints.stream import Session, Stream
+from hubmere.endpoints.stream import Stream, StreamSession
 
 # Clients that connect faster than the loop accepts wait here; the kernel's own cap (somaxconn) usually rules.
 _BACKLOG = 4096
@@ -109,7 +109,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
 
     async def serve(
-        self, listening: socket.socket, make_session: Callable[[], Session], tls: ssl.SSLContext | None = None
+        self, listening: socket.socket, make_session: Callable[[], StreamSession], tls: ssl.SSLContext | None = None
     ) -> None:
         """Accept connections on a bound socket."""
         server = await asyncio.get_running_loop().create_server(

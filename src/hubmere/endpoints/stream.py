@@ -8,13 +8,17 @@ calls made by this module; an exception that escapes a session ends that connect
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 log = logging.getLogger("hubmere.connection")
 
 # Above this many unsent bytes the session is told to stop producing: about ten writes of 64 to 128 KB.
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 WRITE_LOW_WATER_BYTES = 256 * 1024
+# What one read takes at most, as uvloop has it.
+READ_BYTES: Final = 256 * 1024
+# Where bytes arrive that have no place of their own: all connections share it, so they are copied before the next read.
+SCRATCH: Final = memoryview(bytearray(READ_BYTES))
 
 
 class Wire(Protocol):
@@ -32,8 +36,8 @@ class Wire(Protocol):
     def is_writable(self) -> bool:
         """False while the socket holds as much as it should."""
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes; never blocks."""
+    def write(self, *parts: bytes | bytearray | memoryview) -> None:
+        """Send buffers in order, in one piece where that can be; never blocks."""
 
     def close(self) -> None:
         """Send what is queued, then close."""
@@ -80,6 +84,16 @@ class Session(Protocol):
         """The node is stopping: say good-bye in the protocol's way, then close the wire."""
 
 
+class StreamSession(Session, Protocol):
+    """A session that can be read for straight from a socket."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes from the client go: `SCRATCH`, or a place of the session's own."""
+
+    def placed(self, count: int) -> None:
+        """So many bytes came into `room`."""
+
+
 class Registry(Protocol):
     """Who counts the connections."""
 
@@ -90,17 +104,17 @@ class Registry(Protocol):
         """A connection is gone."""
 
 
-class Stream(asyncio.Protocol):
+class Stream(asyncio.BufferedProtocol):
     """One TCP or TLS connection and its session."""
 
     __slots__ = ("_loop", "_make_session", "_registry", "_transport", "is_writable", "session")
 
-    def __init__(self, registry: Registry, make_session: Callable[[], Session]) -> None:
+    def __init__(self, registry: Registry, make_session: Callable[[], StreamSession]) -> None:
         self._registry = registry
         self._make_session = make_session
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self.session: Session | None = None
+        self.session: StreamSession | None = None
         self.is_writable = True
 
     # --- asyncio calls these ---
@@ -117,11 +131,15 @@ class Stream(asyncio.Protocol):
         self.session = session
         self._guarded(lambda: session.connected(self))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read goes; `buffer_updated` follows before anything else happens."""
+        return SCRATCH if self.session is None else self.session.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes from the client."""
         if self.session is not None:
             try:
-                self.session.received(data)
+                self.session.placed(nbytes)
             except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
                 self._failed()
 
@@ -163,10 +181,14 @@ class Stream(asyncio.Protocol):
         """Whether TLS protects it."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes; dropped when the connection is already gone."""
-        if self._transport is not None and data:
-            self._transport.write(data)
+    def write(self, *parts: bytes | bytearray | memoryview) -> None:
+        """Send buffers; dropped when the connection is already gone."""
+        if self._transport is None:
+            return
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        elif parts:
+            self._transport.writelines(parts)
 
     def close(self) -> None:
         """Send what is queued, then close."""

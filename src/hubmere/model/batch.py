@@ -84,7 +84,10 @@ class BatchHeader(NamedTuple):
 
 
 class BatchRun(NamedTuple):
-    """Closed batches for one partition, one behind the other; `headers` are their fields in wire order."""
+    """Closed batches for one partition, one behind the other; `headers` are their fields in wire order.
+
+    They are all of one producer with numbers that follow each other, or all of producers that do not number.
+    """
 
     data: bytearray
     sizes: Sequence[int]

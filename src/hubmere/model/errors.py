@@ -386,6 +386,21 @@ class ServerBusy(Refusal):
         )
 
 
+class ApplicationGroupThrottled(ServerBusy):
+    """Over the rate of the sender's application group; others of the namespace go on."""
+
+    def __init__(self, group: str, policy: str) -> None:
+        super().__init__(4.0, code=50004)
+        self.group = group
+        self.policy = policy
+
+    def text(self) -> str:
+        return (
+            f"The request was terminated because the application group '{self.group}' is throttled by its policy "
+            f"'{self.policy}'. Error code : {self.code}. SubCode:50013. Please wait 4 seconds and try again."
+        )
+
+
 # --- who reads -------------------------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from hubmere.model.entity import (
     Retention,
     Rights,
     Status,
+    ThrottlingMetric,
     TimestampType,
 )
 from hubmere.model.errors import Conflict, InvalidArgument, LimitReached, NotInTier, PartitionCountFixed
@@ -446,13 +447,22 @@ def _checked_key(key: str | None) -> str:
     return key
 
 
+# A rule of the namespace, of a hub, the first in its older form, or an application of Entra, which never signs in here.
+_CLIENT_KINDS = ("NamespaceSASKeyName", "EntitySASKeyName", "SASKeyName", "AADAppID")
+# The service's smallest rate of bytes is 1 KB; of messages it is 1.
+_LEAST_BYTE_RATE = 1000
+
+
 def checked_application_group(group: ApplicationGroup, limits: Limits, *, tier: Tier) -> ApplicationGroup:
     """An application group within the tier's limits."""
     if not limits.has_application_groups:
         raise NotInTier("Application groups", tier)
-    if not group.client_id.startswith(("SASKeyName=", "AADAppID=")):
-        raise InvalidArgument("client identifier", group.client_id, "SASKeyName={rule} or AADAppID={guid}")
+    kind, is_given, name = group.client_id.partition("=")
+    if not is_given or not name or fold(kind) not in map(fold, _CLIENT_KINDS):
+        allowed = ", ".join(f"{kind}={{name}}" for kind in _CLIENT_KINDS)
+        raise InvalidArgument("client identifier", group.client_id, f"one of {allowed}")
     _check_count("throttling policies", len(group.policies), limits.policies_per_application_group)
     for policy in group.policies:
-        _check_range("rate limit", policy.rate_per_s, 1, None)
+        is_bytes = policy.metric in (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.OUTGOING_BYTES)
+        _check_range("rate limit", policy.rate_per_s, _LEAST_BYTE_RATE if is_bytes else 1, None)
     return group

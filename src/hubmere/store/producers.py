@@ -24,7 +24,7 @@ EXPIRY_MS = 24 * 3600 * 1000
 # Producers of one partition that are remembered; the longest silent go first. A forgotten one is taken as new.
 MAX_PRODUCERS = 10_000
 
-_SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = 0x7FFFFFFF
 _HALF = 0x40000000
 
 _SNAPSHOT_HEAD = Struct(">hI")
@@ -110,8 +110,8 @@ class ProducerTable:
             if first != 0 and not lenient:
                 raise SequenceGap(producer_id, first, -1)
             return None
-        repeat = _repeat_of(known, first, (first + delta) & _SEQUENCE_MASK, lenient=lenient)
-        if repeat is None and first != (known.last + 1) & _SEQUENCE_MASK:
+        repeat = _repeat_of(known, first, (first + delta) & SEQUENCE_MASK, lenient=lenient)
+        if repeat is None and first != (known.last + 1) & SEQUENCE_MASK:
             raise SequenceGap(producer_id, first, known.last)
         if repeat is None and known.transaction_first >= 0 and not transactional:
             raise TransactionRefused(f"Producer {producer_id} has an open transaction on this partition.")
@@ -137,7 +137,7 @@ class ProducerTable:
         if epoch != known.epoch:
             known.epoch = epoch
             known.batches.clear()
-        known.batches.append(RememberedBatch(first, (first + delta) & _SEQUENCE_MASK, last_sequence, delta, time_ms))
+        known.batches.append(RememberedBatch(first, (first + delta) & SEQUENCE_MASK, last_sequence, delta, time_ms))
         if transactional and known.transaction_first < 0:
             known.transaction_first = self._open[producer_id] = last_sequence - delta
 
@@ -238,7 +238,7 @@ class ProducerTable:
         known = self._producers.setdefault(producer_id, Producer(epoch))
         known.epoch = epoch
         if last >= 0:
-            known.batches.append(RememberedBatch((last - delta) & _SEQUENCE_MASK, last, last_sequence, delta, time_ms))
+            known.batches.append(RememberedBatch((last - delta) & SEQUENCE_MASK, last, last_sequence, delta, time_ms))
         known.transaction_first = first_open
         if first_open >= 0:
             self._open[producer_id] = first_open
@@ -248,6 +248,6 @@ def _repeat_of(known: Producer, first: int, last: int, *, lenient: bool) -> Reme
     for batch in known.batches:
         if batch.first == first and batch.last == last:
             return batch
-    if lenient and known.batches and (last - known.last - 1) & _SEQUENCE_MASK >= _HALF:
+    if lenient and known.batches and (last - known.last - 1) & SEQUENCE_MASK >= _HALF:
         return FORGOTTEN_PLACE
     return None

@@ -1,8 +1,8 @@
 """Runs of closed batches for one partition: looked at one by one, then written and committed together.
 
-A run is for small batches that come faster than they can be handled singly. It takes ordinary batches alone: no
-producer's numbers, no transaction, an honest header and the right checksum. A run with any other batch in it is not
-taken, and says nothing about why: its batches are then offered one by one, each to get its own answer.
+A run is for small batches that come faster than they can be handled singly. It takes ordinary batches alone: of one
+idempotent producer or of none, no transaction, an honest header and the right checksum. A run with any other batch in
+it is not taken, and says nothing about why: its batches are then offered one by one, each to get its own answer.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from hubmere.model.batch import (
     TIME_PART,
     BatchRun,
 )
+from hubmere.store.producers import SEQUENCE_MASK
 
 # The newest codec of the format (zstd); higher numbers are not taken.
 _LAST_CODEC = 4
@@ -33,11 +34,13 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
     """The run if each of its batches is ordinary and none is newer than `newest_ms`; None when one is not."""
     view, at, events = memoryview(data), 0, 0
     headers: list[tuple[int, ...]] = []
+    # The producer, epoch and number that the next batch must have; the first one may be anybody's.
+    expected: tuple[int, int, int] | None = None
     for size in sizes:
         if size < HEADER_BYTES:
             return None
         fields = _unpack_header(data, at)
-        _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, _, count = fields
+        _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, epoch, first, count = fields
         end = at + size
         if (
             length + LENGTH_PREFIX_BYTES != size
@@ -46,13 +49,14 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
             or not 0 < count <= size
             or attributes & ~_ORDINARY
             or attributes & CODEC_MASK > _LAST_CODEC
-            or producer_id >= 0
+            or (expected is not None and (producer_id, epoch, first) != expected)
             or max_ms > newest_ms
             or base_ms > newest_ms
             or not crc
             or crc32c(view[at + CHECKED_FROM : end]) != crc
         ):
             return None
+        expected = (producer_id, epoch, (first + count) & SEQUENCE_MASK if producer_id >= 0 else first)
         headers.append(fields)
         events += count
         at = end

@@ -31,10 +31,7 @@ from hubmere.model.batch import (
     read_header,
     spread_offset,
 )
-from hubmere.model.errors import (
-    Refusal,
-    StorageFull,
-)
+from hubmere.model.errors import ProducerRefused, Refusal, StorageFull
 from hubmere.store.admission import admit, loosened
 from hubmere.store.chain import MAX_RECENT_BATCHES, Limit
 from hubmere.store.checkpoint import Checkpoint
@@ -42,7 +39,7 @@ from hubmere.store.commit import GroupCommit
 from hubmere.store.engine import LogConfig, ProducerState, Watcher
 from hubmere.store.files import Handle
 from hubmere.store.index import INTERVAL_BYTES
-from hubmere.store.producers import RememberedBatch
+from hubmere.store.producers import REMEMBERED_BATCHES, RememberedBatch
 from hubmere.store.reader import LogReader
 from hubmere.store.records import marker
 from hubmere.store.recovery import Recovered
@@ -244,7 +241,19 @@ class LogWriter(LogReader, ABC):
         """The run if it can be appended as one; None when its batches have to be offered one by one."""
         if self._obstacle is not None or self._requires_keys or len(data) > self._roll_bytes:
             return None
-        return check_run(data, sizes, newest_ms)
+        run = check_run(data, sizes, newest_ms)
+        return run if run is not None and self._is_next(run.headers[0]) else None
+
+    def _is_next(self, fields: tuple[int, ...]) -> bool:
+        """Whether a batch is its producer's next; where it is not, each of its run needs a look of its own."""
+        _, _, _, _, _, _, last_delta, _, _, producer_id, epoch, first, _ = fields
+        if producer_id < 0:
+            return True
+        try:
+            repeat = self._producers.check(producer_id, epoch, first, last_delta, transactional=False, lenient=False)
+        except ProducerRefused:
+            return False
+        return repeat is None
 
     def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
         """Number, stamp and write a run that was checked just now; one receipt for all of it."""
@@ -261,6 +270,7 @@ class LogWriter(LogReader, ABC):
         receipt.offset = active.base_position + active.size_bytes
         receipt.enqueued_at_ms = enqueued_ms
         self._note_run(run, active, enqueued_ms)
+        self._remember_run(run, enqueued_ms)
         self._since_checkpoint_bytes += size_bytes
         self._enqueue(receipt)
         return receipt
@@ -302,6 +312,16 @@ class LogWriter(LogReader, ABC):
         self._last_written = newest = Receipt(run.headers[-1][12], run.sizes[-1])
         newest.sequence_number = sequence - newest.count
         newest.offset = active.base_position + position - newest.size_bytes
+
+    def _remember_run(self, run: BatchRun, enqueued_ms: int) -> None:
+        """The last batches of a producer that numbers them, which is all that is remembered of it."""
+        if run.headers[0][9] < 0:
+            return
+        newest = run.headers[-REMEMBERED_BATCHES:]
+        last = self._next - 1 - sum(fields[12] for fields in newest)
+        for _, _, _, _, _, _, last_delta, _, _, producer_id, epoch, first, count in newest:
+            last += count
+            self._producers.record(producer_id, epoch, first, last_delta, last, enqueued_ms, transactional=False)
 
     def _roll_before(self, now_ms: int) -> None:
         """Begin a new segment, unless this one is empty; whichever is active now is young."""

@@ -19,8 +19,9 @@ from conformance.amqp.azure_clients import Received, a_consumer, a_producer, rec
 from conformance.arena import Transport
 from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
-from hubmere.model.entity import Status
+from hubmere.model.entity import ApplicationGroup, Status, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import PartitionOffline
+from hubmere.model.names import application_group_name, namespace_name
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 
@@ -176,6 +177,58 @@ def test_throttling_without_retries_is_told(small: AmqpNode) -> None:
 
     with pytest.raises(ConnectError, match="being throttled"):
         flood()
+
+
+@pytest.fixture
+def grouped() -> Iterator[AmqpNode]:
+    """A tier with application groups: the clients of the rule `slow` are one, with five events a second."""
+    with AmqpNode(book=LimitsBook(profile=Profile.PREMIUM)) as node:
+        govern(node)
+        yield node
+
+
+def govern(node: AmqpNode, *, enabled: bool = True) -> None:
+    few = ThrottlingPolicy(name="few", metric=ThrottlingMetric.INCOMING_MESSAGES, rate_per_s=5)
+    group = ApplicationGroup(
+        namespace=namespace_name(NAMESPACE),
+        name=application_group_name("night-jobs"),
+        client_id="NamespaceSASKeyName=slow",
+        is_enabled=enabled,
+        policies=(few,),
+    )
+    node.manage(lambda manager, by, done: manager.write_application_group(group, by, done))
+
+
+def test_only_the_rule_of_a_limited_application_group_is_slowed(grouped: AmqpNode) -> None:
+    """Service check 49: the refusal names group and policy, and another rule of the hub goes on."""
+    slow, other = (grouped.add_rule(name, "Send") for name in ("slow", "other"))
+
+    def flood(connection_string: str) -> None:
+        with a_producer(connection_string, "orders") as producer:
+            for _ in range(20):
+                producer.send_event(EventData("x"), partition_id="0")
+
+    with pytest.raises(ConnectError, match=r"'night-jobs' is throttled by its policy 'few'.*SubCode:50013"):
+        flood(slow)
+    flood(other)
+
+    assert grouped.call(lambda: grouped.hub().log(0).state.end_sequence) >= 25
+
+
+def test_a_disabled_application_group_loses_its_connections_and_cannot_come_back(grouped: AmqpNode) -> None:
+    """The connection is closed by the service, and the claims node refuses the next token."""
+    slow, other = (grouped.add_rule(name, "Send") for name in ("slow", "other"))
+
+    with a_producer(slow, "orders") as producer:
+        producer.send_event(EventData("x"), partition_id="0")
+        govern(grouped, enabled=False)
+        with pytest.raises(EventHubError):
+            producer.send_event(EventData("y"), partition_id="0")
+    with pytest.raises(AuthenticationError, match="'night-jobs' is disabled"):
+        send(slow, "orders")
+    send(other, "orders")
+
+    assert grouped.call(lambda: grouped.hub().log(0).state.end_sequence) == 2
 
 
 def test_a_disabled_hub_is_told(shared_node: AmqpNode, connection_string: str, hub: str) -> None:

@@ -113,6 +113,38 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
+class Service:
+    """A program beside the test that can be stopped or killed, and started again. One thread may call."""
+
+    def __init__(self, program: Program, log: Path) -> None:
+        self._program = program
+        self._log = log
+        self._running = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start; NotInstalled when it cannot be had."""
+        self._process = self._running.enter_context(started(self._program, self._log))
+
+    def stop(self) -> None:
+        """Let it end what it has under way."""
+        self._running.close()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._running.close()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def logs(self) -> str:
+        """The last of what it wrote, over all its starts."""
+        return self._log.read_text(encoding="utf-8")[-_LOG_TAIL:]
+
+
 # --- how programs find a node of ours --------------------------------------------------------------------------------
 
 

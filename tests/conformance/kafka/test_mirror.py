@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from conformance.arena import Transport
-from conformance.clients import Jars, NotInstalled
-from conformance.kafka.apache import Program, broker, started
+from conformance.clients import NotInstalled
+from conformance.kafka.apache import broker
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
 from conformance.kafka_ecosystem.manual import node_in, pasted
+from conformance.kafka_ecosystem.mirror import OFTEN, PAGE, mirror_maker
 from conformance.kafka_ecosystem.topics import Event, until
 from conformance.matrix import Feature, Name
 from hubmere.testing import Node
@@ -26,8 +26,6 @@ pytestmark = [
     pytest.mark.judges(client=Name.MIRROR_MAKER, transport=Transport.TLS),
 ]
 
-_PAGE = "mirrormaker.md"
-_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _PARTITIONS = 3
 # What a coordinator says that has just come into being.
 _NOT_YET = {
@@ -41,18 +39,6 @@ _READ = 400
 _RETENTION_MS = "259200000"
 # Not the time of arrival, but young enough not to be past retention.
 _TIME_MS = int(time.time() * 1000) - 3_600_000
-# By default MirrorMaker looks for new groups every ten minutes and passes positions on every minute.
-_OFTEN = "".join(
-    f"{name}=1\n"
-    for name in (
-        "refresh.topics.interval.seconds",
-        "refresh.groups.interval.seconds",
-        "emit.checkpoints.interval.seconds",
-        "sync.group.offsets.interval.seconds",
-        "emit.heartbeats.interval.seconds",
-        "sync.topic.configs.interval.seconds",
-    )
-)
 
 
 class Side:
@@ -114,16 +100,14 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]
         }
         for side in both.values():
             side.prepare()
-        program = Program(jars=Jars.KAFKA_4, main=_MAIN, arguments=(str(_settings(node, kafka.bootstrap, folder)),))
-        running.enter_context(started(program, folder / "mirror.log"))
+        mirror = mirror_maker(folder, _settings(node, kafka.bootstrap))
+        running.callback(mirror.stop)
+        mirror.start()
         yield both
 
 
-def _settings(node: Node, kafka: str, folder: Path) -> Path:
-    path = folder / "mm2.properties"
-    text = pasted(_PAGE, "mm2.properties", {**node_in(node), "localhost:9092": kafka})
-    path.write_text(text + _OFTEN, encoding="utf-8")
-    return path
+def _settings(node: Node, kafka: str) -> str:
+    return pasted(PAGE, "mm2.properties", {**node_in(node), "localhost:9092": kafka}) + OFTEN
 
 
 @pytest.fixture(params=[("kafka", "hubmere"), ("hubmere", "kafka")], ids=" to ".join)
@@ -199,7 +183,7 @@ def test_checkpoints_and_heartbeats_arrive(way: tuple[Side, Side, str]) -> None:
 def test_manual_names_every_hub_that_mirrormaker_makes(sides: dict[str, Side]) -> None:
     """Whoever has a tier with few hubs must know how many are taken."""
     node = sides["hubmere"]
-    named = set(pasted(_PAGE, "hubs", {}).split())
+    named = set(pasted(PAGE, "hubs", {}).split())
 
     until(lambda: topics.topic_names(node.settings) >= named, "hubs of MirrorMaker")
 

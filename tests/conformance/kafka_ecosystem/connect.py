@@ -1,17 +1,15 @@
 """A Kafka Connect worker: started from the settings of the manual, spoken to as its users do, over REST."""
 
 import json
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from conformance.clients import Jars
-from conformance.kafka.apache import Program, free_ports, started
+from conformance.kafka.apache import Program, Service, free_ports
 from conformance.kafka_ecosystem.manual import file_connectors, node_in, pasted
 from conformance.kafka_ecosystem.topics import until
 from hubmere.testing import Node
@@ -35,21 +33,18 @@ class Worker:
     """One worker of a group; it can be stopped or killed, and started again on the same port."""
 
     def __init__(self, node: Node, folder: Path, *, changes: Mapping[str, str], more: str = "") -> None:
-        self._folder = folder
-        self._log = folder / "worker.log"
         (port,) = free_ports(1)
         self._url = f"http://127.0.0.1:{port}"
-        self._settings = folder / "connect-distributed.properties"
         places = {"http://localhost:8083": self._url, "/opt/kafka/libs/connect-file-4.3.1.jar": file_connectors()}
         text = pasted(PAGE, "connect-distributed.properties", {**node_in(node), **places, **changes})
-        self._settings.write_text(text + more, encoding="utf-8")
-        self._running = ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
+        settings = folder / "connect-distributed.properties"
+        settings.write_text(text + more, encoding="utf-8")
+        program = Program(jars=Jars.KAFKA_4, main=_MAIN, arguments=(str(settings),))
+        self._service = Service(program, folder / "worker.log")
 
     def start(self) -> None:
         """Start, and wait until the worker takes requests."""
-        program = Program(jars=Jars.KAFKA_4, main=_MAIN, arguments=(str(self._settings),))
-        self._process = self._running.enter_context(started(program, self._log))
+        self._service.start()
         try:
             until(self._is_up, "worker that answers")
         except BaseException:
@@ -58,21 +53,14 @@ class Worker:
 
     def stop(self) -> None:
         """Let the worker end what it has under way."""
-        self._running.close()
+        self._service.stop()
 
     def kill(self) -> None:
         """End the worker at once, as a crash would."""
-        assert self._process is not None
-        self._process.kill()
-        self._running.close()
-
-    def logs(self) -> str:
-        """The last of what the worker wrote."""
-        return self._log.read_text(encoding="utf-8")[-4000:]
+        self._service.kill()
 
     def _is_up(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self.logs()
+        assert self._service.is_running, self._service.logs()
         try:
             self._ask("GET", "/connectors")
         except (urllib.error.URLError, ConnectionError, TimeoutError, Refused):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from endpoints.http.harness import HttpNode
+from hubmere.endpoints.http.errors import NotDurableInTime
 from hubmere.endpoints.http.shares import MAX_SHARED_BYTES, Shares
 from hubmere.model.entity import Status
 from hubmere.model.errors import EntityDisabled
@@ -24,7 +25,7 @@ async def _published(node: HttpNode, *bodies: bytes, size_bytes: int = 1, partit
     loop = asyncio.get_running_loop()
     waiting = [loop.create_future() for _ in bodies]
     for body, waiter in zip(bodies, waiting, strict=True):
-        shares.add(publisher, _message(body), size_bytes, waiter)
+        shares.add(publisher, _message(body), size_bytes, waiter, 60.0)
     return list(await asyncio.gather(*waiting, return_exceptions=True))
 
 
@@ -65,7 +66,7 @@ def test_a_refusal_is_told_to_everyone_in_the_share(node: HttpNode) -> None:
         publisher = node.broker.open_publisher(hub)
         waiting = [loop.create_future() for _ in range(2)]
         for waiter in waiting:
-            shares.add(publisher, _message(b"a"), 1, waiter)
+            shares.add(publisher, _message(b"a"), 1, waiter, 60.0)
         hub.update(replace(hub.entity, status=Status.SEND_DISABLED))
         return list(await asyncio.gather(*waiting, return_exceptions=True))
 
@@ -84,11 +85,26 @@ def test_a_waiter_that_gave_up_is_left_alone(node: HttpNode) -> None:
         publisher = node.broker.open_publisher(node.hub("orders"))
         gone, waiting = loop.create_future(), loop.create_future()
         gone.cancel()
-        shares.add(publisher, _message(b"a"), 1, gone)
-        shares.add(publisher, _message(b"b"), 1, waiting)
+        shares.add(publisher, _message(b"a"), 1, gone, 60.0)
+        shares.add(publisher, _message(b"b"), 1, waiting, 60.0)
         return await waiting
 
     assert node.run(published()) is None
+
+
+def test_a_share_that_is_not_durable_in_time_is_given_up(node: HttpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody in it gave the node the same time."""
+
+    async def published() -> list[object]:
+        publisher = node.broker.open_publisher(node.hub("orders"), partition="0")
+        monkeypatch.setattr(type(node.hub("orders").log(0)), "append", lambda *_, **__: None)
+        shares, loop = Shares(node.clock), asyncio.get_running_loop()
+        waiting = [loop.create_future() for _ in range(2)]
+        for waiter in waiting:
+            shares.add(publisher, _message(b"a"), 1, waiter, 0.01)
+        return list(await asyncio.gather(*waiting, return_exceptions=True))
+
+    assert [type(answer) for answer in node.run(published())] == [NotDurableInTime, NotDurableInTime]
 
 
 @pytest.mark.parametrize("profile", [Profile.DEVELOPER, Profile.STANDARD])

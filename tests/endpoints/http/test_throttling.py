@@ -36,3 +36,63 @@ def test_more_units_help_at_once() -> None:
                 assert tries < 1000
 
         assert node.broker.namespace(NAMESPACE).entity.capacity == 40
+
+
+# --- application groups ----------------------------------------------------------------------------------------------
+
+GROUPS_PATH = f"{NAMESPACE_PATH}/applicationGroups"
+
+
+def a_group(rule: str, rate: int = 10, *, enabled: bool = True, kind: str = "NamespaceSASKeyName") -> dict[str, object]:
+    """A group of one rule's clients, as `az` writes it."""
+    policy = {"name": "few", "type": "ThrottlingPolicy", "metricId": "IncomingMessages", "rateLimitThreshold": rate}
+    return {"properties": {"clientAppGroupIdentifier": f"{kind}={rule}", "isEnabled": enabled, "policies": [policy]}}
+
+
+def test_only_the_rule_of_a_limited_application_group_is_slowed() -> None:
+    """49: two rules send at once; one of them belongs to a group with ten messages a second."""
+    with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
+        node.add_hub("orders")
+        node.add_rule("slow", "Send")
+        node.add_rule("other", "Send")
+        made = manager.put(f"{GROUPS_PATH}/g", json=a_group("slow"))
+        with (
+            node.client(Authorization=node.sas(rule="slow")) as slow,
+            node.client(Authorization=node.sas(rule="other")) as other,
+        ):
+            answers = [(slow.post("/orders/messages"), other.post("/orders/messages")) for _ in range(60)]
+        stored = node.stored("orders")
+
+    refused = [answer for answer, _ in answers if answer.status_code == 503]
+    assert made.status_code == 200
+    assert answers[0][0].status_code == 201
+    assert refused
+    assert refused[0].headers["retry-after"] == "4"
+    assert all(word in refused[0].text for word in ("SubCode:50013", "'g'", "'few'"))
+    assert {answer.status_code for _, answer in answers} == {201}
+    assert len(stored) == 120 - len(refused)
+
+
+def test_a_group_takes_effect_on_a_connection_that_is_open() -> None:
+    """The short way in knows of it too: a device keeps its connection for days."""
+    with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
+        node.add_hub("orders")
+        with node.client(Authorization=node.sas()) as client:
+            before = {client.post("/orders/messages").status_code for _ in range(5)}
+            manager.put(f"{GROUPS_PATH}/g", json=a_group("RootManageSharedAccessKey", 1)).raise_for_status()
+            during = [client.post("/orders/messages").status_code for _ in range(5)]
+            manager.delete(f"{GROUPS_PATH}/g").raise_for_status()
+            after = {client.post("/orders/messages").status_code for _ in range(5)}
+
+    assert (before, after) == ({201}, {201})
+    assert 503 in during
+
+
+def test_an_identifier_that_nobody_has_and_one_that_another_group_has_are_refused() -> None:
+    """Each group has clients of its own."""
+    with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
+        first = manager.put(f"{GROUPS_PATH}/a", json=a_group("slow", kind="EntitySASKeyName"))
+        strange = manager.put(f"{GROUPS_PATH}/b", json=a_group("slow", kind="Password"))
+        same = manager.put(f"{GROUPS_PATH}/b", json=a_group("slow", kind="EntitySASKeyName"))
+
+    assert [answer.status_code for answer in (first, strange, same)] == [200, 400, 409]

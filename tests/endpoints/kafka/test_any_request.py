@@ -49,8 +49,9 @@ class NoWire:
         self.is_closed = False
         self.failures: list[Exception] = []
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent += data
+    def write(self, *parts: bytes | bytearray | memoryview) -> None:
+        for part in parts:
+            self.sent += part
 
     def close(self) -> None:
         self.is_closed = True

@@ -57,10 +57,17 @@ class Claims:
         """Whether a claim that is not expired gives one of the rights on the resource."""
         return any(claim.may(right, resource) and not claim.is_expired(now_s) for claim in self._claims)
 
-    def require(self, right: Rights, resource: Resource, now_s: float) -> None:
-        """Refuse unless a claim allows it."""
-        if not self.allow(right, resource, now_s):
-            raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+    def require(self, right: Rights, resource: Resource, now_s: float) -> Principal:
+        """Who allows it; refuses unless a claim does."""
+        for claim in self._claims:
+            if claim.may(right, resource) and not claim.is_expired(now_s):
+                return claim
+        raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+
+    @property
+    def all(self) -> tuple[Principal, ...]:
+        """Everything that was proven."""
+        return self._claims
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from hubmere.endpoints.amqp.links import LinkPart
 from hubmere.endpoints.amqp.outbound import HeldBytes
 from hubmere.endpoints.amqp.peer import Peer, Shared
 from hubmere.endpoints.places import Places
-from hubmere.endpoints.stream import Timer, Wire
+from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
 from hubmere.model.errors import LimitReached, NotSupported, Refusal, ShuttingDown
 from hubmere.translate import DecodedCache
@@ -163,8 +163,16 @@ class AmqpSession:
         self._endpoint.shared.broker.roster.add(self, self.clock.now_ms())
         self._arm()
 
-    def received(self, data: bytes) -> None:
+    def room(self) -> memoryview:
+        """Frames are taken apart as they come: none has a place to be read to."""
+        return SCRATCH
+
+    def placed(self, count: int) -> None:
         """Bytes from the client."""
+        self.received(bytes(SCRATCH[:count]))
+
+    def received(self, data: bytes) -> None:
+        """As `placed`, for bytes that came otherwise."""
         self._take(self.engine.receive_data(data, self.clock.monotonic()))
         self.flush()
 
@@ -223,6 +231,10 @@ class AmqpSession:
             idle_s=max(self.clock.monotonic() - self.engine.last_received, 0.0),
             links=() if peer is None else tuple(islice(peer.views(), MAX_SHOWN_LINKS)),
         )
+
+    def callers(self) -> Iterable[Principal]:
+        """Whose claims it holds."""
+        return () if self._peer is None else self._peer.claims.all
 
     def cut(self, why: str) -> None:
         """Close the connection, with the reason; one that is not open yet has no place for it."""
@@ -388,7 +400,8 @@ class AmqpSession:
 
     def _deliveries_received(self, run: DeliveriesReceived) -> None:
         part = _part(run.link)
-        if part is not None:
+        # AMQP 1.0, 2.4.6: what was on its way when we closed is read and discarded; its sender is told nothing of it.
+        if part is not None and self.engine.phase is Phase.OPENED:
             part.received(run)
 
     def _delivery_oversized(self, delivery: DeliveryOversized) -> None:

@@ -85,6 +85,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.ReceiverLimit: Row(Condition.RESOURCE_LIMIT_EXCEEDED, 403),
     errors.PublicationTooLarge: Row(Condition.LINK_MESSAGE_SIZE_EXCEEDED, 413),
     errors.ServerBusy: _BUSY,
+    errors.ApplicationGroupThrottled: _BUSY,
     errors.ReaderRefused: _STOLEN,
     errors.EpochTooLow: _STOLEN,
     errors.EpochRequired: _STOLEN,
@@ -128,21 +129,21 @@ class RecentlyBusy:
     __slots__ = ("_refusals",)
 
     def __init__(self) -> None:
-        self._refusals: dict[str, tuple[float, Refusal]] = {}
+        self._refusals: dict[tuple[str, str], tuple[float, Refusal]] = {}
 
     def note(self, hub_uid: str, refusal: Refusal, now: float) -> None:
-        """A publisher was sent away for a reason that passes."""
+        """A publisher was sent away for a reason that passes; the rates of an application group are its own."""
         if isinstance(refusal, _PASSING):
-            self._refusals[hub_uid] = (now + _BUSY_SECONDS, refusal)
+            group = refusal.group if isinstance(refusal, errors.ApplicationGroupThrottled) else ""
+            self._refusals[hub_uid, group] = (now + _BUSY_SECONDS, refusal)
 
-    def check(self, hub_uid: str, now: float) -> None:
+    def check(self, hub_uid: str, now: float, group: str = "") -> None:
         """Refuse who comes too early, for the same reason."""
-        until, refusal = self._refusals.get(hub_uid, (0.0, None))
-        if refusal is None:
-            return
-        if now < until:
-            raise refusal
-        del self._refusals[hub_uid]
+        for place in {(hub_uid, ""), (hub_uid, group)}:
+            until, refusal = self._refusals.get(place, (0.0, None))
+            if refusal is not None and now < until:
+                raise refusal
+            self._refusals.pop(place, None)
 
 
 # Less than the first pause of any SDK that pauses, long enough for buckets to fill a little.

@@ -171,13 +171,19 @@ class Peer:
             raise InvalidArgument(
                 "address", address.group, "events are sent to a hub, a partition or a publisher's path"
             )
-        hub, resource = self._allowed(Rights.SEND, address)
+        hub, resource, principal = self._allowed(Rights.SEND, address)
         publisher = None if address.publisher is None else publisher_name(address.publisher)
         terms, producer = self._producer_terms(hub, attach, address)
-        self._shared.busy.check(hub.entity.uid, self._shared.clock.monotonic())
+        group = self._shared.broker.leash_of(self.namespace, principal).group
+        self._shared.busy.check(hub.entity.uid, self._shared.clock.monotonic(), group)
         part = Inbound(self._host, link, resource, self._shared.busy, terms)
         opened = self._shared.broker.open_publisher(
-            hub, partition=address.partition, publisher=publisher, evict=part.evicted, lenient=terms is not None
+            hub,
+            partition=address.partition,
+            publisher=publisher,
+            evict=part.evicted,
+            lenient=terms is not None,
+            principal=principal,
         )
         part.open(opened)
         link.context = part
@@ -211,7 +217,7 @@ class Peer:
             raise InvalidArgument(
                 "address", source.address, "events are read from '{hub}/ConsumerGroups/{group}/Partitions/{id}'"
             )
-        hub, resource = self._allowed(Rights.LISTEN, address)
+        hub, resource, principal = self._allowed(Rights.LISTEN, address)
         has_metrics = _RUNTIME_METRIC in (attach.desired_capabilities or ())
         part = Outbound(
             self._host,
@@ -231,6 +237,7 @@ class Peer:
             name=_receiver_name(attach.properties or {}),
             wake=part.wake,
             evict=part.evicted,
+            principal=principal,
         )
         part.open(subscription)
         link.context = part
@@ -241,11 +248,11 @@ class Peer:
 
     # --- rights
 
-    def _allowed(self, right: Rights, address: HubAddress) -> tuple[LiveHub, Resource]:
-        """The hub of an address on which the peer has a right."""
+    def _allowed(self, right: Rights, address: HubAddress) -> tuple[LiveHub, Resource, Principal]:
+        """The hub of an address on which the peer has a right, and by whose credential it has it."""
         resource = _resource(self.namespace.entity.name, address)
-        self.claims.require(right, resource, self._now_s)
-        return self.namespace.hub(address.hub), resource
+        principal = self.claims.require(right, resource, self._now_s)
+        return self.namespace.hub(address.hub), resource, principal
 
     @property
     def _now_s(self) -> float:

@@ -8,19 +8,19 @@ first path segment.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-
-from starlette.responses import Response
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING
 
 from hubmere.broker.access import Principal
 from hubmere.broker.metrics import Counters
 from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call, Handler
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
+from hubmere.endpoints.http.heads import is_look_path, is_message_path
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.http.partners import Partners
 from hubmere.endpoints.http.paths import Shapes, segments_of
-from hubmere.endpoints.http.send import COUNTED, DataPlane, is_look_path, is_message_path
+from hubmere.endpoints.http.quick import Door
+from hubmere.endpoints.http.send import COUNTED, DataPlane
 from hubmere.endpoints.http.site import CALLER, Disconnected, Receive, Scope, Send, Site, log, shown_path
 from hubmere.endpoints.http.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.websocket import WebSocketDoor, refuse
@@ -30,6 +30,9 @@ from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal, ShuttingDown, Unauthorized
 
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
 # First segments, and one last one, whose clients expect refusals as JSON.
 _JSON_FIRST = ("subscriptions", "providers", "metrics", "openapi.json", "health", "ready", "$capture", "%24capture")
 _JSON_LAST = "messages"
@@ -38,8 +41,9 @@ _SERVER_ERROR = 500
 _CHANGES = ("PUT", "PATCH", "POST", "DELETE")
 _STRANGER = Principal(namespace="", rule="(unknown)", rights=Rights.NONE)
 
-Traced = Callable[[Handler, Call], Awaitable[Response]]
-Publish = Callable[[Scope, Receive, Send], Awaitable[None]]
+Traced = Callable[[Handler, Call], Awaitable["Response"]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Publish = Application
 
 
 class HttpApp:
@@ -52,12 +56,12 @@ class HttpApp:
         self._site = site
         self._data = DataPlane(site)
         self._shapes: Shapes[Handler] | None = None
-        self._mounts: dict[str, ASGIApp] = {}
+        self._mounts: dict[str, Application] = {}
         self._publish: Publish = self._data.publish
         self._traced: Traced | None = None
-        self._door = None if amqp_session is None else WebSocketDoor(amqp_session)
+        self._websockets = None if amqp_session is None else WebSocketDoor(amqp_session)
 
-    def mount(self, first_segment: str, app: ASGIApp) -> None:
+    def mount(self, first_segment: str, app: Application) -> None:
         """Let another application answer everything below a first path segment."""
         self._mounts[first_segment.lower()] = app
 
@@ -66,10 +70,15 @@ class HttpApp:
         self._traced = traced
         self._publish = publishing(self._data.publish)
 
+    @property
+    def door(self) -> Door | None:
+        """The short way in for publications that are whole; none where spans are kept, since it keeps none."""
+        return self._data.publish_at_once if self._traced is None else None
+
     def stop(self) -> None:
         """The node is stopping: AMQP sessions on WebSockets say good-bye."""
-        if self._door is not None:
-            self._door.stop()
+        if self._websockets is not None:
+            self._websockets.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or serve one WebSocket."""
@@ -120,10 +129,18 @@ class HttpApp:
         mounted = self._mounts.get(segments[0]) if segments else None
         if mounted is not None:
             await _mounted(mounted, segments[0], scope, receive, send)
-        elif self._door is not None and segments == WEBSOCKET_PATH:
-            await self._door.serve(scope, receive, send)
+        elif self._websockets is not None and segments == WEBSOCKET_PATH:
+            await self._websockets.serve(scope, receive, send)
         else:
             await refuse(send)
+
+    async def fail(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell what became of a publication that went the short way in and was not taken."""
+        if isinstance(error, Refusal):
+            await self._refuse(error, scope, receive, send)
+        else:
+            log.error("a publication failed", exc_info=error)
+            await self._refuse(InternalFailure(), scope, receive, send)
 
     async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace").strip("/").lower().split("/")
@@ -150,13 +167,14 @@ class HttpApp:
 
 def _count(counters: Counters, refusal: Refusal) -> None:
     counters.incoming_requests += 1
+    counters.refused_requests += 1
     if row_of(type(refusal)).status >= _SERVER_ERROR:
         counters.server_errors += 1
     else:
         counters.user_errors += 1
 
 
-async def _mounted(app: ASGIApp, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
+async def _mounted(app: Application, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
     await app({**scope, "root_path": f"{scope.get('root_path', '')}/{segment}"}, receive, send)
 
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode
-
-from starlette.responses import Response
 
 from hubmere.broker.access import Principal
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.endpoints.http.site import CALLER, Receive, Scope, Site, declared_length, peer_of, read_body
 from hubmere.model.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 # Parameters of one request; the APIs have at most three.
 _MAX_PARAMETERS = 32
@@ -115,6 +116,6 @@ class Call:
         return shown, f"{self.base_url}{self.scope['raw_path'].decode('ascii')}?{urlencode(query, safe='$')}"
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[Call], Awaitable["Response"]]
 # Handlers by path shape and method.
 Table = Mapping[str, Mapping[str, Handler]]

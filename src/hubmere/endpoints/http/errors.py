@@ -8,12 +8,11 @@ it is the refusal's own.
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from xml.sax.saxutils import escape
-
-from starlette.responses import Response
 
 from hubmere.broker.refusals import CoordinationRefused
 from hubmere.model import errors as refusals
@@ -230,25 +229,51 @@ def told(refusal: Refusal, tracking: Tracking) -> str:
     return f"{refusal.text().rstrip('.')}. {tracking}"
 
 
-def xml_error(refusal: Refusal, tracking: Tracking) -> Response:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorAnswer:
+    """An ASGI application that tells a refusal and nothing else: no framework has to be loaded for it."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    async def __call__(
+        self, _scope: object, _receive: object, send: Callable[[dict[str, Any]], Awaitable[None]]
+    ) -> None:
+        """Send it."""
+        headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in self.headers.items()]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def xml_error(refusal: Refusal, tracking: Tracking) -> ErrorAnswer:
     """A refusal as the data plane and the Atom plane tell it."""
     row = row_of(type(refusal))
     body = f"<Error><Code>{row.status}</Code><Detail>{xml_text(told(refusal, tracking))}</Detail></Error>"
-    return Response(body.encode(), row.status, _extra_headers(refusal, row), XML_TYPE)
+    return _answer(refusal, row, row.status, XML_TYPE, body)
 
 
-def json_error(refusal: Refusal, tracking: Tracking) -> Response:
+def json_error(refusal: Refusal, tracking: Tracking) -> ErrorAnswer:
     """A refusal as ARM tells it."""
     row = row_of(type(refusal))
     prefix = "" if row.sub_code is None else f"SubCode={row.sub_code}. "
     error = {"code": row.code, "message": prefix + told(refusal, tracking), "details": []}
-    body = json.dumps({"error": error}).encode()
-    return Response(body, row.arm_status or row.status, _extra_headers(refusal, row), JSON_TYPE)
+    return _answer(refusal, row, row.arm_status or row.status, JSON_TYPE, json.dumps({"error": error}))
+
+
+def _answer(refusal: Refusal, row: Row, status: int, content_type: str, text: str) -> ErrorAnswer:
+    body = text.encode()
+    headers = {
+        **_extra_headers(refusal, row),
+        "content-length": str(len(body)),
+        "content-type": content_type,
+    }
+    return ErrorAnswer(status_code=status, headers=headers, body=body)
 
 
 def _extra_headers(refusal: Refusal, row: Row) -> dict[str, str]:
     if isinstance(refusal, MethodNotAllowed):
-        return {"Allow": refusal.allowed}
+        return {"allow": refusal.allowed}
     if isinstance(refusal, ServerBusy) or row.is_retriable:
-        return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        return {"retry-after": str(RETRY_AFTER_SECONDS)}
     return {}

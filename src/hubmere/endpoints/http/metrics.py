@@ -25,7 +25,7 @@ _COUNTERS: Mapping[str, str] = {
     "successful_requests": "Requests that were carried out.",
     "server_errors": "Requests that failed because of the node.",
     "user_errors": "Requests that failed because of the client.",
-    "throttled_requests": "Requests refused because of throughput units.",
+    "throttled_requests": "Requests refused or held back by throughput units or an application group.",
     "quota_exceeded_errors": "Requests refused because of a quota.",
     "incoming_messages": "Events published.",
     "incoming_bytes": "Bytes published.",

@@ -7,16 +7,16 @@ disagree. Header names are also kept as they were sent, since they become names 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from hubmere.broker.access import Principal
 from hubmere.broker.roster import ConnectionView, LinkView, Role, Roster, shown
+from hubmere.endpoints.http.app import HttpApp
 from hubmere.endpoints.http.errors import (
     XML_TYPE,
     HeadTooLarge,
@@ -26,10 +26,13 @@ from hubmere.endpoints.http.errors import (
     row_of,
     xml_error,
 )
+from hubmere.endpoints.http.heads import is_message_path
+from hubmere.endpoints.http.quick import Waiting
+from hubmere.endpoints.http.send import Repeat, created
 from hubmere.endpoints.http.site import ANSWER_CREATED, CALLER, HEADER_NAMES, Scope, log, shown_path
 from hubmere.endpoints.listener import Connections
 from hubmere.model.clock import SystemClock
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import Refusal, ShuttingDown
 
 # Headers of one request together: more than a SAS token and some dozen properties, as large as the usual proxies pass.
 MAX_HEAD_BYTES = 64 * 1024
@@ -44,20 +47,27 @@ MAX_DROPPED_BYTES = 32 * 1024 * 1024
 _UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 SERVER_NAME = b"Microsoft-HTTPAPI/2.0"
-_CREATED = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode() + b"\r\ncontent-length: 0\r\n\r\n"
+_CREATED_LINES = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode() + b"\r\ncontent-length: 0\r\n\r\n"
 
 
-class _WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # as above
-    """uvicorn's WebSocket, which tells when it is gone."""
+class _Created:
+    """The one answer that comes by the thousand: written anew when the headers of every answer are, once a second."""
 
-    def __init__(self, *args: Any, on_lost: Callable[[], None], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._on_lost = on_lost
+    __slots__ = ("_data", "_headers")
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
-        super().connection_lost(exc)
-        self._on_lost()
+    def __init__(self) -> None:
+        self._headers: list[tuple[bytes, bytes]] | None = None
+        self._data = b""
+
+    def with_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The whole answer."""
+        if headers is not self._headers:
+            self._headers = headers
+            self._data = _CREATED_LINES % b"".join(b"%b: %b\r\n" % header for header in headers)
+        return self._data
+
+
+_CREATED = _Created()
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
@@ -69,7 +79,12 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     parser: Any
 
     def __init__(
-        self, *args: Any, roster: Roster | None = None, registry: Connections | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        roster: Roster | None = None,
+        registry: Connections | None = None,
+        app: HttpApp | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._roster = roster
@@ -85,6 +100,13 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._is_in_request = False
         self._deadline: asyncio.TimerHandle | None = None
         self._is_refused = False
+        # The short way in for publications: the node's application has one.
+        self._node_app = app
+        self._door = None if app is None else app.door
+        self._is_at_head = False
+        self._put_off: Any = None
+        self._waiting: Waiting | None = None
+        self._repeat: Repeat | None = None
 
     # --- asyncio calls these ---
 
@@ -114,6 +136,8 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
                 self.handle_websocket_upgrade()
             else:
                 self._read_without_upgrade(data[upgrade.args[0] :])
+        if self._put_off is not None:
+            self._start_put_off()
         self._watch_the_clock()
 
     def _watch_the_clock(self) -> None:
@@ -188,8 +212,64 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         """The head is whole: uvicorn starts the application, which may answer the short way."""
         if self.parser.should_upgrade() and not self._should_upgrade():
             return
+        self._is_at_head = True
         super().on_headers_complete()
-        self.scope[ANSWER_CREATED] = partial(self._answer_created, self.cycle)
+        self._is_at_head = False
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return True
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """uvicorn's own; for a publication it is put off until it is known whether its body came with its head."""
+        scope = cycle.scope
+        if (
+            self._is_at_head
+            and self._door is not None
+            and scope["method"] == "POST"
+            and is_message_path(scope["raw_path"])
+        ):
+            self._put_off = app
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _start_put_off(self) -> None:
+        """The common way for a publication that was put off."""
+        app, self._put_off = self._put_off, None
+        if not self._is_refused:
+            self.scope[ANSWER_CREATED] = partial(self._answer_created, self.cycle)
+            super()._start_asgi_task(self.cycle, app)
+
+    def _publish_at_once(self) -> None:
+        """Take a publication the short way in, if that is open to it."""
+        cycle = self.cycle
+        assert self._door is not None
+        waiting = Waiting(self._answer_waiting, cycle)
+        repeat = self._door(self.scope, bytes(cycle.body), waiting, self._repeat)
+        if repeat is not None:
+            self._repeat = repeat
+            self._put_off = None
+            self._waiting = waiting
+            cycle.body = bytearray()
+        else:
+            self._start_put_off()
+
+    def _answer_waiting(self, cycle: Any, error: Exception | None) -> None:
+        """What became of a publication that went the short way; few answers need more than one write."""
+        self._waiting = None
+        if cycle.disconnected or (error is None and self._answer_created(cycle)):
+            return
+        assert self._node_app is not None
+        super()._start_asgi_task(cycle, created if error is None else partial(self._node_app.fail, error))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a publication that went the short way is not answered yet."""
+        return self._waiting is not None
+
+    def give_up(self) -> None:
+        """The node stops and waits no longer: a publication that is not durable yet is refused."""
+        if self._waiting is not None:
+            self._waiting.set_exception(ShuttingDown())
 
     def _answer_created(self, cycle: Any) -> bool:
         """Answer 201 without a body in one write; False when the ordinary way must be taken.
@@ -199,8 +279,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         if cycle.response_started or cycle.disconnected or not cycle.keep_alive or self.flow.write_paused:
             return False
         cycle.response_started = cycle.response_complete = True
-        head = b"".join(b"%b: %b\r\n" % header for header in self.server_state.default_headers)
-        self.transport.write(_CREATED % head)
+        self.transport.write(_CREATED.with_headers(self.server_state.default_headers))
         cycle.message_event.set()
         cycle.on_response()
         return True
@@ -221,6 +300,8 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         super().on_message_complete()
         self._is_in_request = False
         self._dropped_bytes = 0
+        if self._put_off is not None:
+            self._publish_at_once()
 
     def handle_websocket_upgrade(self) -> None:
         """The connection is handed over: from here on the WebSocket side has its own limits."""
@@ -228,7 +309,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         if self._roster is not None:
             self._roster.drop(self)
         # It goes on as another protocol, and keeps its place until that is over.
-        self.ws_protocol_class = partial(_WebSocketProtocol, on_lost=self._leave)
+        from hubmere.endpoints.http.upgrade import WebSocketProtocol
+
+        self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._leave)
         super().handle_websocket_upgrade()
 
     # --- those who look call these (roster.LiveConnection) ---
@@ -251,6 +334,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             idle_s=max(self.loop.time() - self._heard_at, 0.0),
             links=() if "raw_path" not in scope else (_request_view(scope),),
         )
+
+    def callers(self) -> Iterable[Principal]:
+        """Nobody for longer than a request, and each is asked anew."""
+        return ()
 
     def cut(self, why: str) -> None:
         """Close the connection; an answer that is on its way is lost."""

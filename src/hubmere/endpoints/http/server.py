@@ -60,12 +60,13 @@ class HttpServers:
         """Accept requests on a bound socket; returns once it does."""
         config = self._config()
         config.load()
+        app = self._app if isinstance(self._app, HttpApp) else None
         if self._date is None:
             self._tell_date()
         # Inherited by accepted connections: an answer is written in two pieces, which Nagle would hold back.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = await asyncio.get_running_loop().create_server(
-            lambda: BoundedProtocol(config, self._state, {}, roster=self._roster, registry=self._connections),
+            lambda: BoundedProtocol(config, self._state, {}, roster=self._roster, registry=self._connections, app=app),
             sock=listening,
             ssl=tls,
             backlog=_BACKLOG,
@@ -76,14 +77,19 @@ class HttpServers:
     @property
     def requests_under_way(self) -> int:
         """Requests, and WebSockets, that are being served."""
-        return len(self._state.tasks)
+        return len(self._state.tasks) + sum(connection.is_waiting for connection in self._http_connections())
+
+    def _http_connections(self) -> list[BoundedProtocol]:
+        """The connections that have not become WebSockets."""
+        return [one for one in self._state.connections if isinstance(one, BoundedProtocol)]
 
     def _config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self._app,
             loop="none",
             http=BoundedProtocol,
-            ws="wsproto",
+            # The connection brings its own, when it is first asked for.
+            ws="none",
             ws_max_size=_MAX_WEBSOCKET_BYTES,
             ws_per_message_deflate=False,
             # AMQP has its own heartbeat; pings of ours would only add to it.
@@ -122,10 +128,11 @@ class HttpServers:
 
     async def _cut_off(self) -> None:
         """End what did not end by itself: a request that is cancelled still gets an answer."""
-        late = list(self._state.tasks)
-        for task in late:
+        for task in list(self._state.tasks):
             task.cancel()
-        if late:
+        for connection in self._http_connections():
+            connection.give_up()
+        if late := list(self._state.tasks):
             await asyncio.wait(late, timeout=_GRACE_SECONDS)
         for connection in list(self._state.connections):
             connection.transport.close()

@@ -78,13 +78,14 @@ class WebSocketWire:
         """False while as much waits as should."""
         return not self._is_full
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def write(self, *parts: bytes | bytearray | memoryview) -> None:
         """Send bytes; dropped once the connection is closing."""
         if self._is_closing or self._is_lost:
             return
-        for frame in self._splitter.split(data):
-            self._frames.append(frame)
-            self._queued_bytes += len(frame)
+        for data in parts:
+            for frame in self._splitter.split(data):
+                self._frames.append(frame)
+                self._queued_bytes += len(frame)
         self._is_full = self._is_full or self._queued_bytes > WRITE_HIGH_WATER_BYTES
         self._has_output.set()
 

@@ -208,7 +208,7 @@ def _delete(session: KafkaSession, topic: DeletableTopic, gather: Gather[Deleted
         gather.put(index, DeletedTopic(name=name, topic_id=topic.topic_id, error_code=code, error_message=message))
 
     try:
-        hub = session.hub(name, Rights.MANAGE)
+        hub = session.reach.hub(name, Rights.MANAGE)
         session.shared.broker.manager.delete_hub(session.namespace.entity.name, hub.name, session.by(), done)
     except Refusal as refusal:
         done(refusal)
@@ -237,7 +237,7 @@ def _grow(
         gather.put(index, GrownTopic(name=topic.name, error_code=code, error_message=message))
 
     try:
-        hub = session.hub(topic.name, Rights.MANAGE)
+        hub = session.reach.hub(topic.name, Rights.MANAGE)
         current, most = hub.entity.partition_count, session.namespace.limits.partitions_per_hub
         if topic.count <= current:
             raise PartitionCountFixed("partition count", topic.count, f"more than {current}")
@@ -251,7 +251,7 @@ def _grow(
 def _update(session: KafkaSession, name: str, spec: HubSpec, done: Done, validate_only: bool) -> None:
     """Change a hub, or only see whether that could be done."""
     namespace, broker = session.namespace, session.shared.broker
-    hub = session.hub(name, Rights.MANAGE).entity
+    hub = session.reach.hub(name, Rights.MANAGE).entity
     if validate_only or spec == HubSpec.of(hub):
         existing = broker.catalog.planned.hubs(namespace.entity.name)
         changed_hub(namespace.entity, hub, spec, namespace.limits, existing=existing, now_ms=session.now_ms)
@@ -290,7 +290,7 @@ def _describe(session: KafkaSession, resource: ConfigResource, *, with_synonyms:
 def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Shown]:
     limits, names = session.namespace.limits, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
-        return configs.topic_configs(session.hub(resource.resource_name, _ANY).entity, limits, names)
+        return configs.topic_configs(session.reach.hub(resource.resource_name, _ANY).entity, limits, names)
     if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
         return configs.broker_configs(
             limits,
@@ -376,7 +376,7 @@ def _alter(
     try:
         if kind != ResourceType.TOPIC:
             raise NotSupported("Changing the configuration of a broker by Kafka")
-        _update(session, name, change(session.hub(name, Rights.MANAGE).entity), done, validate_only)
+        _update(session, name, change(session.reach.hub(name, Rights.MANAGE).entity), done, validate_only)
     except Refusal as refusal:
         done(refusal)
 
@@ -398,7 +398,7 @@ def delete_records(session: KafkaSession, request: Request) -> None:
 
 def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
-        hub = session.hub(topic, Rights.MANAGE)
+        hub = session.reach.hub(topic, Rights.MANAGE)
         if not 0 <= part.index < hub.entity.partition_count:
             raise PartitionNotFound(topic, str(part.index), hub.entity.partition_count)
         log = hub.log(part.index)

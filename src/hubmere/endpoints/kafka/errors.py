@@ -53,6 +53,8 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.ReceiverLimit: _E.POLICY_VIOLATION,
     errors.PublicationTooLarge: _E.MESSAGE_TOO_LARGE,
     errors.ServerBusy: _E.THROTTLING_QUOTA_EXCEEDED,
+    # The service's own answer to a producer over the rates of its application group.
+    errors.ApplicationGroupThrottled: _E.POLICY_VIOLATION,
     errors.ReaderRefused: _E.POLICY_VIOLATION,
     errors.EpochTooLow: _E.POLICY_VIOLATION,
     errors.EpochRequired: _E.POLICY_VIOLATION,

@@ -83,7 +83,7 @@ def describe_topic_partitions(session: KafkaSession, request: Request) -> None:
 def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[DescribedTopic, int]:
     """Some partitions of one topic, and how many it has."""
     try:
-        hub = session.hub(name, _ANY)
+        hub = session.reach.hub(name, _ANY)
     except Refusal as refusal:
         return DescribedTopic(error_code=code_of(refusal), name=name, topic_id=ZERO_UUID, partitions=()), 0
     count = hub.entity.partition_count
@@ -161,7 +161,7 @@ def describe_producers(session: KafkaSession, request: Request) -> None:
 
 def _producers(session: KafkaSession, topic: str, index: int) -> DescribeProducersPartition:
     try:
-        hub = session.hub(topic, Rights.LISTEN)
+        hub = session.reach.hub(topic, Rights.LISTEN)
         if not 0 <= index < hub.entity.partition_count:
             raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
         states = hub.log(index).producers()

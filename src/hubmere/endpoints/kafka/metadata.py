@@ -124,7 +124,7 @@ def _look_up(
         gather.put(index, _unknown_id(wanted.topic_id) if hub is None else _described(hub, opens=True))
         return
     try:
-        gather.put(index, _described(session.hub(wanted.name, _ANY), opens=True))
+        gather.put(index, _described(session.reach.hub(wanted.name, _ANY), opens=True))
     except HubNotFound as refusal:
         if may_create and session.shared.auto_create_hubs:
             _create(session, wanted.name, gather, index)

@@ -97,7 +97,7 @@ def _check(
 ) -> ErrorCode:
     try:
         commit = Commit(
-            session.readable(topic),
+            session.reach.readable(topic),
             part.index,
             part.committed_offset,
             part.committed_leader_epoch,
@@ -165,7 +165,7 @@ def _committed_topics(session: KafkaSession, group_id: str) -> list[OffsetFetchT
 
 def _is_readable(session: KafkaSession, topic: str) -> bool:
     try:
-        session.readable(topic)
+        session.reach.readable(topic)
     except Refusal:
         return False
     return True
@@ -175,7 +175,7 @@ def _fetch_topic(
     session: KafkaSession, group_id: str, topic: OffsetFetchTopic, *, require_stable: bool
 ) -> tuple[OffsetFetchPartitionResponse, ...]:
     try:
-        hub = session.readable(topic.name)
+        hub = session.reach.readable(topic.name)
     except Refusal as refusal:
         # A topic that is not there was never committed for; only a right that is missing is an error.
         code = code_of(refusal)
@@ -265,7 +265,7 @@ def _may_forget(
     places: list[tuple[LiveHub, int]],
 ) -> ErrorCode:
     try:
-        hub = session.readable(topic)
+        hub = session.reach.readable(topic)
         if topic in read:
             raise HubStillRead(group_id)
     except Refusal as refusal:

@@ -69,7 +69,7 @@ def _find(
 
 
 def _partition_of(session: KafkaSession, topic: str, index: int) -> LiveHub:
-    hub = session.readable(topic)
+    hub = session.reach.readable(topic)
     if not 0 <= index < hub.entity.partition_count:
         raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
     return hub

@@ -59,7 +59,7 @@ class _Part:
         answer = self._answer
         session, acks = answer.session, answer.acks
         try:
-            self._publisher = publisher = session.publisher(topic)
+            self._publisher = publisher = session.reach.publisher(topic)
             if not 0 <= self.index < publisher.hub.entity.partition_count:
                 raise PartitionNotFound(topic, str(self.index), publisher.hub.entity.partition_count)
             code = self._check(publisher, records)

@@ -22,8 +22,6 @@ from hubmere.wire.kafka.repeats import ProduceRun
 # segment beyond retention.
 MAX_AHEAD_MS: Final = 3_600_000
 _ANY_TIME_MS: Final = 2**63
-# Where the first byte of the producer id stands in a batch; it is negative where there is none.
-_PRODUCER_AT: Final = 43
 _ATTRIBUTES_FIELD: Final = 5
 _COUNT_FIELD: Final = 12
 # zstd came with Produce version 7 (KIP-110).
@@ -117,7 +115,7 @@ def produce_run(session: KafkaSession, request: Request) -> bool:
     """Publish a run; False, and nothing has happened, when its requests have to be handled one by one."""
     run: ProduceRun = request.body
     try:
-        publisher = session.publisher(run.topic)
+        publisher = session.reach.publisher(run.topic)
         lots = _lots(run)
         if not _are_ordinary(session, publisher, lots) or (run.version < ZSTD_SINCE and _has_zstd(lots)):
             return False
@@ -155,8 +153,6 @@ def _are_ordinary(session: KafkaSession, publisher: Publisher, lots: list[_Lot])
             return False
         batches = lot.batches = publisher.check_run(lot.data, lot.sizes, lot.index, newest_ms)
         if batches is None:
-            # An idempotent producer stays one: looking at its runs again would be in vain.
-            session.engine.takes_runs = len(lot.data) <= _PRODUCER_AT or lot.data[_PRODUCER_AT] > 0x7F
             return False
         events += batches.events
         size_bytes += len(batches.data)

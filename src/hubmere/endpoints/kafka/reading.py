@@ -83,7 +83,7 @@ class Place:
 
     def begin(self, session: KafkaSession) -> Follow:
         """Follow the partition from now on; raises what forbids it."""
-        hub = session.readable(self.topic)
+        hub = session.reach.readable(self.topic)
         if not 0 <= self.index < hub.entity.partition_count:
             raise PartitionNotFound(self.topic, str(self.index), hub.entity.partition_count)
         hub.require_receiving()

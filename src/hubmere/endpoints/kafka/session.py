@@ -8,26 +8,22 @@ peer that breaks the protocol loses its connection without a word, after the ans
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import TypeVar
 
-from hubmere.broker.access import Principal, Resource
+from hubmere.broker.access import Principal
 from hubmere.broker.coordinators import Coordinator
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.live import LiveNamespace
 from hubmere.broker.manage import By
-from hubmere.broker.publish import Publisher
-from hubmere.broker.roster import MAX_LINKS, ConnectionView, LinkView, Role, shown
+from hubmere.broker.roster import MAX_LINKS, ConnectionView, shown
 from hubmere.broker.service import Broker
+from hubmere.endpoints.kafka.reach import Followed, Reach
 from hubmere.endpoints.places import Places
-from hubmere.endpoints.stream import Timer, Wire
+from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
-from hubmere.model.entity import Rights
-from hubmere.model.errors import HubNotFound
-from hubmere.model.names import fold
 from hubmere.wire.kafka.connection import BrokenStream, Request, ServedApis, ServerConnection
-from hubmere.wire.kafka.messages.fetch import FetchPartition
 from hubmere.wire.kafka.primitives import Buffer
 
 log = logging.getLogger("hubmere.kafka")
@@ -43,14 +39,16 @@ _REQUEST_SLACK_BYTES = 64 * 1024
 MAX_UNANSWERED = 2048
 # Publications of one connection that wait for their commit; more are left in the socket.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
+# From here on the rest of a request is read straight to its place. Less is read with what follows it: a copy of so few
+# bytes costs less than one more system call.
+PLACED_FROM_BYTES = 32 * 1024
 # Answers that may be in memory before they are written and the socket is looked at: about ten writes.
 MAX_UNSENT_BYTES = 1024 * 1024
-# Topics of which a connection remembers that it may read or write them.
-MAX_REMEMBERED_TOPICS = 10_000
 # Kafka clients find our only node under this id.
 NODE_ID = 0
 
 Handler = Callable[["KafkaSession", Request], None]
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,31 +67,11 @@ class Shared:
     watch_deadlines: Callable[[], None]  # to be called after anything that may have set a coordinator's deadline
 
 
-class Followed(Protocol):
-    """A partition that a client reads, for those who look."""
-
-    @property
-    def topic(self) -> str:
-        """Of which topic."""
-
-    @property
-    def partition(self) -> FetchPartition:
-        """Which one, and from where."""
-
-
 @dataclass(slots=True)
 class SignIn:
     """How far a peer has come in proving who it is."""
 
     mechanism: str | None = None
-
-
-@dataclass(slots=True)
-class _Reach:
-    """What a connection was found to be allowed, by topic name."""
-
-    publishers: dict[str, Publisher] = field(default_factory=dict)
-    readable: dict[str, LiveHub] = field(default_factory=dict)
 
 
 class KafkaSession:
@@ -111,10 +89,8 @@ class KafkaSession:
         "_is_in_turn",
         "_is_lost",
         "_is_paused",
+        "_is_placed",
         "_muted_until",
-        "_namespace",
-        "_namespace_key",
-        "_principal",
         "_queue",
         "_reach",
         "_seen_at",
@@ -156,15 +132,13 @@ class KafkaSession:
         self._engine: ServerConnection | None = None
         self._wire: Wire | None = None
         self._handlers = shared.open_handlers
-        self._namespace: LiveNamespace | None = None
-        self._namespace_key = ""
-        self._principal: Principal | None = None
-        self._reach = _Reach()
+        self._reach: Reach | None = None
         self._seen_at = 0.0
         self._timer: Timer | None = None
         self._muted_until = 0.0
         self._waiting_bytes = 0
         self._is_paused = False
+        self._is_placed = False
         self._is_in_turn = False
         self._is_flush_planned = False
         self._is_closing = False
@@ -184,13 +158,33 @@ class KafkaSession:
         self._timer = wire.call_at(self._seen_at + self.shared.handshake_timeout_s, self._check_idle)
         self.shared.broker.roster.add(self, self.shared.clock.now_ms())
 
-    def received(self, data: bytes) -> None:
+    def room(self) -> memoryview:
+        """The rest of a large request that arrives in pieces is read straight to its place."""
+        rest = None if self._is_closing else self.engine.receive_buffer()
+        if rest is None or len(rest) < PLACED_FROM_BYTES:
+            self._is_placed = False
+            return SCRATCH
+        self._is_placed = True
+        return rest
+
+    def placed(self, count: int) -> None:
         """Bytes from the client: requests that are complete are handled, then all answers go out in one write."""
+        if self._is_placed:
+            self._take(self.engine.received, count)
+        else:
+            # Memory that can be written to: the log numbers and stamps batches where they are.
+            self.received(bytearray(SCRATCH[:count]))
+
+    def received(self, data: bytes | bytearray) -> None:
+        """As `placed`, for bytes that came otherwise."""
+        self._take(self.engine.receive_data, data)
+
+    def _take(self, read: Callable[[T], list[Request]], what: T) -> None:
         if self._is_closing:
             return
         self._begin_turn()
         try:
-            self._queue += self.engine.receive_data(data)
+            self._queue += read(what)
         except BrokenStream as broken:
             self._queue += broken.complete
             self._work()
@@ -240,9 +234,9 @@ class KafkaSession:
         self.full_reading = None
         self.followed = ()
         self._queue.clear()
-        self._reach = _Reach()
-        if self._namespace is not None:
-            self._namespace.counters.connections_closed += 1
+        if self._reach is not None:
+            self._reach.forget()
+            self._reach.namespace.counters.connections_closed += 1
 
     def stop(self) -> None:
         """The node is stopping: Kafka has no good-bye, clients come back by themselves."""
@@ -254,39 +248,24 @@ class KafkaSession:
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         """The connection as it is now."""
+        reach = self._reach
         return ConnectionView(
             number=number,
             protocol="Kafka",
             client=shown(self.client_id),
             software=shown(self.software),
-            rule="" if self._principal is None else self._principal.rule,
+            rule="" if reach is None else reach.principal.rule,
             peer=self.wire.peer,
-            namespace=self._namespace_key,
+            namespace="" if reach is None else reach.namespace_key,
             is_secure=self.is_secure,
             opened_ms=opened_ms,
             idle_s=max(self.shared.clock.monotonic() - self._seen_at, 0.0),
-            links=tuple(islice(self._links(), MAX_LINKS)),
+            links=() if reach is None else tuple(islice(reach.links(self.followed), MAX_LINKS)),
         )
 
-    def _links(self) -> Iterator[LinkView]:
-        for topic in self._reach.publishers:
-            yield LinkView(role=Role.PUBLISHES, address=topic, hub=topic)
-        for place in self.followed:
-            yield self._reading(place.topic, place.partition.index, place.partition.fetch_offset)
-
-    def _reading(self, topic: str, partition: int, offset: int) -> LinkView:
-        hub = self._reach.readable.get(topic)
-        address = f"{topic}/{partition}"
-        if hub is None or not 0 <= partition < hub.entity.partition_count:
-            return LinkView(role=Role.READS, address=address, hub=topic, partition=partition, position=offset)
-        return LinkView(
-            role=Role.READS,
-            address=address,
-            hub=topic,
-            partition=partition,
-            position=offset,
-            lag=hub.behind(partition, offset),
-        )
+    def callers(self) -> Iterable[Principal]:
+        """Who has signed in."""
+        return () if self._reach is None else (self._reach.principal,)
 
     def cut(self, why: str) -> None:
         """Close the connection; Kafka has no place for a reason."""
@@ -307,31 +286,30 @@ class KafkaSession:
         return self._engine
 
     @property
+    def reach(self) -> Reach:
+        """What the client may do; another object whenever that is to be asked anew."""
+        assert self._reach is not None
+        return self._reach
+
+    @property
     def namespace(self) -> LiveNamespace:
         """The namespace that the client has signed in to."""
-        assert self._namespace is not None
-        return self._namespace
+        return self.reach.namespace
 
     @property
     def principal(self) -> Principal:
         """Who the client is."""
-        assert self._principal is not None
-        return self._principal
+        return self.reach.principal
 
     @property
     def is_signed_in(self) -> bool:
         """Whether the client has proven who it is."""
-        return self._principal is not None
+        return self._reach is not None
 
     @property
     def is_lost(self) -> bool:
         """Whether nobody is there to answer to."""
         return self._is_lost
-
-    @property
-    def reach(self) -> object:
-        """Another object whenever what the client was found to be allowed is to be asked anew."""
-        return self._reach
 
     @property
     def port(self) -> int:
@@ -397,47 +375,14 @@ class KafkaSession:
 
     def signed_in(self, namespace: LiveNamespace, principal: Principal, host: str) -> None:
         """The client is known from now on."""
-        if self._namespace is None:
+        if self._reach is None:
             namespace.counters.connections_opened += 1
-        self._namespace, self._principal, self.host = namespace, principal, host
-        (self._namespace_key,) = namespace.entity.key
-        self._reach = _Reach()
+        self._reach, self.host = Reach(self.shared.broker, namespace, principal), host
         self._handlers = self.shared.handlers
         self.engine.expects_bare_tokens = False
         self.engine.takes_runs = True
         largest = namespace.limits.publication_bytes + _REQUEST_SLACK_BYTES
         self.engine.max_request_bytes = max(MAX_REQUEST_BYTES, largest)
-
-    def hub(self, name: str, right: Rights) -> LiveHub:
-        """The hub of a topic's exact name, for a client that has the right on it; refusals do not tell what exists."""
-        namespace = self.namespace
-        self.shared.broker.require_kafka(namespace.entity)
-        self.principal.require(right, Resource.of_hub(namespace.entity.name, name))
-        hub = namespace.hubs.get(fold(name))
-        # Topic names differ by case, hub names do not: another spelling is another topic, which is not there.
-        if hub is None or hub.entity.name != name:
-            raise HubNotFound(namespace.resource(name))
-        return hub
-
-    def readable(self, name: str) -> LiveHub:
-        """The hub of a topic that the client may read; asked on every fetch, so it is remembered."""
-        hub = self._reach.readable.get(name)
-        if hub is None or self.namespace.hubs.get(fold(name)) is not hub:
-            hub = self.hub(name, Rights.LISTEN)
-            if len(self._reach.readable) >= MAX_REMEMBERED_TOPICS:
-                self._reach.readable.clear()
-            self._reach.readable[name] = hub
-        return hub
-
-    def publisher(self, name: str) -> Publisher:
-        """The way into a topic that the client may write to; asked on every produce, so it is remembered."""
-        publisher = self._reach.publishers.get(name)
-        if publisher is None or self.namespace.hubs.get(fold(name)) is not publisher.hub:
-            publisher = self.shared.broker.open_publisher(self.hub(name, Rights.SEND))
-            if len(self._reach.publishers) >= MAX_REMEMBERED_TOPICS:
-                self._reach.publishers.clear()
-            self._reach.publishers[name] = publisher
-        return publisher
 
     # --- pushing back ---
 
@@ -488,8 +433,7 @@ class KafkaSession:
     def _flush(self) -> None:
         wire = self.wire
         self._unsent_bytes = 0
-        for data in self.engine.data_to_send():
-            wire.write(data)
+        wire.write(*self.engine.data_to_send())
         if self._is_paused:
             self._read_again()
         elif self._is_over():
@@ -511,10 +455,12 @@ class KafkaSession:
         clock = self.shared.clock
         self.now = self._seen_at = clock.monotonic()
         self.now_ms = clock.now_ms()
-        namespace, principal = self._namespace, self._principal
-        if namespace is not None and self.shared.broker.namespaces.get(self._namespace_key) is not namespace:
+        reach = self._reach
+        if reach is None:
+            return
+        if reach.is_gone:
             self.drop("its namespace is gone")
-        elif principal is not None and principal.is_expired(self.now_ms / 1000):
+        elif reach.principal.is_expired(self.now_ms / 1000):
             # KIP-368: a session that has outlived its credential ends with its next request.
             self.drop("its credential has expired")
 

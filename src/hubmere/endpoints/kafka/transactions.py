@@ -137,7 +137,7 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> None:
 
 def _enlist(session: KafkaSession, topic: str, index: int, places: list[tuple[str, int]]) -> ErrorCode:
     try:
-        hub = session.hub(topic, Rights.SEND)
+        hub = session.reach.hub(topic, Rights.SEND)
         if not 0 <= index < hub.entity.partition_count:
             raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
     except Refusal as refusal:
@@ -215,7 +215,7 @@ def _pend(
 ) -> ErrorCode:
     metadata = part.committed_metadata or ""
     try:
-        hub = session.readable(topic)
+        hub = session.reach.readable(topic)
         commit = Commit(hub, part.index, part.committed_offset, part.committed_leader_epoch, metadata)
         session.coordinator.offsets.check(body.group_id, commit)
     except Refusal as refusal:

@@ -235,7 +235,7 @@ class ServerConnection(_Connection[Request]):
     def receive_data(self, data: Buffer) -> list[Request]:
         """As for any connection; requests that repeat each other may come as one (see `takes_runs`)."""
         pattern, begin = self._pattern, self._frames.rest_bytes
-        if pattern is None or not self.takes_runs or begin is None or not isinstance(data, bytes):
+        if pattern is None or not self.takes_runs or begin is None or isinstance(data, memoryview):
             return super().receive_data(data)
         complete = super().receive_data(data[:begin]) if begin else []
         body, at = pattern.take(data, begin)

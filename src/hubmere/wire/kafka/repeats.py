@@ -52,7 +52,7 @@ class ProduceRun:
 
     acks: Final = ACKS_ALL
 
-    def __init__(self, pattern: "Pattern", data: bytes, begin: int) -> None:
+    def __init__(self, pattern: "Pattern", data: bytes | bytearray, begin: int) -> None:
         self.topic = pattern.topic
         self.version = pattern.version
         self.timeout_ms = pattern.timeout_ms
@@ -119,7 +119,7 @@ class Pattern:
         index_at = body_at + before - length_bytes - _INDEX.size
         return cls(version, body, bytes(frame[_HEAD.size - _LENGTH_BYTES : index_at]))
 
-    def take(self, data: bytes, at: int) -> tuple[ProduceRun, int]:
+    def take(self, data: bytes | bytearray, at: int) -> tuple[ProduceRun, int]:
         """The requests from `at` on that follow the pattern, and where the first one is that does not.
 
         The inner loop of producing: written out flat, because each call here costs as much as the work in it.

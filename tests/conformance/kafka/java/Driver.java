@@ -39,7 +39,7 @@ public final class Driver {
     public static void main(String[] none) throws Exception {
         // What clients and tools print must not get between the answers.
         PrintStream answers = System.out;
-        System.setOut(System.err);
+        Tools.relay();
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             answers.write(JSON.writeValueAsBytes(answer(JSON.readTree(line))));

@@ -1,7 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -24,11 +26,47 @@ final class Tools {
         }
     }
 
+    /** A stream that stays while what is behind it changes: tools in Scala keep the first one that they see. */
+    private static final class Relay extends OutputStream {
+        private volatile OutputStream target;
+
+        Relay(OutputStream target) {
+            this.target = target;
+        }
+
+        PrintStream stream() {
+            return new PrintStream(this, true, StandardCharsets.UTF_8);
+        }
+
+        @Override
+        public void write(int octet) throws IOException {
+            target.write(octet);
+        }
+
+        @Override
+        public void write(byte[] octets, int from, int count) throws IOException {
+            target.write(octets, from, count);
+        }
+
+        @Override
+        public void flush() throws IOException {
+            target.flush();
+        }
+    }
+
+    private static final PrintStream LOG = System.err;
+    private static final Relay OUT = new Relay(LOG);
+    private static final Relay ERR = new Relay(LOG);
+
+    /** From now on all that is printed goes to the log, unless a tool prints it. */
+    static void relay() {
+        System.setOut(OUT.stream());
+        System.setErr(ERR.stream());
+    }
+
     private static Object run(JsonNode arguments) throws Exception {
         String[] words = Driver.texts(arguments.get("arguments")).toArray(String[]::new);
         InputStream in = System.in;
-        PrintStream out = System.out;
-        PrintStream err = System.err;
         ByteArrayOutputStream told = new ByteArrayOutputStream();
         ByteArrayOutputStream complained = new ByteArrayOutputStream();
         List<Integer> codes = new ArrayList<>(1);
@@ -38,15 +76,15 @@ final class Tools {
         });
         try {
             System.setIn(new ByteArrayInputStream(arguments.get("text").asText().getBytes(StandardCharsets.UTF_8)));
-            System.setOut(new PrintStream(told, true, StandardCharsets.UTF_8));
-            System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
+            OUT.target = told;
+            ERR.target = complained;
             call(arguments.get("main").asText(), words);
             // Some catch everything, our way out of them too, and end once more: the first word counts.
             return Map.of("code", codes.isEmpty() ? 0 : codes.get(0), "out", told.toString(StandardCharsets.UTF_8), "err", complained.toString(StandardCharsets.UTF_8));
         } finally {
             System.setIn(in);
-            System.setOut(out);
-            System.setErr(err);
+            OUT.target = LOG;
+            ERR.target = LOG;
             Exit.resetExitProcedure();
         }
     }

@@ -1,0 +1,321 @@
+"""Application groups: who is meant by one, what it holds back, and that nobody else feels it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from broker.builders import NOW_MS, Bench, a_batch
+from hubmere.broker.access import Principal
+from hubmere.broker.consume import Subscription
+from hubmere.broker.fetching import charge_fetch
+from hubmere.broker.governing import names_rule
+from hubmere.broker.publish import Publisher
+from hubmere.broker.roster import ConnectionView
+from hubmere.model.entity import ApplicationGroup, Rights, ThrottlingMetric, ThrottlingPolicy
+from hubmere.model.errors import ApplicationGroupThrottled, Conflict, InvalidArgument, PartitionOffline, Refusal
+from hubmere.model.names import application_group_name, namespace_name
+from hubmere.model.position import Position
+from hubmere.model.tier import Profile
+
+IN_EVENTS = ThrottlingMetric.INCOMING_MESSAGES
+IN_BYTES = ThrottlingMetric.INCOMING_BYTES
+OUT_EVENTS = ThrottlingMetric.OUTGOING_MESSAGES
+OUT_BYTES = ThrottlingMetric.OUTGOING_BYTES
+
+
+def a_policy(metric: ThrottlingMetric = IN_EVENTS, rate: int = 10, name: str = "") -> ThrottlingPolicy:
+    return ThrottlingPolicy(name=name or metric.value, metric=metric, rate_per_s=rate)
+
+
+def a_group(*policies: ThrottlingPolicy, client: str = "NamespaceSASKeyName=slow", name: str = "g") -> ApplicationGroup:
+    return ApplicationGroup(
+        namespace=namespace_name("hubmere"),
+        name=application_group_name(name),
+        client_id=client,
+        policies=policies,
+    )
+
+
+def a_client(rule: str = "slow", *, hub: str = "") -> Principal:
+    return Principal(namespace="hubmere", rule=rule, rights=Rights.ALL, hub=hub)
+
+
+class World:
+    """A Premium namespace, its groups, and clients by the names of their rules."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(profile=Profile.PREMIUM)
+
+    def write(self, group: ApplicationGroup) -> None:
+        bench = self.bench
+        bench.do(lambda done: bench.manager.write_application_group(group, bench.by(), done))
+
+    def delete(self, group: ApplicationGroup) -> None:
+        bench = self.bench
+        bench.do(lambda done: bench.manager.delete_application_group(group, bench.by(), done))
+
+    def publisher(self, principal: Principal | None) -> Publisher:
+        return self.bench.broker.open_publisher(self.bench.hub, partition="0", principal=principal)
+
+    def reader(self, principal: Principal | None) -> Subscription:
+        return self.bench.broker.subscribe(
+            self.bench.hub, group="$Default", partition="0", position=Position.first(), epoch=None, name=None,
+            wake=lambda: None, evict=lambda _: None, principal=principal,
+        )  # fmt: skip
+
+    def send(self, publisher: Publisher, events: int = 1, size_bytes: int = 1) -> Refusal | None:
+        try:
+            publisher.publish(
+                a_batch(events), count=events, size_bytes=size_bytes, key=None, now=self.bench.now, now_ms=NOW_MS
+            )
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def send_charged(self, publisher: Publisher, events: int = 1) -> Refusal | None:
+        try:
+            publisher.publish_charged(a_batch(events), 0, count=events, now=self.bench.now, now_ms=NOW_MS)
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def taken(self, publisher: Publisher, tries: int = 50) -> int:
+        """How many single events go in at this moment."""
+        return sum(self.send(publisher) is None for _ in range(tries))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.bench.close()
+
+
+@pytest.mark.parametrize(
+    ("client_id", "is_of_hub", "is_meant"),
+    [
+        ("NamespaceSASKeyName=slow", False, True),
+        ("NamespaceSASKeyName=slow", True, False),
+        ("EntitySASKeyName=slow", True, True),
+        ("EntitySASKeyName=slow", False, False),
+        ("SASKeyName=slow", False, True),
+        ("SASKeyName=slow", True, True),
+        ("namespacesaskeyname=SLOW", False, True),
+        ("NamespaceSASKeyName=other", False, False),
+        ("AADAppID=slow", False, False),
+        ("slow", False, False),
+    ],
+)
+def test_an_identifier_means_rules_of_the_namespace_or_of_hubs(client_id: str, is_of_hub: bool, is_meant: bool) -> None:
+    """Rules of hubs have names of their own; the oldest form of an identifier does not tell them apart."""
+    assert names_rule(client_id, "slow", is_of_hub=is_of_hub) is is_meant
+
+
+def test_only_the_rule_of_a_limited_group_is_slowed(world: World) -> None:
+    """49: ten messages a second for one rule, and no limit for the other."""
+    world.write(a_group(a_policy(rate=10)))
+    slow, other = world.publisher(a_client("slow")), world.publisher(a_client("other"))
+
+    at_first = world.taken(slow), world.taken(other)
+    world.bench.now += 0.5
+    later = world.taken(slow), world.taken(other)
+
+    assert at_first == (10, 50)
+    assert later == (5, 50)
+    assert world.bench.hub.counters.throttled_requests == 85
+
+
+def test_a_refusal_names_group_and_policy(world: World) -> None:
+    """The service's error code and sub-code, so that somebody finds out whose limit it was."""
+    world.write(a_group(a_policy(rate=1, name="few"), name="night-jobs"))
+    publisher = world.publisher(a_client())
+    world.send(publisher)
+
+    refusal = world.send(publisher)
+
+    assert isinstance(refusal, ApplicationGroupThrottled)
+    assert (refusal.group, refusal.policy, refusal.code) == ("night-jobs", "few", 50004)
+    assert "SubCode:50013" in refusal.text()
+
+
+@pytest.mark.parametrize("charged", [False, True], ids=["AMQP and HTTPS", "Kafka"])
+def test_a_group_has_one_account_for_all_its_clients(world: World, charged: bool) -> None:
+    """Two processes with the same credential share what it may do."""
+    world.write(a_group(a_policy(rate=10)))
+    first, second = world.publisher(a_client()), world.publisher(a_client())
+    send = world.send_charged if charged else world.send
+
+    outcomes = [send(first, 6), send(second, 6), send(second, 4)]
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), ApplicationGroupThrottled, type(None)]
+
+
+def test_bytes_and_messages_are_counted_each_for_itself(world: World) -> None:
+    """Whichever is used up first refuses."""
+    world.write(a_group(a_policy(IN_BYTES, 1000), a_policy(IN_EVENTS, 100)))
+    publisher = world.publisher(a_client())
+
+    outcomes = [world.send(publisher, 1, 900), world.send(publisher, 1, 200), world.send(publisher, 99, 100)]
+    last = world.send(publisher, 1, 0)
+
+    assert isinstance(outcomes[1], ApplicationGroupThrottled)
+    assert outcomes[1].policy == "IncomingBytes"
+    assert (outcomes[0], outcomes[2]) == (None, None)
+    assert isinstance(last, ApplicationGroupThrottled)
+    assert last.policy == "IncomingMessages"
+
+
+def test_a_publication_that_the_disk_refuses_is_not_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused publication leaves no trace, here either."""
+    world.write(a_group(a_policy(rate=10)))
+    publisher = world.publisher(a_client())
+    log = type(world.bench.hub.log(0))
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "append", _refusing)
+        failed = world.send(publisher, 10)
+
+    assert isinstance(failed, PartitionOffline)
+    assert world.send(publisher, 10) is None
+
+
+def _refusing(*_: object, **__: object) -> None:
+    raise PartitionOffline("gone")
+
+
+def test_runs_of_kafka_have_room_within_the_rates_only(world: World) -> None:
+    """A run is taken as one or not at all; what does not fit is looked at one by one."""
+    world.write(a_group(a_policy(rate=10)))
+    publisher = world.publisher(a_client())
+
+    fits = publisher.has_room(100, 10, world.bench.now)
+    world.send(publisher, 8)
+
+    assert fits
+    assert not publisher.has_room(100, 10, world.bench.now)
+    assert publisher.has_room(100, 2, world.bench.now)
+
+
+@pytest.mark.parametrize(("metric", "amounts"), [(OUT_EVENTS, (20, 1)), (OUT_BYTES, (1, 2000))])
+def test_readers_of_a_group_are_delayed_and_never_refused(
+    world: World, metric: ThrottlingMetric, amounts: tuple[int, int]
+) -> None:
+    """Reading has no place for such an error: events come later."""
+    rate = 10 if metric is OUT_EVENTS else 1000
+    world.write(a_group(a_policy(metric, rate)))
+    world.send(world.publisher(None), 20)
+    slow, other = world.reader(a_client("slow")), world.reader(a_client("other"))
+    events, size_bytes = amounts
+
+    for reader in (slow, other):
+        reader.delivered(20, events, size_bytes, world.bench.now)
+
+    assert slow.delay(world.bench.now) == pytest.approx(1.0, abs=0.1)
+    assert slow.delay(world.bench.now + 1.1) == 0.0
+    assert other.delay(world.bench.now) == 0.0
+
+
+def test_fetches_of_a_group_are_delayed(world: World) -> None:
+    """Kafka readers are told how long, as for units."""
+    world.write(a_group(a_policy(OUT_EVENTS, 10)))
+    broker, hub = world.bench.broker, world.bench.hub
+    slow, other = (broker.leash_of(hub.namespace, a_client(rule)) for rule in ("slow", "other"))
+
+    delays = [charge_fetch(hub, 0, 20, 100, world.bench.now, leash) for leash in (slow, other)]
+
+    assert delays[0] == pytest.approx(1.0, abs=0.1)
+    assert delays[1] == 0.0
+
+
+def test_groups_follow_changes_while_clients_are_connected(world: World) -> None:
+    """Made, changed and deleted under an open link, which never has to be opened again."""
+    publisher, group = world.publisher(a_client()), a_group(a_policy(rate=10))
+
+    before = world.taken(publisher)
+    world.write(group)
+    made = world.taken(publisher)
+    world.write(replace(group, policies=(a_policy(rate=20),)))
+    world.bench.now += 1.0
+    changed = world.taken(publisher)
+    world.delete(group)
+    deleted = world.taken(publisher)
+
+    assert (before, made, changed, deleted) == (50, 10, 20, 50)
+
+
+def test_groups_are_in_force_after_a_restart(world: World) -> None:
+    """They come from the catalog, not from having been made."""
+    world.write(a_group(a_policy(rate=10)))
+    bench = world.bench
+
+    bench.broker.namespaces.clear()
+    bench.broker.open(bench.now)
+
+    assert world.taken(world.publisher(a_client())) == 10
+
+
+def test_rules_of_hubs_have_groups_of_their_own(world: World) -> None:
+    """A rule of the same name on the namespace is somebody else."""
+    world.write(a_group(a_policy(rate=10), client="EntitySASKeyName=slow"))
+
+    taken = [world.taken(world.publisher(a_client("slow", hub=hub))) for hub in ("orders", "")]
+
+    assert taken == [10, 50]
+
+
+def test_the_administrator_and_the_portal_belong_to_no_group(world: World) -> None:
+    """Whoever repairs a limit must not be held by it."""
+    world.write(a_group(a_policy(rate=1), client="NamespaceSASKeyName=(admin)"))
+
+    taken = [world.taken(world.publisher(who)) for who in (Principal.admin(), None)]
+
+    assert taken == [50, 50]
+
+
+def test_a_client_is_of_one_group(world: World) -> None:
+    """Two groups of one credential would leave it open which rates hold."""
+    world.write(a_group(name="first"))
+
+    with pytest.raises(Conflict, match="first"):
+        world.write(a_group(name="second", client="namespacesaskeyname=SLOW"))
+
+    world.write(a_group(a_policy(), name="First"))
+
+
+@pytest.mark.parametrize(("metric", "rate"), [(IN_BYTES, 999), (OUT_BYTES, 1), (IN_EVENTS, 0), (OUT_EVENTS, -1)])
+def test_rates_have_the_services_least_values(world: World, metric: ThrottlingMetric, rate: int) -> None:
+    """1 KB and one message."""
+    with pytest.raises(InvalidArgument):
+        world.write(a_group(a_policy(metric, rate)))
+
+
+class _Connection:
+    """An open connection of some principals."""
+
+    def __init__(self, *principals: Principal) -> None:
+        self._principals = principals
+        self.cuts: list[str] = []
+
+    def callers(self) -> tuple[Principal, ...]:
+        return self._principals
+
+    def cut(self, why: str) -> None:
+        self.cuts.append(why)
+
+    def view(self, number: int, opened_ms: int) -> ConnectionView:
+        raise NotImplementedError
+
+
+def test_disabling_a_group_closes_the_connections_of_its_clients(world: World) -> None:
+    """And of nobody else: another rule, another namespace, or nobody yet."""
+    principals = (a_client("slow"), a_client("other"), replace(a_client("slow"), namespace="elsewhere"))
+    connections = [_Connection(principal) for principal in principals] + [_Connection()]
+    for number, connection in enumerate(connections):
+        world.bench.broker.roster.add(connection, number)
+
+    world.write(a_group())
+    untouched = [list(connection.cuts) for connection in connections]
+    world.write(replace(a_group(), is_enabled=False))
+
+    assert untouched == [[], [], [], []]
+    assert ["disabled" in "".join(connection.cuts) for connection in connections] == [True, False, False, False]
