@@ -1,12 +1,17 @@
 """What the Spark source reads per second, beside what Spark can take at most, Parquet and Spark's own Kafka source.
 
-    python -m bench.spark [--events 400000] [--rounds 3]
+    python -m bench.spark [--events 1000000] [--rounds 3]
 
 One node on this machine's disk, `local[2]`, a sink that throws rows away, all nine columns. `ceiling` is a source that
 yields Arrow batches which were made before: what the way from Python into Spark costs without any reading. `parquet` is
-Spark's own reader on the same rows, `kafka` its Kafka source on the same hub, where `make kafka-jars` could fetch it.
-`decode` is the decoder alone, on one core. Rounds are interleaved and the best is kept. Processor time is that of
-Spark, of its Python workers and of the node, and holds on a machine that others use too. Read the ratios.
+Spark's own reader on the same rows, `kafka` its Kafka source on the first events of the same hub, where
+`make kafka-jars` could fetch it. `decode` is the decoder alone, on one core.
+
+Every way reads all events, and next to nothing in a job that has one task: the first gives the rate as a user sees it,
+the second what it costs to plan and to start anything; `net` is the rate without that. Rounds are interleaved and the
+best is kept; the first warms up, since what Spark's JVM has not compiled yet takes several times as long. Processor
+time is that of Spark, of its Python workers and of the node, and holds better on a machine that others use too. Read
+the ratios.
 """
 
 import argparse
@@ -17,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -31,24 +36,29 @@ from hubmere.client.connection import Account, Client, Place
 from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.decode import decode
+from hubmere.pipeline.ranges import settle
 from hubmere.pipeline.source import COLUMNS
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.translate.columns import record_of
-from hubmere.wire.kafka.records import encode_batch
+from hubmere.wire.kafka.records import Record, encode_batch
 
+HUB = "events"
 PARTITIONS = 4
 EVENTS_PER_BATCH = 150
 POOL_BYTES = 8 * 1024 * 1024
 SMALL_TRIGGER_EVENTS = 400
 SMALL_TRIGGERS = 20
 TASKS = 8
+# Spark's Kafka source takes long enough with these.
+KAFKA_EVENTS = 200_000
 IDLE_TRIGGERS = 20
 TRIGGER_SECONDS = 240
 # Spark's Kafka source, which is not among the jars of PySpark.
 KAFKA_JARS = Path(__file__).parents[1] / ".cache" / "kafka" / "spark"
 _TICKS = os.sysconf("SC_CLK_TCK")
 START = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isInclusive": True})
+SECOND = json.dumps({"offset": None, "seqNo": 1, "enqueuedTime": None, "isInclusive": False})
 LATEST = json.dumps({"offset": "@latest", "seqNo": -1, "enqueuedTime": None, "isInclusive": False})
 
 
@@ -59,6 +69,14 @@ class Shape:
     name: str
     body_bytes: int
     has_properties: bool
+
+    def record(self, index: int, pool: bytes, batch: int) -> Record:
+        """One event of a batch. Bodies lie side by side: what is read twice within a block, Parquet keeps once."""
+        at = (batch * EVENTS_PER_BATCH + index) * self.body_bytes
+        body = pool[at : at + self.body_bytes]
+        if not self.has_properties:
+            return record_of(index, body, None, ())
+        return record_of(index, body, f"device-{index % 50}", (("color", "red"), ("n", str(index))))
 
 
 SHAPES = (
@@ -89,11 +107,13 @@ class CeilingReader(DataSourceReader):
         self._events = events
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(number) for number in range(TASKS)]
+        return [InputPartition(number) for number in range(min(TASKS, self._events))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # As the source does: without it the ceiling would be a wait for the garbage collector.
+        settle()
         batch = next(iter(pa.ipc.open_stream(Path(self._path).read_bytes())))
-        left = self._events // TASKS
+        left = self._events // min(TASKS, self._events)
         while left > 0:
             yield batch.slice(0, min(left, batch.num_rows))
             left -= batch.num_rows
@@ -110,24 +130,15 @@ def readings() -> bytes:
 
 
 def fill(client: Client, hub: str, shape: Shape, events: int) -> None:
-    """Publish so many events, in batches as clients send them."""
+    """Publish so many events, in batches as clients send them; what the pool of text has given comes again."""
     pool = readings()
+    made = [
+        encode_batch([shape.record(index, pool, number) for index in range(EVENTS_PER_BATCH)])
+        for number in range(min(events // EVENTS_PER_BATCH, POOL_BYTES // shape.body_bytes // EVENTS_PER_BATCH))
+    ]
     producer = HubProducer(client, hub, producer_id_of([hub.encode()]))
     for number in range(events // EVENTS_PER_BATCH):
-        first = number * EVENTS_PER_BATCH
-        # Side by side, not overlapping: what is read twice within one of its blocks, Parquet keeps once.
-        places = [
-            (first + index) * shape.body_bytes % (POOL_BYTES - shape.body_bytes) for index in range(EVENTS_PER_BATCH)
-        ]
-        records = [
-            record_of(
-                index, pool[at : at + shape.body_bytes], f"device-{index % 50}", (("color", "red"), ("n", str(index)))
-            )
-            if shape.has_properties
-            else record_of(index, pool[at : at + shape.body_bytes], None, ())
-            for index, at in enumerate(places)
-        ]
-        producer.send(number % PARTITIONS, encode_batch(records))
+        producer.send(number % PARTITIONS, bytearray(made[number % len(made)]))
     producer.flush()
 
 
@@ -138,8 +149,8 @@ class Cost(NamedTuple):
     processor: float
 
 
-def processor_seconds() -> float:
-    """What this process and all below it have used: Spark, its workers, the node; those that ended included."""
+def processor_ticks() -> dict[int, int]:
+    """What this process and each one below it have used so far: Spark, its workers, the node."""
     parents: dict[int, int] = {}
     used: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -150,14 +161,17 @@ def processor_seconds() -> float:
     ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
         ours |= more
-    return sum(used[pid] for pid in ours if pid in used) / _TICKS
+    return {pid: used[pid] for pid in ours if pid in used}
 
 
 def measured(work: Callable[[], object]) -> Cost:
     """Do something and say what it took."""
-    used, began = processor_seconds(), time.perf_counter()
+    before, began = processor_ticks(), time.perf_counter()
     work()
-    return Cost(time.perf_counter() - began, processor_seconds() - used)
+    elapsed = time.perf_counter() - began
+    # Spark ends workers that had nothing to do for a minute: what those used before must not be taken off.
+    ticks = sum(used - before.get(pid, 0) for pid, used in processor_ticks().items())
+    return Cost(elapsed, ticks / _TICKS)
 
 
 def decode_all(fetched: list[tuple[int, Fetched]]) -> None:
@@ -172,65 +186,103 @@ def drain(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def best(rounds: int, works: dict[str, Callable[[], object]]) -> dict[str, Cost]:
+@dataclass(frozen=True)
+class Way:
+    """One way to read: so many events, and next to nothing."""
+
+    events: int
+    everything: Callable[[], object]
+    little: Callable[[], object] = lambda: None
+
+
+class Found(NamedTuple):
+    """What a way has cost at best, for each event and for a job that has hardly any."""
+
+    seconds: float
+    net_seconds: float
+    processor: float
+    fixed_seconds: float
+
+
+def best(rounds: int, ways: dict[str, Way]) -> dict[str, Found]:
     """The least of each, interleaved; the first round warms up."""
-    found: dict[str, list[Cost]] = {name: [] for name in works}
+    found: dict[str, list[tuple[Cost, Cost]]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
-        for name, work in works.items():
-            found[name].append(measured(work))
-    return {
-        name: Cost(min(cost.elapsed for cost in costs[1:]), min(cost.processor for cost in costs[1:]))
-        for name, costs in found.items()
-    }
+        for name, way in ways.items():
+            found[name].append((measured(way.everything), measured(way.little)))
+    return {name: the_least(costs[1:], ways[name].events) for name, costs in found.items()}
 
 
-def kafka_rows(spark: SparkSession, node: Node, hub: str) -> DataFrame:
-    """The same hub through Spark's Kafka source."""
+def the_least(costs: list[tuple[Cost, Cost]], events: int) -> Found:
+    """The least of each kind of cost."""
+    elapsed = min(everything.elapsed for everything, _ in costs)
+    fixed = min(little.elapsed for _, little in costs)
+    processor = min(everything.processor for everything, _ in costs)
+    return Found(elapsed / events, (elapsed - fixed) / events, processor / events, fixed)
+
+
+def kafka_rows(spark: SparkSession, node: Node, events: int) -> DataFrame:
+    """The first events of the same hub through Spark's Kafka source."""
     login = f'username="$ConnectionString" password="{node.connection_string}";'
     options = {
         "kafka.bootstrap.servers": node.kafka,
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {login}",
-        "subscribe": hub,
+        "subscribe": HUB,
         "startingOffsets": "earliest",
+        "endingOffsets": json.dumps({HUB: {str(number): events // PARTITIONS for number in range(PARTITIONS)}}),
         "includeHeaders": "true",
     }
     return spark.read.format("kafka").options(**options).load()
 
 
-def measure(
-    spark: SparkSession, client: Client, node: Node, conf: dict[str, str], hub: str, rounds: int, folder: Path
-) -> None:
+def measure(spark: SparkSession, client: Client, node: Node, conf: dict[str, str], rounds: int, folder: Path) -> None:
     """One kind of event, all ways."""
-    reader = HubReader(client, hub)
+    reader = HubReader(client, HUB)
     bounds = reader.bounds(range(PARTITIONS))
     events = sum(end - first for first, end in bounds.values())
     fetched = [(index, each) for index, (first, end) in bounds.items() for each in reader.read_range(index, first, end)]
     log_bytes = sum(len(each.data) for _, each in fetched)
-    prebuilt = next(decode(fetched[0][1], 0, 0, 1 << 62))
-    stream = folder / f"{hub}.arrow"
-    with pa.OSFile(str(stream), "wb") as sink, pa.ipc.new_stream(sink, prebuilt.schema) as writer:
-        writer.write_batch(prebuilt)
-    source = spark.read.format("eventhubs").options(**conf).load()
-    parquet = str(folder / f"{hub}.parquet")
-    source.write.parquet(parquet)
-    ceiling = spark.read.format("ceiling").option("path", str(stream)).option("events", str(events)).load()
-    works: dict[str, Callable[[], object]] = {
-        "decode, one core": lambda: decode_all(fetched),
-        "source": lambda: drain(source),
-        "ceiling": lambda: drain(ceiling),
-        "parquet": lambda: drain(spark.read.parquet(parquet)),
-    }
+    ways = {"decode, one core": Way(events, lambda: decode_all(fetched))}
+    ways |= ways_of_spark(spark, conf, next(decode(fetched[0][1], 0, 0, 1 << 62)), events, folder)
     if any(KAFKA_JARS.glob("*.jar")):
-        works["kafka"] = lambda: drain(kafka_rows(spark, node, hub))
-    costs = best(rounds, works)
-    for name, cost in costs.items():
-        ratios = (f"{costs[other].elapsed / cost.elapsed:5.2f} of {other}" for other in ("ceiling", "parquet"))
-        processor = (f"{costs[other].processor / cost.processor:5.2f}" for other in ("ceiling", "parquet"))
+        some = min(events, KAFKA_EVENTS)
+        ways["kafka"] = Way(some, lambda: drain(kafka_rows(spark, node, some)))
+    show(best(rounds, ways), log_bytes / events)
+
+
+def ways_of_spark(
+    spark: SparkSession, conf: dict[str, str], prebuilt: pa.RecordBatch, events: int, folder: Path
+) -> dict[str, Way]:
+    """The source, the ceiling with a batch that is there already, and Parquet with what the source gave."""
+    hub = spark.read.format("eventhubs").options(**conf)
+    source, few = hub.load(), hub.option("eventhubs.endingPosition", SECOND).load()
+    stream, parquet, little = (str(folder / name) for name in ("batch.arrow", "all.parquet", "few.parquet"))
+    with pa.OSFile(stream, "wb") as sink, pa.ipc.new_stream(sink, prebuilt.schema) as writer:
+        writer.write_batch(prebuilt)
+    source.write.parquet(parquet)
+    few.coalesce(1).write.parquet(little)
+    ceiling = spark.read.format("ceiling").option("path", stream)
+    most, one = ceiling.option("events", str(events)).load(), ceiling.option("events", "1").load()
+    return {
+        "source": Way(events, lambda: drain(source), lambda: drain(few)),
+        "ceiling": Way(events, lambda: drain(most), lambda: drain(one)),
+        "parquet": Way(events, lambda: drain(spark.read.parquet(parquet)), lambda: drain(spark.read.parquet(little))),
+    }
+
+
+def show(found: dict[str, Found], event_bytes: float) -> None:
+    """A line for each way: the rate, beside the others as it is and net, the processor time, the fixed part."""
+    for name, each in found.items():
+        ratios = "  ".join(
+            f"{found[other].seconds / each.seconds:5.2f} ({found[other].net_seconds / each.net_seconds:4.2f} net, "
+            f"{found[other].processor / each.processor:4.2f} processor) of {other}"
+            for other in ("ceiling", "parquet")
+        )
         print(
-            f"  {name:<18} {events / cost.elapsed / 1e6:6.2f} M rows/s {log_bytes / cost.elapsed / 1e6:8.0f} MB/s "
-            f"{'  '.join(ratios)}   {cost.processor / events * 1e6:6.2f} µs/row: {' '.join(processor)}",
+            f"  {name:<18} {1 / each.seconds / 1e6:5.2f} M rows/s {event_bytes / each.seconds / 1e6:6.0f} MB/s "
+            f"{each.processor * 1e6:6.2f} µs/row, fixed {each.fixed_seconds * 1e3:4.0f} ms; {ratios}",
             flush=True,
         )
 
@@ -265,6 +317,18 @@ def measure_triggers(spark: SparkSession, conf: dict[str, str], folder: Path) ->
     )
 
 
+@contextmanager
+def a_filled_node(shape: Shape, events: int) -> Iterator[tuple[Node, Client]]:
+    """A node with a hub full of events, and a client of it."""
+    with Node(hubs=[HubSetting(name=HUB, partition_count=PARTITIONS)]) as node:
+        host, _, port = node.kafka.rpartition(":")
+        place = Place(host=host, port=int(port), is_secure=False)
+        account = Account(place=place, connection_string=node.connection_string, client_id="hubmere-bench")
+        with Client(account) as client:
+            fill(client, HUB, shape, events)
+            yield node, client
+
+
 def session() -> SparkSession:
     """Spark on two cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -289,29 +353,25 @@ def session() -> SparkSession:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=400_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    hubs = [HubSetting(name=f"shape-{number}", partition_count=PARTITIONS) for number in range(len(SHAPES))]
-    with Node(hubs=hubs) as node, tempfile.TemporaryDirectory() as folder:
-        host, _, port = node.kafka.rpartition(":")
-        place = Place(host=host, port=int(port), is_secure=False)
-        account = Account(place=place, connection_string=node.connection_string, client_id="hubmere-bench")
-        spark = session()
-        with Client(account) as client:
-            for hub, shape in zip(hubs, SHAPES, strict=True):
-                conf = {
-                    "eventhubs.connectionString": f"{node.connection_string};EntityPath={hub.name}",
-                    "eventhubs.endpoint": node.kafka,
-                    "eventhubs.tls": "false",
-                    "eventhubs.startingPosition": START,
-                }
-                events = arguments.events if shape.body_bytes < 1000 else arguments.events // 2
-                fill(client, hub.name, shape, events)
-                print(shape.name, flush=True)
-                measure(spark, client, node, conf, hub.name, arguments.rounds, Path(folder))
-            measure_triggers(spark, conf, Path(folder))
-        spark.stop()
+    spark = session()
+    for shape in SHAPES:
+        events = arguments.events if shape.body_bytes < 1000 else arguments.events // 4
+        # A node for each, so that the disk holds one shape at a time.
+        with a_filled_node(shape, events) as (node, client), tempfile.TemporaryDirectory() as folder:
+            conf = {
+                "eventhubs.connectionString": f"{node.connection_string};EntityPath={HUB}",
+                "eventhubs.endpoint": node.kafka,
+                "eventhubs.tls": "false",
+                "eventhubs.startingPosition": START,
+            }
+            print(shape.name, flush=True)
+            measure(spark, client, node, conf, arguments.rounds, Path(folder))
+            if shape is SHAPES[-1]:
+                measure_triggers(spark, conf, Path(folder))
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One Spark session and one node for all tests of the pipeline: both are slow to start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,3 +26,10 @@ def hubs() -> Iterator[Hubs]:
     """The hubs of a node in memory."""
     with a_node_with_hubs() as hubs:
         yield hubs
+
+
+@pytest.fixture
+def deaths(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """How often to kill: in short, or under torture."""
+    is_long = bool(request.config.getoption("--torture", default=False))
+    return lambda short, long: long if is_long else short

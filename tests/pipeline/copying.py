@@ -1,6 +1,7 @@
 """A query that copies one hub to another, as tests start it and kill it; also a program of its own, to be killed whole.
 
-python -m pipeline.copying '{"source": {...}, "target": {...}, "checkpoint": "..."}'
+python -m pipeline.copying TOLD, or spark-submit copying.py TOLD --submitted, where TOLD is a file with
+{"source": {...}, "target": {...}, "checkpoint": "..."}
 """
 
 import json
@@ -11,6 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.sessions import a_session
+
+SUBMITTED = "--submitted"
 
 
 def start_copy(spark: SparkSession, source: dict[str, str], target: dict[str, str], checkpoint: Path) -> StreamingQuery:
@@ -39,9 +42,10 @@ def _numbers(folder: Path) -> set[int]:
 
 
 def main() -> None:
-    given = json.loads(sys.argv[1])
+    given = json.loads(Path(sys.argv[1]).read_bytes())
     checkpoint = Path(given["checkpoint"])
-    spark = a_session(str(checkpoint.with_name("warehouse")))
+    is_submitted = SUBMITTED in sys.argv
+    spark = SparkSession.builder.getOrCreate() if is_submitted else a_session(str(checkpoint.with_name("warehouse")))
     start_copy(spark, given["source"], given["target"], checkpoint).awaitTermination()
     spark.stop()
 

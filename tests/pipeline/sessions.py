@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -23,10 +24,10 @@ SETTINGS = {
 }
 
 
-def a_session(warehouse: str) -> SparkSession:
+def a_session(warehouse: str, more: Mapping[str, str] | None = None) -> SparkSession:
     """Spark, which finds the source by itself."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder
-    for name, value in SETTINGS.items():
+    for name, value in {**SETTINGS, **(more or {})}.items():
         builder = builder.config(name, value)
     return builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()

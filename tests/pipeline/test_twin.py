@@ -24,6 +24,7 @@ NEAR_ENVELOPES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(records=st.lists(st.tuples(BLOBS, BLOBS, HEADERS, st.none() | NEAR_ENVELOPES), min_size=1, max_size=8))
 def test_any_kafka_record_gives_the_same_row(
     records: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], bytes | None]],
@@ -37,6 +38,7 @@ def test_any_kafka_record_gives_the_same_row(
     assert len(decoded(kafka_batch(batch), position=123)) == len(records)
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.none() | st.binary(max_size=300), st.none() | TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)),
@@ -53,6 +55,7 @@ def test_any_written_row_gives_the_same_row(rows: list[tuple[bytes | None, str |
     assert [(row["body"], row["partitionKey"], row["properties"]) for row in found] == rows
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_any_amqp_message_gives_the_same_row(seed: int) -> None:
     """Every section and every type of AMQP."""
@@ -61,7 +64,7 @@ def test_any_amqp_message_gives_the_same_row(seed: int) -> None:
     assert len(decoded(stored(batch, 0))) == 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 @example(seed=0)
 def test_damaged_batch_is_left_out_by_both_and_leaves_no_trace(seed: int) -> None:

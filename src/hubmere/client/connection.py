@@ -6,6 +6,7 @@ with a whole connection string (KIP-43, KIP-152); versions are negotiated (KIP-5
 """
 
 import contextlib
+import selectors
 import socket
 import ssl
 import time
@@ -97,6 +98,12 @@ class Connection:
         """Let the socket go; what was not answered never will be."""
         with contextlib.suppress(OSError):
             self._socket.close()
+
+    def is_stale(self) -> bool:
+        """Whether the peer has ended it: where nothing is asked, nothing else can arrive."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return bool(selector.select(timeout=0))
 
     def version_of(self, request: type) -> int:
         """The version in which a request is sent: the newest that both sides know."""
@@ -220,6 +227,11 @@ class Client:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def close_if_stale(self) -> None:
+        """Let a connection go that the peer has ended while nobody used it, rather than fail and pause on it."""
+        if self._connection is not None and self._connection.is_stale():
+            self.close()
 
     def call(self, attempt: Callable[[Connection], T]) -> T:
         """What an attempt gives; one that fails in a passing way is made again until patience is at its end."""

@@ -7,11 +7,12 @@ one place. Tests hold that twins give the same. A batch that is malformed leaves
 v2, Arrow columnar (32-bit offsets), Avro 1.11 binary.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 import pyarrow as pa
 
@@ -26,6 +27,8 @@ cdef enum:
     # Headers of one record that are read here; records with more are rare and go through `row_of`.
     MOST_HEADERS = 64
     FIRST_BYTES = 4096
+    # Memory that is not written to costs nothing, and growing in large steps copies little of a large body.
+    GROWTH = 4
     APPEND_TIME = 0x08
     UNKNOWN_POSITION = -1
     STRING8 = 0xA1
@@ -46,6 +49,7 @@ cdef frozenset FROM_HEADERS = frozenset(("publisher", "partitionKey", "propertie
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
+@cython.final
 cdef class Block:
     """Memory that grows, and that Arrow keeps alive through the buffer protocol."""
 
@@ -57,7 +61,7 @@ cdef class Block:
         self.data = NULL
         self.used = 0
         self.room = 0
-        self.need(FIRST_BYTES)
+        self.grow(FIRST_BYTES)
 
     def __dealloc__(self):
         free(self.data)
@@ -65,13 +69,14 @@ cdef class Block:
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.used, 1, flags)
 
-    cdef int need(self, Py_ssize_t more) except -1:
+    cdef inline int need(self, Py_ssize_t more) except -1:
+        return 0 if self.used + more <= self.room else self.grow(more)
+
+    cdef int grow(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t room = self.room
         cdef uint8_t *grown
-        if self.used + more <= room:
-            return 0
         while room < self.used + more:
-            room = room * 2 if room else FIRST_BYTES
+            room = room * GROWTH if room else FIRST_BYTES
         grown = <uint8_t *>realloc(self.data, room)
         if grown == NULL:
             raise MemoryError
@@ -82,6 +87,12 @@ cdef class Block:
     cdef inline int put(self, const uint8_t *source, Py_ssize_t count) except -1:
         self.need(count)
         memcpy(self.data + self.used, source, count)
+        self.used += count
+        return 0
+
+    cdef int fill(self, uint8_t value, Py_ssize_t count) except -1:
+        self.need(count)
+        memset(self.data + self.used, value, count)
         self.used += count
         return 0
 
@@ -104,8 +115,12 @@ cdef class Block:
         return 0
 
 
+@cython.final
 cdef class Texts:
-    """A column of bytes or texts, null where there is none."""
+    """A column of bytes or texts, null where there is none.
+
+    Most columns have no null or nothing else: `present` is kept only once there were both, `ends` once there was a text.
+    """
 
     cdef Block ends
     cdef Block data
@@ -122,16 +137,23 @@ cdef class Texts:
         self.ends.put_int32(0)
 
     cdef inline int add(self, const uint8_t *source, Py_ssize_t size) except -1:
+        if self.nulls:
+            if self.nulls == self.count:
+                self.ends.fill(0, self.count * 4)
+                self.present.fill(0, self.count)
+            self.present.put_byte(1)
         if size > 0:
             self.data.put(source, size)
         self.ends.put_int32(<int32_t>self.data.used)
-        self.present.put_byte(1)
         self.count += 1
         return 0
 
     cdef inline int add_null(self) except -1:
-        self.ends.put_int32(<int32_t>self.data.used)
-        self.present.put_byte(0)
+        if self.nulls != self.count:
+            if self.nulls == 0:
+                self.present.fill(1, self.count)
+            self.ends.put_int32(<int32_t>self.data.used)
+            self.present.put_byte(0)
         self.count += 1
         self.nulls += 1
         return 0
@@ -144,14 +166,18 @@ cdef class Texts:
         return self.add(<const uint8_t *>PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded))
 
     cdef int cut(self, Py_ssize_t count, Py_ssize_t nulls) except -1:
-        self.ends.used = (count + 1) * 4
-        self.data.used = (<int32_t *>self.ends.data)[count]
-        self.present.used = count
+        """Forget everything behind so many values, of which so many were null."""
+        cdef Py_ssize_t kept = count if nulls != count else 0
+        self.ends.used = (kept + 1) * 4
+        self.data.used = (<int32_t *>self.ends.data)[kept]
+        self.present.used = kept if nulls else 0
         self.count = count
         self.nulls = nulls
         return 0
 
     cdef object array(self, object kind):
+        if self.nulls and self.nulls == self.count:
+            return pa.nulls(self.count, kind)
         validity = pa.py_buffer(self.bits()) if self.nulls else None
         buffers = [validity, pa.py_buffer(self.ends), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(kind, self.count, buffers, self.nulls)
@@ -161,13 +187,13 @@ cdef class Texts:
         cdef bytearray packed = bytearray((self.count + 7) // 8)
         cdef uint8_t *out = <uint8_t *><char *>packed
         for index in range(self.count):
-            if self.present.data[index]:
-                out[index >> 3] |= <uint8_t>(1 << (index & 7))
+            out[index >> 3] |= <uint8_t>(self.present.data[index] << (index & 7))
         return bytes(packed)
 
 
+@cython.final
 cdef class Maps:
-    """A column of maps from text to text."""
+    """A column of maps from text to text; `ends` is kept once there was an entry."""
 
     cdef Block ends
     cdef Texts names
@@ -183,7 +209,10 @@ cdef class Maps:
 
     cdef inline int close(self) except -1:
         """The entries that were added since the last call are one map."""
-        self.ends.put_int32(<int32_t>self.names.count)
+        if self.names.count:
+            if self.ends.used != (self.count + 1) * 4:
+                self.ends.fill(0, self.count * 4)
+            self.ends.put_int32(<int32_t>self.names.count)
         self.count += 1
         return 0
 
@@ -194,15 +223,20 @@ cdef class Maps:
         return self.close()
 
     cdef int cut(self, Py_ssize_t count) except -1:
-        cdef Py_ssize_t entries
-        self.ends.used = (count + 1) * 4
-        entries = (<int32_t *>self.ends.data)[count]
+        """Forget everything behind so many maps."""
+        cdef Py_ssize_t entries = 0
+        if self.ends.used > 4:
+            entries = (<int32_t *>self.ends.data)[count]
+        self.ends.used = (count + 1) * 4 if entries else 4
         self.names.cut(entries, 0)
         self.values.cut(entries, 0)
         self.count = count
         return 0
 
     cdef object array(self):
+        if not self.names.count:
+            self.ends.used = 0
+            self.ends.fill(0, (self.count + 1) * 4)
         ends = pa.Array.from_buffers(pa.int32(), self.count + 1, [None, pa.py_buffer(self.ends)])
         return pa.MapArray.from_arrays(ends, self.names.array(pa.string()), self.values.array(pa.string()))
 
@@ -221,7 +255,17 @@ cdef struct Cursor:
 
 
 cdef inline int read_varint(Cursor *cursor, int64_t *value) except -1:
-    """A zig-zag varint of at most 64 bits."""
+    """A zig-zag varint of at most 64 bits; most take one byte."""
+    cdef uint8_t byte
+    if cursor.at < cursor.end and cursor.at[0] < 0x80:
+        byte = cursor.at[0]
+        cursor.at += 1
+        value[0] = <int64_t>(byte >> 1) ^ -<int64_t>(byte & 1)
+        return 0
+    return read_long_varint(cursor, value)
+
+
+cdef int read_long_varint(Cursor *cursor, int64_t *value) except -1:
     cdef uint64_t number = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -276,7 +320,7 @@ cdef inline object object_of(Piece *piece):
     return None if piece.size < 0 else PyBytes_FromStringAndSize(<const char *>piece.data, piece.size)
 
 
-cdef inline Py_ssize_t digits_of(int64_t number, uint8_t *room):
+cdef inline Py_ssize_t digits_of(uint64_t number, uint8_t *room):
     """A number that is not negative as decimal text at the end of 20 bytes; gives where it begins."""
     cdef Py_ssize_t at = 20
     while True:
@@ -299,9 +343,11 @@ cdef class RecordWalk:
     cdef int event(self, Piece *key, Piece *value, int64_t sequence, int64_t offset, int64_t time_us) except -1:
         raise NotImplementedError
 
-    cdef int walk(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high) except -1:
-        cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(opened)
-        cdef const uint8_t *stop = begin + PyBytes_GET_SIZE(opened)
+    cdef int walk(
+        self, header, int64_t position, const uint8_t[::1] opened, Py_ssize_t at, int64_t low, int64_t high
+    ) except -1:
+        cdef const uint8_t *begin = &opened[0] if opened.shape[0] else NULL
+        cdef const uint8_t *stop = begin + opened.shape[0]
         cdef int64_t records = header.record_count
         cdef int64_t last_delta = header.last_delta
         cdef int64_t base = header.base_sequence_number
@@ -346,7 +392,8 @@ cdef class RecordWalk:
         cdef int64_t count = 0
         cdef int64_t index
         cdef Piece name, content
-        self.more_headers = None
+        if self.more_headers is not None:
+            self.more_headers = None
         read_varint(cursor, &count)
         if count < 0:
             raise Malformed("a header count is negative")
@@ -414,6 +461,7 @@ cdef class RecordWalk:
 # --- Arrow -----------------------------------------------------------------------------------------------------------
 
 
+@cython.final
 cdef class Columns(RecordWalk):
     """See `decode.Columns`."""
 
@@ -442,7 +490,7 @@ cdef class Columns(RecordWalk):
     def __len__(self):
         return self.count
 
-    def add(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high):
+    def add(self, header, int64_t position, const uint8_t[::1] opened, Py_ssize_t at, int64_t low, int64_t high):
         cdef Py_ssize_t count = self.count
         cdef Py_ssize_t nulls[4]
         nulls[0], nulls[1] = self.bodies.nulls, self.offsets.nulls
@@ -605,6 +653,7 @@ cdef inline int put_sized(Block block, const uint8_t *data, Py_ssize_t size) exc
     return block.put(data, size) if size > 0 else 0
 
 
+@cython.final
 cdef class Records(RecordWalk):
     """See `capture.avro.Records`."""
 
@@ -626,7 +675,7 @@ cdef class Records(RecordWalk):
     def times_us(self):
         return self.first_us, self.last_us
 
-    def add(self, header, int64_t position, bytes opened, Py_ssize_t at, int64_t low, int64_t high):
+    def add(self, header, int64_t position, const uint8_t[::1] opened, Py_ssize_t at, int64_t low, int64_t high):
         cdef Py_ssize_t used = self.data.used, count = self.count
         cdef int64_t last_us = self.last_us
         try:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from hubmere import kernels
 from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
-from hubmere.model.batch import APPEND_TIME, BatchHeader
+from hubmere.model.batch import APPEND_TIME, HEADER_BYTES, BatchHeader
 from hubmere.translate.columns import BARE, Headers, Row, row_of
 from hubmere.translate.deliver import batches_from, opened_records
 
@@ -49,6 +49,8 @@ _MOST_MS: Final = 0x7FFF_FFFF_FFFF_FFFF // 1000
 _ABORT_KEY: Final = b"\x00\x00\x00\x00"
 
 Record = tuple[int, int, bytes | None, bytes | None, Headers]
+# Records as they are read: a batch that is not compressed, or what came out of one that is.
+Opened = bytes | memoryview
 # A batch as it was fetched: its header, its byte number, all of its bytes.
 ClosedBatch = tuple[BatchHeader, int, memoryview]
 
@@ -68,12 +70,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+    def add(self, header: BatchHeader, position: int, opened: Opened, at: int, low: int, high: int) -> None:
         """The events of a batch whose deltas lie from `low` up to `high`; all of it or, with Malformed, nothing.
 
         `opened` are its uncompressed records from `at` on, `position` is the batch's byte number.
         """
-        records: Sequence[Record] = kernels.read_records(opened, at, header.record_count)
+        records: Sequence[Record] = kernels.read_records(bytes(opened), at, header.record_count)
         check_deltas(records, header.last_delta)
         if low > 0 or high <= header.last_delta:
             records = events_between(records, low, high)
@@ -187,7 +189,7 @@ def decode(
 class Gatherer(Protocol):
     """What takes the events of one batch after another."""
 
-    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+    def add(self, header: BatchHeader, position: int, opened: Opened, at: int, low: int, high: int) -> None:
         """See `Columns.add`."""
 
 
@@ -195,7 +197,8 @@ def add_batch(gatherer: Gatherer, batch: ClosedBatch, partition: int, start: int
     """Open a batch and gather its events of the range; gives the bytes that were opened, 0 for one left out."""
     header, position, closed = batch
     base = header.base_sequence_number
-    opened = opened_records(header, closed)
+    # What is not compressed is read where it is: copying it would cost a tenth of a large event.
+    opened = opened_records(header, closed) if header.codec else (closed, HEADER_BYTES)
     try:
         if opened is None:
             raise kernels.Malformed("records do not decompress")

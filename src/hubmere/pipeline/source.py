@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from hubmere.client.connection import Client
 from hubmere.client.consumer import Bounds, HubReader
+from hubmere.client.kept import kept_client
 from hubmere.pipeline import offsets
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, Range
@@ -169,7 +170,7 @@ class HubBatchReader(_Reading, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        with Client(self._options.account) as client:
+        with kept_client(self._options.account) as client:
             reader = HubReader(client, self._options.hub)
             return self._planned(self._narrowed(reader, self._ranges(reader)))
 

@@ -8,8 +8,10 @@ from uuid import uuid4
 
 import pytest
 
+from client.hubs import Hubs
 from conformance.clients import NotInstalled, js_clients, node
-from pipeline.capture.stores import ACCOUNT, KEY, Store
+from pipeline.capture.plans import PlanServer, a_plan_server
+from pipeline.capture.stores import ACCOUNT, KEY, Store, s3_client
 
 _MAIN = Path("node_modules") / "azurite" / "dist" / "src" / "blob" / "main.js"
 _LISTENING = re.compile(r"listens on (http://\S+)")
@@ -49,26 +51,38 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture
+def azure_store(azurite: str) -> Store:
+    """An empty container."""
+    from azure.storage.blob import ContainerClient
+
+    name = f"captured-{uuid4().hex[:8]}"
+    ContainerClient(azurite, name, credential={"account_name": ACCOUNT, "account_key": KEY}).create_container()
+    return Store(url=f"az://{ACCOUNT}/{name}/below", options={"endpoint": azurite, "account_key": KEY})
+
+
+@pytest.fixture
+def s3_store(s3_endpoint: str) -> Store:
+    """An empty bucket."""
+    name = f"captured-{uuid4().hex[:8]}"
+    options = {
+        "endpoint": s3_endpoint, "region": "eu-west-1", "access_key_id": _S3_KEY, "secret_access_key": _S3_SECRET,
+    }  # fmt: skip
+    s3_client(options).create_bucket(Bucket=name)
+    return Store(url=f"s3://{name}/below", options=options)
+
+
 @pytest.fixture(params=["file", "az", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Each kind of destination, empty."""
     if request.param == "file":
         return Store(url=(tmp_path / "captured").as_uri(), options={})
-    name = f"captured-{uuid4().hex[:8]}"
-    if request.param == "az":
-        from azure.storage.blob import ContainerClient
+    found: Store = request.getfixturevalue("azure_store" if request.param == "az" else "s3_store")
+    return found
 
-        endpoint = request.getfixturevalue("azurite")
-        ContainerClient(endpoint, name, credential={"account_name": ACCOUNT, "account_key": KEY}).create_container()
-        return Store(url=f"az://{ACCOUNT}/{name}/below", options={"endpoint": endpoint, "account_key": KEY})
-    import boto3
 
-    options = {
-        "endpoint": request.getfixturevalue("s3_endpoint"), "region": "eu-west-1",
-        "access_key_id": _S3_KEY, "secret_access_key": _S3_SECRET,
-    }  # fmt: skip
-    boto3.client(
-        "s3", endpoint_url=options["endpoint"], region_name="us-east-1", aws_access_key_id=_S3_KEY,
-        aws_secret_access_key=_S3_SECRET,
-    ).create_bucket(Bucket=name)  # fmt: skip
-    return Store(url=f"s3://{name}/below", options=options)
+@pytest.fixture
+def plans(hubs: Hubs) -> Iterator[PlanServer]:
+    """A node as the job sees it, with a plan that the test writes."""
+    with a_plan_server(hubs) as server:
+        yield server

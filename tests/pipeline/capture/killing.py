@@ -15,6 +15,7 @@ from random import Random
 from client.hubs import Hubs, bodies
 from hubmere.pipeline.capture.verify import verify
 from pipeline.capture.plans import TOKEN, PlanServer, a_hub, a_plan_server, read
+from pipeline.processes import family
 from pipeline.sessions import SETTINGS
 
 PARTITIONS = 3
@@ -50,23 +51,6 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
     process.stdin.close()
 
 
-def _family(job: int) -> dict[int, str]:
-    """The job and all processes below it, with their command lines; Spark's daemons have groups of their own."""
-    parents: dict[int, int] = {}
-    commands: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        with suppress(FileNotFoundError, ProcessLookupError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            parents[int(entry.name)], commands[int(entry.name)] = int(fields[1]), command
-    found = {job}
-    while below := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= below
-    return {pid: commands.get(pid, "") for pid in found}
-
-
 def _victim(kind: str, job: int, random: Random) -> int | None:
     """A process of a kind: a Python worker of Spark, the JVM, or the job itself."""
     words = {
@@ -74,7 +58,7 @@ def _victim(kind: str, job: int, random: Random) -> int | None:
         "jvm": "org.apache.spark.deploy.SparkSubmit",
         "job": "hubmere.pipeline.capture",
     }
-    fitting = [pid for pid, command in _family(job).items() if words[kind] in command]
+    fitting = [pid for pid, command in family(job).items() if words[kind] in command]
     return random.choice(fitting) if fitting else None
 
 
@@ -154,7 +138,7 @@ def _kill_next(
         kind = kinds.pop(0)
         time.sleep(random.uniform(0, 1.5))
         victim = _victim(kind, process.pid, random)
-        assert victim is not None, _family(process.pid)
+        assert victim is not None, family(process.pid)
         os.kill(victim, signal.SIGKILL)
         if kind != "worker":
             return

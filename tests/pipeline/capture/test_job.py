@@ -2,35 +2,22 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from client.hubs import Hubs, bodies
-from hubmere.pipeline.capture.door import NodeDoor
-from hubmere.pipeline.capture.job import Application
-from hubmere.pipeline.capture.source import CaptureSource
 from hubmere.pipeline.capture.verify import verify
-from pipeline.capture.plans import NAMESPACE, TOKEN, PlanServer, a_hub, a_plan_server, read
+from pipeline.capture.applications import an_application
+from pipeline.capture.plans import NAMESPACE, PlanServer, a_hub, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PATIENCE_S = 280.0
 SECRET = "a-secret-that-nobody-shows"
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
-
-
-@pytest.fixture
-def plans(hubs: Hubs) -> Iterator[PlanServer]:
-    with a_plan_server(hubs) as server:
-        yield server
-
-
-def an_application(spark: SparkSession, plans: PlanServer, checkpoints: Path, *, once: bool) -> Application:
-    spark.dataSource.register(CaptureSource)
-    return Application(spark, NodeDoor(plans.url, TOKEN, None), str(checkpoints), once=once)
 
 
 def until(condition: Callable[[], bool], plans: PlanServer) -> None:
@@ -74,31 +61,6 @@ def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
     assert not any(SECRET in text for text in (*kept, str(plans.reports)))
     key = hubs.node.connection_string.rpartition("SharedAccessKey=")[2]
     assert not any(key in text for text in (*kept, str(plans.reports)))
-
-
-def test_delta_table_holds_every_event_once(spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path) -> None:
-    """Also after a micro-batch whose commit to the table was not the last thing that happened."""
-    import shutil
-
-    from deltalake import DeltaTable
-
-    hub = hubs.new(2)
-    hubs.publish(hub, 0, bodies(50, "first"))
-    plans.hubs = [a_hub(hubs, hub, tmp_path / "out", partitions=2, encoding="Delta")]
-    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
-    checkpoint = tmp_path / "checkpoints" / NAMESPACE / hub / f"first-{hub}"
-    # The job dies after it published and before Spark notes that the micro-batch is done.
-    shutil.rmtree(checkpoint / "commits")
-    hubs.publish(hub, 1, bodies(30, "second"))
-
-    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
-
-    table = DeltaTable((tmp_path / "out" / NAMESPACE / hub).as_uri())
-    found = table.to_pyarrow_table(columns=["PartitionId", "SequenceNumber", "Body"]).to_pylist()
-    assert sorted(row["Body"] for row in found) == sorted([*bodies(50, "first"), *bodies(30, "second")])
-    assert {row["PartitionId"] for row in found} == {"0", "1"}
-    assert table.version() == 1
-    assert verify(read(hubs, plans.hubs[0])).holds
 
 
 def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path) -> None:

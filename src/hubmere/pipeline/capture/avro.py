@@ -21,7 +21,7 @@ from hubmere.pipeline.capture.schema import (
     sync_marker,
     time_text,
 )
-from hubmere.pipeline.decode import ClosedBatch, Record, add_batch, check_deltas, events_between, microseconds
+from hubmere.pipeline.decode import ClosedBatch, Opened, Record, add_batch, check_deltas, events_between, microseconds
 
 # A block ends with the first batch that fills it: large enough that its head costs nothing, small enough to be skipped.
 BLOCK_BYTES: Final = 256 * 1024
@@ -47,7 +47,7 @@ class RecordsLike(Protocol):
 
     def __len__(self) -> int: ...
 
-    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+    def add(self, header: BatchHeader, position: int, opened: Opened, at: int, low: int, high: int) -> None:
         """See `decode.Columns.add`."""
 
     def take(self) -> Any:
@@ -65,9 +65,9 @@ class Records:
     def __len__(self) -> int:
         return len(self._data)
 
-    def add(self, header: BatchHeader, position: int, opened: bytes, at: int, low: int, high: int) -> None:
+    def add(self, header: BatchHeader, position: int, opened: Opened, at: int, low: int, high: int) -> None:
         """The events of a batch whose deltas lie from `low` up to `high`; all of it or, with Malformed, nothing."""
-        records: Sequence[Record] = kernels.read_records(opened, at, header.record_count)
+        records: Sequence[Record] = kernels.read_records(bytes(opened), at, header.record_count)
         check_deltas(records, header.last_delta)
         chosen = events_between(records, low, high)
         if not chosen:

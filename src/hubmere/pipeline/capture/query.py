@@ -7,7 +7,6 @@ its checkpoint, with the same files.
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from hubmere.model.entity import CaptureEncoding
+from hubmere.pipeline.capture.checkpoints import anchor, make_durable, mend
 from hubmere.pipeline.capture.destinations import Destination, destination_of
 from hubmere.pipeline.capture.ledger import HubLedger
 from hubmere.pipeline.capture.names import Span, table_root
@@ -114,7 +114,9 @@ class CaptureQuery:
         self.is_coming_up = True
         try:
             if self._folder is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                anchor(self._folder)
+                for torn in mend(self._folder):
+                    log.warning("%s: %s is torn and done again", self.hub, torn)
             self._destination().sweep(self.hub.id, self.hub.names(self.hub.format, self.hub.encoding))
             self._query = self._begun()
         except Exception as error:
@@ -154,7 +156,7 @@ class CaptureQuery:
         """Make visible what the tasks of a micro-batch have written. One action: reading writes."""
         files = [WrittenFile(**json.loads(row[COLUMN])) for row in rows.collect()]
         if self._folder is not None:
-            _synchronise_offset(self._folder, batch)
+            make_durable(self._folder, batch)
         destination = self._destination()
         try:
             with ThreadPoolExecutor(_PUBLISHERS) as publishers:
@@ -211,13 +213,3 @@ def local_folder(location: str) -> Path | None:
     if parts.scheme == "":
         return Path(location)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
-def _synchronise_offset(checkpoint: Path, batch: int) -> None:
-    """What decided the files must outlive a power cut if the files do; Spark leaves that to the operating system."""
-    for path in (checkpoint / "offsets" / str(batch), checkpoint / "offsets"):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -1,9 +1,11 @@
 """The log of a Delta table: captured Parquet files become rows of the table, each micro-batch in one commit, once.
 
 The data files are published like any other; nobody who reads the table sees them before its log names them. A commit
-carries the hub's id and the micro-batch's number as an application transaction, by which a repeat is known.
+carries the hub's id and the micro-batch's number as an application transaction, by which a repeat is known. A version
+of the log is written only if there is none: by a link in a folder, by `If-None-Match` in Azure and S3.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +21,7 @@ from hubmere.pipeline.capture.content import PARQUET_SCHEMA
 from hubmere.pipeline.capture.destinations.base import DestinationFailed
 
 PARTITION_COLUMN: Final = "PartitionId"
+_AZURE_ENDPOINT: Final = "azure_storage_endpoint"
 # Option of ours, and what the Delta library calls it.
 _STORAGE: Final = {
     "account_key": "azure_storage_account_key",
@@ -28,6 +31,18 @@ _STORAGE: Final = {
     "session_token": "aws_session_token",
     "region": "aws_region",
 }
+# Part of a connection string of a storage account, and what the Delta library calls it; its names have no case.
+_CONNECTION: Final = {
+    "accountname": "azure_storage_account_name",
+    "accountkey": "azure_storage_account_key",
+    "sharedaccesssignature": "azure_storage_sas_key",
+    "blobendpoint": _AZURE_ENDPOINT,
+}
+_PUBLIC_SUFFIX: Final = "core.windows.net"
+# A store that is away or refuses is an OSError of the library; its texts show no address that carries a signature.
+_FAILURES: Final = (DeltaError, OSError)
+# The library draws its reasons as a coloured tree.
+_DRAWING: Final = re.compile(r"\x1b\[[0-9;]*m|↳|\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +73,8 @@ def commit_files(url: str, options: Mapping[str, str], hub_id: str, batch: int, 
             table.create_write_transaction(
                 actions, mode="append", schema=_schema(), partition_by=[PARTITION_COLUMN], commit_properties=properties
             )
-    except DeltaError as error:
-        raise DestinationFailed(f"{url}: {type(error).__name__}: {error}") from None
+    except _FAILURES as error:
+        raise _told(url, error) from None
 
 
 def _has_taken(table: DeltaTable, hub_id: str, batch: int) -> bool:
@@ -69,8 +84,16 @@ def _has_taken(table: DeltaTable, hub_id: str, batch: int) -> bool:
 
 def table_files(url: str, options: Mapping[str, str]) -> set[str]:
     """The names, inside the table, of the files that its log names."""
-    table = _table(_place(url), storage_options(url, options))
+    try:
+        table = _table(_place(url), storage_options(url, options))
+    except _FAILURES as error:
+        raise _told(url, error) from None
     return set() if table is None else set(pa.table(table.get_add_actions()).column("path").to_pylist())
+
+
+def _told(url: str, error: Exception) -> DestinationFailed:
+    text = " ".join(_DRAWING.sub(" ", str(error)).split())
+    return DestinationFailed(f"{url}: {type(error).__name__}: {text}")
 
 
 def _place(url: str) -> str:
@@ -82,14 +105,30 @@ def _place(url: str) -> str:
 def storage_options(url: str, options: Mapping[str, str]) -> dict[str, str]:
     """What opens a place, in the words of the Delta library."""
     found = {_STORAGE[name]: text for name, text in options.items() if name in _STORAGE}
-    endpoint = options.get("endpoint")
     parts = urlsplit(url)
-    if parts.scheme == "az":
+    is_azure = parts.scheme == "az"
+    endpoint_name, http_name = (
+        (_AZURE_ENDPOINT, "azure_allow_http") if is_azure else ("aws_endpoint_url", "aws_allow_http")
+    )
+    if is_azure:
         found["azure_storage_account_name"] = parts.netloc
-    if endpoint is not None:
-        found["azure_storage_endpoint" if parts.scheme == "az" else "aws_endpoint_url"] = endpoint
-        if endpoint.startswith("http:"):
-            found["azure_allow_http" if parts.scheme == "az" else "aws_allow_http"] = "true"
+    if endpoint := options.get("endpoint"):
+        found[endpoint_name] = endpoint
+    if text := options.get("connection_string"):
+        found |= _connection_options(text)
+    if found.get(endpoint_name, "").startswith("http:"):
+        found[http_name] = "true"
+    return found
+
+
+def _connection_options(text: str) -> dict[str, str]:
+    """The parts of a connection string, which the Delta library does not read as a whole."""
+    given = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(";"))}
+    found = {_CONNECTION[name]: value for name, value in given.items() if name in _CONNECTION and value}
+    suffix = given.get("endpointsuffix")
+    if suffix and suffix != _PUBLIC_SUFFIX and _AZURE_ENDPOINT not in found:
+        protocol = given.get("defaultendpointsprotocol", "https")
+        found[_AZURE_ENDPOINT] = f"{protocol}://{given['accountname']}.blob.{suffix}"
     return found
 
 

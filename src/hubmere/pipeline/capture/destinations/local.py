@@ -1,7 +1,7 @@
 """Captured files in a folder of this machine or of a file system that all executors share.
 
 Files are written in `.hubmere-staging` below the folder, made durable, and linked to their names, which fails if a name
-is taken; file, folder and every folder made on the way are synchronised before a file counts as published.
+is taken; the file and every folder above it are synchronised before a file counts as published.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
+from hubmere.pipeline.capture.checkpoints import anchor, synchronise
 from hubmere.pipeline.capture.content import span_in
 from hubmere.pipeline.capture.destinations.base import InvalidDestination, NameTaken, Stored, Token
 from hubmere.pipeline.capture.names import NameFormat, Span
@@ -47,7 +48,8 @@ class LocalFolder:
     def publish(self, name: str, span: Span, token: Token) -> None:
         """Link the file to its name."""
         staged, final = Path(str(token["path"])), self._path(name)
-        _make_folders(final.parent, self._root)
+        anchor(self._root)
+        _make_folders(final.parent)
         try:
             os.link(staged, final)
         except FileExistsError:
@@ -57,7 +59,7 @@ class LocalFolder:
             # Published by an earlier call that did not live to say so.
             if self.span_of(name) != span:
                 raise
-        _synchronise(final.parent)
+        synchronise(final.parent)
         staged.unlink(missing_ok=True)
 
     def has(self, name: str) -> bool:
@@ -127,19 +129,10 @@ class LocalUpload:
         self._path.unlink(missing_ok=True)
 
 
-def _make_folders(folder: Path, root: Path) -> None:
+def _make_folders(folder: Path) -> None:
     """Make a folder; each one that is new is made known to the disk in the folder that holds it."""
     if folder.is_dir():
         return
-    if folder != root:
-        _make_folders(folder.parent, root)
-    folder.mkdir(parents=True, exist_ok=True)
-    _synchronise(folder.parent)
-
-
-def _synchronise(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    synchronise(folder.parent)

@@ -1,0 +1,88 @@
+"""The checkpoint of a query on a local disk: made durable before files are published, and mended after a power cut.
+
+Spark writes its logs without syncing them, so that a power cut may leave names with nothing behind them, at which
+Spark would stop for ever. What decided published files was synced (`make_durable`) and is never touched. The newest
+offset, if it is torn, was not, and decided nothing that anybody has seen: it is dropped (`mend`). So are torn notes
+that a micro-batch is done: Spark does the last one again, which finds its files. Checkpoints that only Spark's own
+file systems know are left to those.
+"""
+
+import errno
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+_OFFSETS: Final = "offsets"
+_COMMITS: Final = "commits"
+# The id of the query: a line of JSON.
+_METADATA: Final = "metadata"
+# What Hadoop keeps beside each file: never synced, so that after a cut it would refuse what is good.
+_SUMS: Final = ".*.crc"
+# A folder that we may not read or write, or whose file system knows no sync, is none that we have made.
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)
+# Roots and checkpoints of one job: one or two for each captured hub.
+_MAX_ANCHORED: Final = 4096
+
+
+def synchronise(path: Path) -> None:
+    """Make a file's bytes, or the names in a folder, durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@lru_cache(_MAX_ANCHORED)
+def anchor(folder: Path) -> None:
+    """Make a folder, and make it and all above it durable: a file is lost with the folder that it lies in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for above in folder.absolute().parents:
+        try:
+            synchronise(above)
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
+            return
+
+
+def make_durable(checkpoint: Path, batch: int) -> None:
+    """What decided the files of a micro-batch outlives a power cut if the files do."""
+    for path in (checkpoint / _METADATA, checkpoint / _OFFSETS / str(batch), checkpoint / _OFFSETS, checkpoint):
+        synchronise(path)
+
+
+def mend(checkpoint: Path) -> list[Path]:
+    """Put right what a power cut has torn, while no query runs; gives what was torn."""
+    for folder in (checkpoint, checkpoint / _OFFSETS, checkpoint / _COMMITS):
+        for path in folder.glob(_SUMS):
+            path.unlink()
+    offsets, commits = (_entries(checkpoint / log) for log in (_OFFSETS, _COMMITS))
+    torn = [path for path in (*offsets[-1:], *commits) if _is_torn(path)]
+    for path in torn:
+        path.unlink()
+    return [*torn, *_mend_metadata(checkpoint / _METADATA, has_begun=bool(offsets or commits))]
+
+
+def _entries(log: Path) -> list[Path]:
+    return sorted(log.glob("[0-9]*"), key=lambda path: int(path.name))
+
+
+def _mend_metadata(path: Path, *, has_begun: bool) -> list[Path]:
+    """Spark refuses logs without an id beside them. Ours hang on nobody's id: any other does as well."""
+    if _is_torn(path) if path.exists() else has_begun:
+        path.write_text(json.dumps({"id": str(uuid4())}), encoding="utf-8")
+        return [path]
+    return []
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the end of a file, which is a line of JSON in all of Spark's logs, is missing."""
+    lines = path.read_bytes().splitlines()
+    try:
+        return not lines or not isinstance(json.loads(lines[-1]), dict)
+    except ValueError:
+        return True

@@ -1,0 +1,101 @@
+"""Clients that a process keeps between pieces of work, on a real node."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from client.hubs import Hubs, an_account
+from hubmere.client.connection import Account, Client, Connection
+from hubmere.client.consumer import HubReader
+from hubmere.client.kept import MAX_KEPT, kept_client
+
+FORK = """
+import os
+from hubmere.client import kept
+from hubmere.client.connection import Account, Place
+
+with kept.kept_client(Account(place=Place(host="any", port=1, is_secure=False), connection_string="")):
+    pass
+assert len(kept._idle) == 1
+if not (child := os.fork()):
+    os._exit(len(kept._idle))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def connection_of(client: Client) -> Connection:
+    """The connection on which a client asks now."""
+    return client.call(lambda connection: connection)
+
+
+def kept_connection(account: Account) -> Connection:
+    """The connection of one piece of work."""
+    with kept_client(account) as client:
+        return connection_of(client)
+
+
+def test_next_piece_of_work_finds_the_connection_signed_in(hubs: Hubs) -> None:
+    """Tasks of a worker follow each other within moments."""
+    account = replace(an_account(hubs.node), client_id="hubmere-next")
+    first = kept_connection(account)
+
+    second = kept_connection(account)
+
+    assert second is first
+
+
+def test_two_owners_at_a_time_have_a_client_each(hubs: Hubs) -> None:
+    """A query that joins a hub with itself may read both sides in turns."""
+    account = replace(an_account(hubs.node), client_id="hubmere-owners")
+
+    with kept_client(account) as one, kept_client(account) as other:
+        connections = {connection_of(one), connection_of(other)}
+
+    assert len(connections) == 2
+    assert kept_connection(account) in connections
+
+
+def test_work_that_fails_leaves_no_connection_to_the_next(hubs: Hubs) -> None:
+    """Answers that nobody took may still arrive on it."""
+    account = replace(an_account(hubs.node), client_id="hubmere-fails")
+    first = kept_connection(account)
+
+    with pytest.raises(ZeroDivisionError), kept_client(account):
+        raise ZeroDivisionError
+
+    assert kept_connection(account) is not first
+
+
+def test_connection_that_the_node_has_ended_is_made_anew_without_a_failure(disk_hubs: Hubs) -> None:
+    """A node may restart between two tasks; who has no patience at all must not notice."""
+    hub = disk_hubs.new(partitions=3)
+    account = replace(an_account(disk_hubs.node, patience_s=0.0), client_id="hubmere-ended")
+    first = kept_connection(account)
+    disk_hubs.node.kill()
+    disk_hubs.node.start()
+
+    with kept_client(account) as client:
+        count = HubReader(client, hub).partition_count()
+
+    assert count == 3
+    assert kept_connection(account) is not first
+
+
+def test_oldest_of_too_many_is_let_go(hubs: Hubs) -> None:
+    """A process that reads many hubs does not gather connections without end."""
+    accounts = [replace(an_account(hubs.node), client_id=f"hubmere-many-{number}") for number in range(MAX_KEPT + 1)]
+    connections = [kept_connection(account) for account in accounts]
+
+    again = [kept_connection(account) for account in (accounts[-1], accounts[0])]
+
+    assert again[0] is connections[-1]
+    assert again[1] is not connections[0]
+
+
+def test_child_process_has_no_kept_client() -> None:
+    """Two processes that speak on one socket would read each other's answers."""
+    found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=60)
+
+    assert found.stdout.strip() == "0", found.stderr

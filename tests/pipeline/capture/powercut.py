@@ -1,0 +1,101 @@
+"""Power cuts without a machine to switch off: programs run on a disk that notes what was synced (`powercut.c`).
+
+A cut stops every process at one moment and leaves of the folder what the disk would have: nothing that was not synced,
+or, as file systems with delayed allocation do, all names and of unsynced contents nothing.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+from pipeline.processes import family
+
+SOURCE = Path(__file__).with_name("powercut.c")
+_KEY_BYTES = 64
+
+
+class Loss(Enum):
+    """What becomes of what was never synced."""
+
+    ALL = "neither names nor contents survive"
+    CONTENTS = "names survive, with empty files behind them"
+
+
+class Disk:
+    """A folder whose power can be cut. `variables` make programs work on it."""
+
+    def __init__(self, root: Path, scratch: Path) -> None:
+        self._root = root
+        self._notes = scratch / "notes"
+        library = scratch / "powercut.so"
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE)], check=True)
+        self._library = ctypes.CDLL(str(library))
+        self._old = scratch / "before-the-cut"
+        self.variables = {"LD_PRELOAD": str(library), "CUT_ROOT": str(root), "CUT_NOTES": str(self._notes)}
+
+    def settle(self) -> None:
+        """Everything that is there now is durable."""
+        shutil.rmtree(self._notes, ignore_errors=True)
+        for kind in ("contents", "names"):
+            (self._notes / kind).mkdir(parents=True)
+        before = os.environ.get("CUT_NOTES")
+        assert before == str(self._notes), "the library asks the environment where to write"
+        self._library.cut_note_all(str(self._root).encode())
+
+    def cut(self, ancestor: int, loss: Loss) -> None:
+        """Stop a process and all below it at one moment, and leave of the folder what the disk has."""
+        _stop(ancestor)
+        shutil.rmtree(self._old, ignore_errors=True)
+        self._root.rename(self._old)
+        self._root.mkdir()
+        if loss is Loss.ALL:
+            self._restore_noted(self._key(self._old), self._root)
+        else:
+            self._restore_named(self._old, self._root)
+
+    def _restore_noted(self, key: str, target: Path) -> None:
+        """A folder by its durable names."""
+        noted = self._notes / "names" / key
+        for line in noted.read_text(encoding="utf-8").splitlines() if noted.exists() else ():
+            kind, below, name = line.split(" ", 2)
+            if kind == "d":
+                (target / name).mkdir()
+                self._restore_noted(below, target / name)
+            else:
+                self._restore_content(below, target / name)
+
+    def _restore_named(self, source: Path, target: Path) -> None:
+        """A folder by the names that it had."""
+        for path in source.iterdir():
+            if path.is_dir():
+                (target / path.name).mkdir()
+                self._restore_named(path, target / path.name)
+            elif path.is_file():
+                self._restore_content(self._key(path), target / path.name)
+
+    def _restore_content(self, key: str, target: Path) -> None:
+        noted = self._notes / "contents" / key
+        if noted.exists():
+            shutil.copyfile(noted, target)
+        else:
+            target.touch()
+        # Keys and ready files are for their owner alone, and nodes insist on it.
+        target.chmod(0o600)
+
+    def _key(self, path: Path) -> str:
+        key = ctypes.create_string_buffer(_KEY_BYTES)
+        assert self._library.cut_key(-100, str(path).encode(), key), path  # AT_FDCWD
+        return key.value.decode()
+
+
+def _stop(ancestor: int) -> None:
+    """No process of the family does anything any more: first all stand still, then all end."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in family(ancestor):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)

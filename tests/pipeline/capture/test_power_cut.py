@@ -1,0 +1,152 @@
+"""Power cuts under a node that captures: nothing that was acknowledged is lost, and every event is in the files once.
+
+Node, job and JVM run on a disk that forgets what was not synced (`powercut.py`). A cut of each kind here, many with
+`--torture`.
+"""
+
+import re
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from client.hubs import Hubs
+from commands.runner import at
+from hubmere.client.failures import ClientFailure
+from hubmere.settings import HubSetting
+from hubmere.testing import Node
+from pipeline.capture.powercut import Disk, Loss
+from pipeline.surviving import stored
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler for the disk that forgets"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found by /proc"),
+]
+
+HUB, PARTITIONS = "orders", 2
+# Windows close by size; the shortest time is a minute.
+WINDOW_BYTES = 10_485_760
+BODY_BYTES, BODIES_PER_BATCH = 65_536, 8
+PATIENCE_S = 300.0
+POLL_S = 0.1
+# Enough for two windows of each partition in every life.
+BATCHES_PER_LIFE = 2 * PARTITIONS * (WINDOW_BYTES // BODY_BYTES // BODIES_PER_BATCH + 2)
+
+
+class Publishing:
+    """Publishes from a thread of its own, and keeps what was acknowledged."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._is_over = threading.Event()
+        self._number = 0
+        self.acknowledged: set[tuple[int, bytes]] = set()
+
+    def live(self) -> threading.Thread:
+        """One life of the node: as many batches as it takes, or until it is gone."""
+        self._is_over.clear()
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        return thread
+
+    def end(self) -> None:
+        """The node is gone: what is under way is tried again on the next one, and nothing else begins."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        hubs = Hubs(self._node)
+        try:
+            for _ in range(BATCHES_PER_LIFE):
+                if self._is_over.is_set():
+                    return
+                self._publish(hubs)
+        except ClientFailure:
+            # What was under way is in the log or is not: nobody was told.
+            self._number += 1
+        finally:
+            hubs.client.close()
+
+    def _publish(self, hubs: Hubs) -> None:
+        partition = self._number % PARTITIONS
+        bodies = [(b"%d %d " % (self._number, index)).ljust(BODY_BYTES, b".") for index in range(BODIES_PER_BATCH)]
+        hubs.publish(HUB, partition, bodies)
+        self.acknowledged |= {(partition, body) for body in bodies}
+        self._number += 1
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """A folder whose power can be cut, for every process that is started from now on."""
+    (tmp_path / "data").mkdir()
+    found = Disk(tmp_path / "data", tmp_path)
+    for name, value in found.variables.items():
+        monkeypatch.setenv(name, value)
+    found.settle()
+    return found
+
+
+@pytest.fixture
+def node(disk: Disk, tmp_path: Path) -> Iterator[Node]:
+    """A node on that disk."""
+    with Node(
+        hubs=[HubSetting(name=HUB, partition_count=PARTITIONS)],
+        settings={"as": "unlimited", "limits.publication_bytes": 1024 * 1024},
+        data=tmp_path / "data",
+    ) as running:
+        yield running
+
+
+def told(node: Node) -> set[str]:
+    """The names of the files that the job says it has published, since its log began."""
+    log = node.data / "capture" / "job.log"
+    return set(re.findall(r"bytes: (\S+\.avro)", log.read_text())) if log.exists() else set()
+
+
+def await_file(node: Node) -> None:
+    """Wait until the job has published one more."""
+    before, deadline = len(told(node)), time.monotonic() + PATIENCE_S
+    log = node.data / "capture" / "job.log"
+    while len(told(node)) <= before:
+        assert time.monotonic() < deadline, log.read_text()[-6000:] if log.exists() else node.logs()[-4000:]
+        time.sleep(POLL_S)
+
+
+def test_power_cuts_under_capture_cost_no_event(disk: Disk, node: Node, deaths: Callable[[int, int], int]) -> None:
+    """While files are written and published; after each the node comes up, and at last every event is captured."""
+    chance = Random(23)
+    size = ("--capture-interval", "900", "--capture-size-limit", str(WINDOW_BYTES), "--skip-empty-archives", "true")
+    assert at(node, "capture", "enable", "--name", HUB, *size).code == 0
+    publishing = Publishing(node)
+
+    for _, loss in product(range(deaths(1, 10)), Loss):
+        thread = publishing.live()
+        await_file(node)
+        time.sleep(chance.uniform(0.0, 1.5))
+        published = told(node)
+        disk.cut(node.pid, loss)
+        assert all((node.data / "capture" / "files" / name).exists() for name in published)
+        publishing.end()
+        node.kill()
+        disk.settle()
+        node.start()
+        thread.join()
+    thread = publishing.live()
+    await_file(node)
+    thread.join()
+    verified = at(node, "capture", "verify", "--eventhub-name", HUB)
+
+    assert verified.code == 0, verified.err
+    hubs = Hubs(node)
+    logged = Counter(stored(hubs, HUB, PARTITIONS))
+    hubs.client.close()
+    assert set(logged.values()) == {1}
+    assert publishing.acknowledged <= set(logged)

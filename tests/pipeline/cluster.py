@@ -1,0 +1,147 @@
+"""A Spark cluster on this machine: the standalone Master and a Worker of the pip package, executors in their own JVMs.
+
+What runs on it is submitted by `spark-submit` or by our own command, as on any cluster. Everything listens on loopback.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from hubmere.pipeline.jvm import spark_home
+from pipeline.processes import family
+
+SOURCES: Final = Path(__file__).parents[2] / "src"
+MASTER: Final = "org.apache.spark.deploy.master.Master"
+WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+PYTHON_WORKER: Final = "pyspark.daemon"
+# One core for each, so that there are two of them, and one goes on while the other dies.
+EXECUTORS: Final = 2
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS: Final = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.driver.memory": "768m",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "INFO",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+# A JVM and its launcher on a machine that does other things as well.
+START_SECONDS: Final = 120.0
+_END_SECONDS: Final = 20.0
+_LOGS: Final = ("master.log", "worker.log", "stdout", "stderr")
+_POLL_SECONDS: Final = 0.05
+_ENVIRONMENT: Final = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running one."""
+
+    url: str
+    worker: int
+    folder: Path
+
+    def executors(self) -> list[int]:
+        """The JVMs that work for applications now."""
+        return [pid for pid, command in family(self.worker).items() if EXECUTOR in command and "java" in command]
+
+    def python_workers(self) -> list[int]:
+        """The Python processes of the executors."""
+        return [pid for pid, command in family(self.worker).items() if PYTHON_WORKER in command]
+
+    def logs(self) -> Iterator[Path]:
+        """Everything that Master, Worker and executors have written."""
+        yield from (path for path in self.folder.rglob("*") if path.name in _LOGS)
+
+
+@contextmanager
+def a_cluster(folder: Path) -> Iterator[Cluster]:
+    """A Master and a Worker while the block lasts; applications have a folder each below `folder`."""
+    with _daemon(MASTER, folder / "master.log", "--webui-port", "0") as master:
+        url = _said(master, folder / "master.log", re.compile(r"Starting Spark master at (spark://\S+)"))
+        words = ("--webui-port", "0", "--cores", str(EXECUTORS), "--memory", "2g", "--work-dir", str(folder / "work"))
+        with _daemon(WORKER, folder / "worker.log", *words, url) as worker:
+            _said(worker, folder / "worker.log", re.compile(r"Successfully registered with master (\S+)"))
+            yield Cluster(url, worker.pid, folder)
+
+
+@contextmanager
+def _daemon(name: str, log: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [str(spark_home() / "bin" / "spark-class"), name, "--host", "127.0.0.1", "--port", "0", *words]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **_ENVIRONMENT})
+        try:
+            yield process
+        finally:
+            # A Worker ends its executors.
+            process.terminate()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _said(process: "subprocess.Popen[bytes]", log: Path, wanted: re.Pattern[str]) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while (found := wanted.search(log.read_text())) is None:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(_POLL_SECONDS)
+    return found[1]
+
+
+def conf_words(settings: Mapping[str, str]) -> list[str]:
+    """Settings as `spark-submit` takes them."""
+    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+
+
+# --- executors without the package -----------------------------------------------------------------------------------
+
+
+def python_without_package(folder: Path) -> str:
+    """A Python that has everything that the package needs, and not the package: as on a cluster of somebody else."""
+    path = folder / "python-without-package"
+    base = Path(sys.base_exec_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    # Packages of the environment are found, links from it to source trees are not.
+    found = find_spec("pyarrow")
+    assert found is not None
+    assert found.origin is not None
+    lent = Path(found.origin).parents[1]
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{lent}" exec {base} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+    probe = [str(path), "-c", "import importlib.util as u; print(u.find_spec('pyarrow'), u.find_spec('hubmere'))"]
+    told = subprocess.run(probe, capture_output=True, text=True, check=True).stdout
+    assert told.endswith("None\n"), f"the package is installed as files: {told}"
+    assert not told.startswith("None")
+    return str(path)
+
+
+def package_as_zip(folder: Path) -> Path:
+    """What `--py-files` takes: the two packages, as a wheel without compiled modules has them."""
+    path = folder / "hubmere.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for package in ("hubmere", "pyspark_eventhubs"):
+            for source in sorted((SOURCES / package).rglob("*.py")):
+                archive.write(source, source.relative_to(SOURCES).as_posix())
+    return path

@@ -1,0 +1,70 @@
+"""Searches what processes leave behind, and how they were called, for secrets."""
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pipeline.processes import family
+
+_LOOK_SECONDS = 0.2
+_ESCAPED = re.compile(r"[+/=%&]")
+# So much is not found by chance.
+_LEAST_PART = 8
+# The connection string that a node prints for whoever started it, and the link to its portal, are meant to be seen.
+_BANNER = ("Connect ", "Portal ")
+
+
+def shown(secrets: Mapping[str, str], texts: Mapping[str, str]) -> list[str]:
+    """Which secret stands in which text; none is as it should be. The list does not show them again."""
+    telling = {secret: _telling_part(value) for secret, value in secrets.items()}
+    return [f"{secret} in {place}" for place, text in texts.items() for secret, part in telling.items() if part in text]
+
+
+def _telling_part(value: str) -> str:
+    """The longest part of a secret that is the same in addresses and JSON, which escape the signs of base 64."""
+    part = max(_ESCAPED.split(value), key=len)
+    assert len(part) >= _LEAST_PART
+    return part
+
+
+def texts_of(paths: Iterable[Path]) -> dict[str, str]:
+    """Files by name, as texts."""
+    return {str(path): path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
+
+
+def without_banner(log: str) -> str:
+    """What a node logs, without what it tells whoever starts it."""
+    return "\n".join(line for line in log.splitlines() if not line.startswith(_BANNER))
+
+
+class CommandLines:
+    """Collects the command lines of a process and all below it, from a thread of its own."""
+
+    def __init__(self, ancestor: int) -> None:
+        self._ancestor = ancestor
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.found: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Begin to look."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look no more."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._is_over.wait(_LOOK_SECONDS):
+            self.found.update(family(self._ancestor).values())
+
+    def texts(self) -> dict[str, str]:
+        """All command lines that were seen."""
+        return {f"the command line of {command[:40]}": command for command in self.found}

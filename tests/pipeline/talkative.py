@@ -1,0 +1,110 @@
+"""Everything that the pipeline does, as loud as it can be: what it says is searched for secrets.
+
+python -m pipeline.talkative TOLD, where TOLD is a file with the options of a hub, of another one and of one with a
+wrong key, the address of a plan server with its token, and a folder. Failures are wanted: their texts are shown whole.
+"""
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from hubmere.pipeline.capture.door import NodeDoor
+from hubmere.pipeline.capture.job import Application
+from hubmere.pipeline.capture.source import CaptureSource
+from pipeline.copying import start_copy
+from pipeline.sessions import a_session
+
+STREAM_SECONDS = 120
+Options = dict[str, str]
+
+
+def loud_session(folder: Path) -> SparkSession:
+    """Spark with its log at INFO and its event log."""
+    events = folder / "events"
+    events.mkdir()
+    more = {
+        # What fails is not tried again.
+        "spark.master": "local[2]",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    spark = a_session(str(folder / "warehouse"), more)
+    # Python programs are spared INFO by a filter that `spark.log.level` does not take away.
+    spark.sparkContext.setLogLevel("INFO")
+    return spark
+
+
+def read(spark: SparkSession, options: Options) -> DataFrame:
+    rows = spark.read.format("eventhubs").options(**options).load()
+    for mode in ("extended", "formatted"):
+        rows.explain(mode)
+    rows.show(truncate=False)
+    return rows
+
+
+def read_by_sql(spark: SparkSession, options: Options) -> None:
+    listed = ", ".join(f"`{name}` {json.dumps(value)}" for name, value in options.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW hub USING eventhubs OPTIONS ({listed})")
+    spark.sql("EXPLAIN EXTENDED SELECT count(*) FROM hub").show(truncate=False)
+    spark.sql("DESCRIBE EXTENDED hub").show(100, truncate=False)
+    spark.sql("SELECT count(*) FROM hub").show()
+
+
+def write(spark: SparkSession, options: Options) -> None:
+    spark.range(3).selectExpr("cast(id as string) as body").write.format("eventhubs").options(**options).mode(
+        "append"
+    ).save()
+
+
+def copy(spark: SparkSession, source: Options, target: Options, checkpoint: Path) -> None:
+    query = start_copy(spark, source, target, checkpoint)
+    query.awaitTermination(STREAM_SECONDS)
+    query.explain(True)
+    print(query.status, query.recentProgress)
+
+
+def failing(name: str, action: Callable[[], object]) -> None:
+    """Do what fails, and say everything about it."""
+    try:
+        action()
+    except Exception as error:
+        print(f"failed as it should: {name}: {error}")
+        traceback.print_exception(error)
+    else:
+        raise AssertionError(f"{name} does not fail")
+
+
+def main() -> None:
+    # As the job does it; at DEBUG, libraries write down whole addresses (urllib3) and conversations (py4j).
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("hubmere").setLevel(logging.DEBUG)
+    given = json.loads(Path(sys.argv[1]).read_bytes())
+    folder = Path(given["folder"])
+    source, target, wrong, malformed = (given[name] for name in ("source", "target", "wrong", "malformed"))
+    spark = loud_session(folder)
+
+    read(spark, source)
+    read_by_sql(spark, source)
+    write(spark, target)
+    copy(spark, source, target, folder / "copy")
+    failing("read", lambda: read(spark, wrong))
+    failing("write", lambda: write(spark, wrong))
+    failing("stream", lambda: copy(spark, wrong, target, folder / "failing source"))
+    failing("sink", lambda: copy(spark, source, wrong, folder / "failing sink"))
+    failing("options", lambda: read(spark, malformed))
+
+    spark.dataSource.register(CaptureSource)
+    door = NodeDoor(given["plans"], given["token"], None)
+    code = Application(spark, door, str(folder / "checkpoints"), once=True).run()
+    print(f"capture ended with {code}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
