@@ -12,7 +12,7 @@ import pytest
 from hubmere import __version__
 from hubmere.endpoints import certificates
 from hubmere.exits import MEANINGS, Exit
-from hubmere.ready import Ready, render_banner, write_ready_file
+from hubmere.ready import Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import SETTINGS
 from hubmere.store.vault import Vault
 
@@ -213,6 +213,14 @@ def test_banner_on_a_terminal_is_short_and_shows_what_to_paste() -> None:
     assert "<emulator_connection_string>" in banner
     assert "Ctrl-C stops" in banner
     assert "<admin_token>" not in banner
+
+
+def test_line_for_a_collected_log_says_where_and_shows_no_key() -> None:
+    """The portal's link and the connection string open the node to whoever reads the journal."""
+    line = render_line(a_ready(amqps=None))
+
+    places = "AMQP <amqp>, Kafka <kafka>  <kafkas> (TLS), HTTP <http>  <https> (TLS), data <data>"
+    assert line == f"Hubmere <version> is ready: {places}"
 
 
 def test_banner_without_plain_amqp_shows_the_string_for_tls() -> None:

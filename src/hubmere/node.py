@@ -46,7 +46,7 @@ from hubmere.model.names import ROOT_RULE, emulator_hub_name, group_name, hub_na
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.portal import Portal
-from hubmere.ready import READY_FILE, Ready, render_banner, write_ready_file
+from hubmere.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import PartnerSetting, Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
 from hubmere.store.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
@@ -93,13 +93,21 @@ async def _serve(settings: Settings) -> int:
         # Everything made so far lives as long as the node: keep the collector from walking it again and again.
         gc.collect()
         gc.freeze()
-        print(render_banner(ready, is_terminal=sys.stdout.isatty()), flush=True)  # noqa: T201 - the banner is the output
+        _tell(settings, ready)
         if settings.ready_file is not None:
             write_ready_file(settings.ready_file, ready)
         await node.run_until(stopping)
     finally:
         await node.stop()
     return Exit.OK
+
+
+def _tell(settings: Settings, ready: Ready) -> None:
+    """Say that the node is ready: to a person, or to a log that is collected, which is no place for a key."""
+    if settings.log_format == "json":
+        log.info("%s", render_line(ready))
+    else:
+        print(render_banner(ready, is_terminal=sys.stdout.isatty()), flush=True)  # noqa: T201 - the banner is the output
 
 
 def _spans(url: str, namespace: str) -> "Spans":

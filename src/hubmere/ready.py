@@ -58,7 +58,23 @@ def render_banner(ready: Ready, *, is_terminal: bool) -> str:
     return "\n".join(["", f"  {_GREEN}●{_RESET} {_BOLD}{title}{_RESET} is ready", "", *rows, "", "  Ctrl-C stops.", ""])
 
 
+def render_line(ready: Ready) -> str:
+    """The same for a log that others keep and read: one line, and nothing in it that opens the node."""
+    places = ", ".join(f"{name} {value}" for name, value in (*_served(ready), ("data", ready.data)))
+    return f"Hubmere {ready.version} is ready: {places}"
+
+
 def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
+    yield from _served(ready)
+    if ready.portal:
+        yield "Portal", ready.portal
+    yield "Data", ready.data
+    if ready.ca_file:
+        yield "CA", ready.ca_file
+    yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string
+
+
+def _served(ready: Ready) -> Iterator[tuple[str, str]]:
     served = (
         ("AMQP", ready.amqp, ready.amqps),
         ("Kafka", ready.kafka, ready.kafkas),
@@ -67,9 +83,3 @@ def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
     for name, plain, tls in served:
         if places := [place for place in (plain, tls and f"{tls} (TLS)") if place]:
             yield name, "  ".join(places)
-    if ready.portal:
-        yield "Portal", ready.portal
-    yield "Data", ready.data
-    if ready.ca_file:
-        yield "CA", ready.ca_file
-    yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string

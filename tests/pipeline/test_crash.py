@@ -138,7 +138,7 @@ def test_driver_that_is_killed_between_log_and_commit_costs_no_event(
     spark: SparkSession, hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
     """Driver and JVM die at once, with a micro-batch that is logged and half done; the next life repeats it."""
-    wanted = deaths(2, 25)
+    wanted = deaths(1, 25)
     copying = Copying(hubs, wanted, tmp_path)
     chance = Random(11)
     killed = 0
