@@ -30,6 +30,12 @@ def hubs() -> Iterator[Hubs]:
 
 @pytest.fixture
 def deaths(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
-    """How often to kill: in short, or under torture."""
+    """How often to kill: in short, or under torture; what has no short form is left to torture."""
     is_long = bool(request.config.getoption("--torture", default=False))
-    return lambda short, long: long if is_long else short
+
+    def choose(short: int, long: int) -> int:
+        if not short and not is_long:
+            pytest.skip("takes minutes; --torture runs it")
+        return long if is_long else short
+
+    return choose

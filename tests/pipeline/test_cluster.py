@@ -1,6 +1,7 @@
 """A real Spark cluster: source and sink run on executors of their own, which die by kill -9, and source equals sink.
 
-A few deaths here, many with `--torture` (`make torture`).
+Two deaths under Capture here, many and those of a query with `--torture` (`make torture`); `test_crash.py` has the few
+deaths of a query's workers, driver and node.
 """
 
 import json
@@ -100,7 +101,7 @@ def test_executors_that_are_killed_under_a_query_cost_no_event(
     cluster: Cluster, hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
     """JVMs and their Python processes in turn, amid micro-batches; an application that fails is submitted again."""
-    wanted = deaths(2, 40)
+    wanted = deaths(0, 40)
     copying = Copying(hubs, wanted, tmp_path, TRIGGERS_PER_DEATH)
     chance = Random(13)
     killed = {"jvm": 0, "python": 0}

@@ -15,11 +15,10 @@ from hubmere.testing import Node
 
 judges = pytest.mark.judges
 
-# The library leaves its own wake-up sockets to the garbage collector.
+# The library leaves its own wake-up sockets to the garbage collector (see conftest).
 pytestmark = [
     pytest.mark.foreign,
     judges(client=Name.KAFKA_PYTHON, transport=Transport.PLAIN),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

@@ -1,7 +1,7 @@
 """Power cuts under a node that captures: nothing that was acknowledged is lost, and every event is in the files once.
 
-Node, job and JVM run on a disk that forgets what was not synced (`powercut.py`). One cut here, many of each kind with
-`--torture`.
+Node, job and JVM run on a disk that forgets what was not synced (`powercut.py`). With `--torture` (`make
+torture`) alone; `test_checkpoints.py` has what the cuts have taught.
 """
 
 import re
@@ -122,12 +122,13 @@ def await_file(node: Node) -> None:
 
 def test_power_cuts_under_capture_cost_no_event(disk: Disk, node: Node, deaths: Callable[[int, int], int]) -> None:
     """While files are written and published; after each the node comes up, and at last every event is captured."""
+    cuts = deaths(0, 20)
     chance = Random(23)
     size = ("--capture-interval", "900", "--capture-size-limit", str(WINDOW_BYTES), "--skip-empty-archives", "true")
     assert at(node, "capture", "enable", "--name", HUB, *size).code == 0
     publishing = Publishing(node)
 
-    for loss in islice(cycle(Loss), deaths(1, 20)):
+    for loss in islice(cycle(Loss), cuts):
         thread = publishing.live()
         await_file(node)
         time.sleep(chance.uniform(0.0, 1.5))
