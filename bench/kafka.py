@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.load import apache_kafka, raw_kafka
@@ -157,23 +158,27 @@ def singles(bench: Bench, broker: Broker, topic: str, seconds: float) -> Taken:
 
 
 def in_and_out(
-    bench: Bench, broker: Broker, topic: Topic, size_bytes: int, rounds: int
-) -> tuple[list[Taken], list[Taken]]:
-    """What librdkafka produces in a while, so many times, and what it consumes: all of it, as many times.
+    bench: Bench, brokers: list[Broker], topic: str, size_bytes: int, *, rounds: int = 1, secure: bool = False
+) -> tuple[list[list[Taken]], list[list[Taken]]]:
+    """What librdkafka produces in a while, so many times, and then consumes, as many times; brokers in turns.
 
-    All, since a client fetches ahead of what it consumes: what it fetched for nothing would count as the broker's cost.
+    It consumes all there is: a client fetches ahead, and what it fetched for nothing would count as the broker's cost.
     """
-    flows: list[Flow] = []
+    topics = [broker.topic(topic, secure=secure) for broker in brokers]
+    counts = [0] * len(brokers)
 
-    def produce() -> Flow:
-        flows.append(bench.rdkafka.produce(topic, size_bytes, bench.seconds))
-        return flows[-1]
+    def produce(place: int) -> Flow:
+        flow = bench.rdkafka.produce(topics[place], size_bytes, bench.seconds)
+        counts[place] += flow.messages
+        return flow
 
-    produced = [timed(broker, produce) for _ in range(rounds)]
-    count = sum(flow.messages for flow in flows)
-    return produced, [
-        timed(broker, lambda: bench.rdkafka.consume(topic, count, CONSUME_SECONDS)) for _ in range(rounds)
-    ]
+    def consume(place: int) -> Flow:
+        return bench.rdkafka.consume(topics[place], counts[place], CONSUME_SECONDS)
+
+    def in_turns(work: Callable[[int], Flow]) -> list[list[Taken]]:
+        return [[timed(broker, partial(work, place)) for place, broker in enumerate(brokers)] for _ in range(rounds)]
+
+    return in_turns(produce), in_turns(consume)
 
 
 def latency(bench: Bench, broker: Broker, rate: int) -> tuple[float, float, float]:
@@ -228,11 +233,7 @@ def measure_flow(bench: Bench, *, secure: bool) -> None:
     for name, size_bytes in (("small", SMALL), ("large", LARGE)):
         topic = f"secure-{name}" if secure else name
         rounds = 1 if secure else bench.rounds
-        pairs = [
-            in_and_out(bench, broker, broker.topic(topic, secure=secure), size_bytes, rounds)
-            for broker in bench.brokers
-        ]
-        produced, consumed = ([list(round_) for round_ in zip(*way_, strict=True)] for way_ in zip(*pairs, strict=True))
+        produced, consumed = in_and_out(bench, bench.brokers, topic, size_bytes, rounds=rounds, secure=secure)
         show(bench, f"produce, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(aim: 1 x, 0.5 x CPU)", produced)
         show(bench, f"consume, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(aim: 1 x, 0.5 x CPU)", consumed)
         if not secure:
@@ -272,7 +273,7 @@ def warm_up(bench: Bench, broker: Broker) -> None:
     left, until = WARM_UP_REQUESTS, time.perf_counter() + WARM_UP_SECONDS
     while left > 0 and time.perf_counter() < until:
         left -= int(singles(bench, broker, "warm", 1.0).rate)
-    in_and_out(bench, broker, broker.topic("warm"), LARGE, 1)
+    in_and_out(bench, [broker], "warm", LARGE)
 
 
 def measure_all(bench: Bench) -> None:

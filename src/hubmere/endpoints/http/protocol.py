@@ -217,6 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._is_at_head = False
 
     def _should_upgrade_to_ws(self) -> bool:
+        # uvicorn would look for a class, which is loaded with the first WebSocket.
         return True
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:

@@ -142,8 +142,7 @@ class _Fetch:
         # What the capture job reads of a captured hub costs no egress (reference: service 6).
         if self._request.client_id == CAPTURE_CLIENT_ID and hub.entity.is_captured:
             return 0.0
-        leash = session.shared.broker.leash_of(hub.namespace, session.principal)
-        return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, leash)
+        return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, session.reach.leash)
 
     def _tell_everything(self, reading: FullReading, found: dict[Place, Told], throttle_ms: int) -> None:
         """One part for each partition that was asked for, in the order of the request."""

@@ -36,13 +36,15 @@ class Followed(Protocol):
 class Reach:
     """Namespace, principal, and the topics that were found to be in reach. Thread rule: the loop's thread only."""
 
-    __slots__ = ("_broker", "_publishers", "_readable", "namespace", "namespace_key", "principal")
+    __slots__ = ("_broker", "_publishers", "_readable", "leash", "namespace", "namespace_key", "principal")
 
     def __init__(self, broker: Broker, namespace: LiveNamespace, principal: Principal) -> None:
         self._broker = broker
         self.namespace = namespace
         (self.namespace_key,) = namespace.entity.key
         self.principal = principal
+        # Taken in and let out by whoever changes application groups: one for the length of the connection.
+        self.leash = broker.leash_of(namespace, principal)
         self._publishers: dict[str, Publisher] = {}
         self._readable: dict[str, LiveHub] = {}
 

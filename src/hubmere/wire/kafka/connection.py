@@ -213,7 +213,7 @@ class ServerConnection(_Connection[Request]):
         self._unanswered = 0
         # After a SaslHandshake of version 0 the shell sets this until authentication is over: frames are bare tokens.
         self.expects_bare_tokens = False
-        # The shell sets this when it can handle a `ProduceRun`, and takes it back when a client's batches need more.
+        # The shell sets this when it can handle a `ProduceRun`.
         self.takes_runs = False
         self._pattern: Pattern | None = None
         self._patterns_left = _MAX_PATTERNS
