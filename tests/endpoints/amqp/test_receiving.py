@@ -16,6 +16,7 @@ from hubmere.endpoints.amqp.outbound import Outbound
 from hubmere.model.errors import PartitionOffline
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.amqp import Link
+from hubmere.wire.amqp.composites import read_described
 from hubmere.wire.amqp.message import Message, read_message, write_message
 from hubmere.wire.amqp.performatives import ACCEPTED, Disposition, Header, Source
 from hubmere.wire.amqp.signals import DeliveriesReceived, DispositionReceived
@@ -318,18 +319,37 @@ def test_a_large_event_is_split_over_the_frames_that_the_peer_takes(
 # --- settlement
 
 
-@pytest.mark.parametrize(("mode", "is_settled"), [(1, True), (0, False), (2, False), (None, False)])
-def test_deliveries_are_settled_as_the_receiver_asked(client: RawClient, mode: int | None, is_settled: bool) -> None:
-    """.NET wants them settled; Proton's blocking receiver needs something to accept."""
+@pytest.mark.parametrize("asked", [0, 1, 2, None])
+@pytest.mark.parametrize("second", [0, 1])
+def test_every_reader_is_answered_with_settled_deliveries(client: RawClient, asked: int | None, second: int) -> None:
+    """The service answers so whatever is asked for; the Go SDK sends no disposition and would wait for ever."""
     publish(client, 2)
-    reader = client.reader(snd_settle_mode=mode)
+    reader, answer = client.attach(
+        is_sender=False, source=Source(address=READER), snd_settle_mode=asked, rcv_settle_mode=second
+    )
     reader.grant(2)
 
-    assert client.expect(DeliveriesReceived).settled is is_settled
+    run = client.expect(DeliveriesReceived)
+
+    assert (answer.snd_settle_mode, answer.rcv_settle_mode) == (1, second)
+    assert run.settled
 
 
-def test_unsettled_deliveries_never_stall_a_reader(client: RawClient) -> None:
-    """Python never settles anything."""
+@pytest.mark.parametrize("size_bytes", [10, 100_000], ids=["one frame", "several frames"])
+def test_a_delivered_event_has_an_empty_tag(client: RawClient, size_bytes: int) -> None:
+    """Nobody refers to a delivery that is settled already."""
+    client.publish(client.sender("orders/Partitions/0"), an_event(bytes(size_bytes)))
+    seen = len(client.transcript)
+    client.receive(client.reader(snd_settle_mode=0), 1)
+
+    found = [frame.body for frame in frames_of(bytes(client.transcript[seen:])) if frame.code == TRANSFER]
+    transfers = [read_described(memoryview(body), 0)[0] for body in found]
+
+    assert {(transfer.delivery_tag, transfer.settled) for transfer in transfers} == {(b"", True)}
+
+
+def test_a_reader_that_never_settles_is_never_stalled(client: RawClient) -> None:
+    """Credit alone decides: neither Python nor Go sends dispositions."""
     for first in range(0, 10_000, 2500):
         publish(client, 2500, first=first)
     reader = client.reader(snd_settle_mode=0)
@@ -337,17 +357,20 @@ def test_unsettled_deliveries_never_stall_a_reader(client: RawClient) -> None:
     assert numbers(client, reader, 10_000) == list(range(10_000))
 
 
-def test_a_receiver_that_settles_second_is_answered(client: RawClient) -> None:
-    """An outcome without settlement is settled by us, as sender."""
-    publish(client, 1)
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_disposition_for_a_settled_delivery_does_no_harm(client: RawClient, settled: bool) -> None:
+    """Clients that settle everything go on reading; one that settles second gets its answer."""
+    publish(client, 2)
     reader = client.reader(snd_settle_mode=0, rcv_settle_mode=1)
     reader.grant(1)
     (number,) = client.expect(DeliveriesReceived).ids
-    client.engine.outbox.add(Disposition(role=True, first=number, settled=False, state=ACCEPTED), reader.channel)
+    client.engine.outbox.add(Disposition(role=True, first=number, settled=settled, state=ACCEPTED), reader.channel)
 
-    answer = client.expect(DispositionReceived, lambda signal: not signal.by_receiver)
-
-    assert (answer.first, answer.settled) == (number, True)
+    assert numbers(client, reader, 1) == [1]
+    answers = client.pending(DispositionReceived)
+    assert [(answer.first, answer.settled) for answer in answers if not answer.by_receiver] == (
+        [] if settled else [(number, True)]
+    )
 
 
 def test_no_disposition_is_sent_for_what_is_read(client: RawClient) -> None:

@@ -3,7 +3,8 @@
 A link that may send is pumped: closed batches are read, turned into transfers by one compiled loop, and written some
 64 to 128 KB at a time, until credit, session window, socket, throughput units or events run out. What stopped it also
 starts it again: a flow, a window, a writable socket, a timer, or the move of the partition's committed end. After some
-chunks the other connections get their turn. Reading takes nothing away, so settlements mean nothing here.
+chunks the other connections get their turn. Every delivery is settled when it is sent and has an empty tag: reading
+takes nothing away, so there is no outcome to wait for.
 """
 
 from hubmere.broker.access import Resource
@@ -288,7 +289,7 @@ class Outbound(HubPart):
         )
         if message is None:
             return 0
-        self._link.send(message, tag=b"" if self._link.sends_settled else None, batchable=True)
+        self._link.send(message, tag=b"", batchable=True)
         subscription.delivered(sequence + 1, 1, len(message), now)
         return 1
 

@@ -35,7 +35,7 @@ from hubmere.model.errors import InvalidArgument, NotSupported, Refusal
 from hubmere.model.names import partition_number, publisher_name
 from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.performatives import Attach, Coordinator, Source, Target
+from hubmere.wire.amqp.performatives import SND_SETTLED, Attach, Coordinator, Source, Target
 from hubmere.wire.amqp.types import Value
 
 _EPOCH = "com.microsoft:epoch"
@@ -241,7 +241,9 @@ class Peer:
         )
         part.open(subscription)
         link.context = part
+        # The service sends events settled whatever the receiver asked for; some clients never settle.
         link.accept(
+            snd_settle_mode=SND_SETTLED,
             max_message_size=min(self.namespace.limits.publication_bytes, self._shared.max_message_bytes),
             offered_capabilities=(_RUNTIME_METRIC,) if has_metrics else None,
         )
