@@ -23,7 +23,8 @@ def texts() -> list[Path]:
     """Every text file that belongs to the project; what tools made is not among them."""
     folders = [ROOT / name for name in ("src", "tests", "bench", "docs", "changelog.d", ".ci")]
     inner = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix in _TEXTS]
-    outer = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in _TEXTS]
+    # In a linked work tree `.git` is a file that names the repository's folder.
+    outer = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in _TEXTS and path.name != ".git"]
     return [path for path in inner + outer if "__pycache__" not in path.parts and ".egg-info" not in str(path)]
 
 
