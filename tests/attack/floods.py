@@ -1,0 +1,117 @@
+"""Floods of one connection: what each sends first and what it sends again and again, as bytes.
+
+None needs a credential. The chunks are large, so that the sender is never the limit.
+"""
+
+import base64
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attack.innocent import connect
+from hubmere.testing import Node
+from hubmere.wire.amqp.frames import frame
+from hubmere.wire.amqp.performatives import Attach, Begin, Detach, End, Open, Source, Target
+
+_CHUNK_BYTES = 256 * 1024
+_AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """Where a flood connects, what it says first, and what it repeats."""
+
+    place: Callable[[Node], str]
+    chunk: bytes
+    opening: bytes = b""
+
+    def connection(self, node: Node) -> socket.socket:
+        """A connection for it."""
+        return connect(self.place(node))
+
+
+def _filled(piece: bytes) -> bytes:
+    return piece * max(_CHUNK_BYTES // len(piece), 1)
+
+
+def amqp_opening(*more: bytes) -> bytes:
+    """What opens an AMQP connection without SASL, then further frames."""
+    return _AMQP_HEADER + frame(Open(container_id="flood", hostname="localhost")) + b"".join(more)
+
+
+def _begin() -> bytes:
+    return frame(Begin(next_outgoing_id=0, incoming_window=5000, outgoing_window=5000))
+
+
+def _refused_attach() -> bytes:
+    """A sender to a hub without a token, and its end."""
+    attach = Attach(
+        name="refused", handle=0, role=False, source=Source(address="here"), target=Target(address="orders"),
+        initial_delivery_count=0,
+    )  # fmt: skip
+    return frame(attach) + frame(Detach(handle=0, closed=True))
+
+
+def websocket_opening(path: str = "/$servicebus/websocket", host: bytes = b"localhost") -> bytes:
+    """The request that upgrades a connection to a WebSocket for AMQP."""
+    key = base64.b64encode(b"0123456789abcdef")
+    return (
+        b"GET %b HTTP/1.1\r\nHost: %b\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
+    ) % (path.encode(), host, key)
+
+
+def websocket_frame(opcode: int, payload: bytes = b"", *, is_final: bool = True) -> bytes:
+    """One frame of a client, masked with zeros (RFC 6455, 5.2)."""
+    first = (0x80 if is_final else 0) | opcode
+    if len(payload) < 126:
+        head = struct.pack(">BB", first, 0x80 | len(payload))
+    elif len(payload) < 1 << 16:
+        head = struct.pack(">BBH", first, 0x80 | 126, len(payload))
+    else:
+        head = struct.pack(">BBQ", first, 0x80 | 127, len(payload))
+    return head + b"\x00\x00\x00\x00" + payload
+
+
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+FLOODS: dict[str, Attack] = {
+    "AMQP empty frames": Attack(place=lambda node: node.amqp, opening=amqp_opening(), chunk=_filled(EMPTY_FRAME)),
+    "AMQP refused attaches": Attack(
+        place=lambda node: node.amqp, opening=amqp_opening(_begin()), chunk=_filled(_refused_attach())
+    ),
+    "AMQP sessions": Attack(
+        place=lambda node: node.amqp, opening=amqp_opening(), chunk=_filled(_begin() + frame(End()))
+    ),
+    "Kafka ApiVersions": Attack(place=lambda node: node.kafka, chunk=_filled(_API_VERSIONS)),
+    "HTTP pipelined requests": Attack(
+        place=lambda node: node.http, chunk=_filled(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    ),
+    "HTTP refused publications": Attack(
+        place=lambda node: node.http,
+        chunk=_filled(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"),
+    ),
+    "HTTP chunks of one byte": Attack(
+        place=lambda node: node.http,
+        opening=b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        chunk=_filled(b"1\r\nx\r\n"),
+    ),
+    "WebSocket pings": Attack(
+        place=lambda node: node.http, opening=websocket_opening(), chunk=_filled(websocket_frame(0x9, b"ping"))
+    ),
+    "WebSocket empty messages": Attack(
+        place=lambda node: node.http, opening=websocket_opening(), chunk=_filled(websocket_frame(0x2))
+    ),
+    "WebSocket AMQP empty frames": Attack(
+        place=lambda node: node.http,
+        opening=websocket_opening() + websocket_frame(0x2, amqp_opening()),
+        chunk=_filled(websocket_frame(0x2, EMPTY_FRAME)),
+    ),
+    "WebSocket large messages of empty frames": Attack(
+        place=lambda node: node.http,
+        opening=websocket_opening() + websocket_frame(0x2, amqp_opening()),
+        chunk=websocket_frame(0x2, EMPTY_FRAME * (_CHUNK_BYTES // 8)),
+    ),
+}
