@@ -210,7 +210,7 @@ class Stream(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         """Run a callback at a monotonic time, under this connection's guard."""
         return self._loop.call_at(when, self._guarded, callback)
 

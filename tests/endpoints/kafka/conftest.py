@@ -1,7 +1,9 @@
 """A node with the hub `orders` (two partitions), and a client that may do everything on it."""
 
+import asyncio
+import contextlib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +12,19 @@ from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient
 from hubmere.endpoints import certificates
 from hubmere.store.vault import Vault
+
+# The loop of the standard library, and the one that a node prefers; there is none for Windows.
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+with contextlib.suppress(ImportError):
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
+
+
+@pytest.fixture(params=LOOPS)
+def either_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test once on each kind of event loop: their handles and clocks differ."""
+    monkeypatch.setattr(KafkaNode, "loops", (LOOPS[request.param],))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.live import LiveHub
@@ -44,6 +44,9 @@ class KafkaNode:
     everything of the node happens on its own.
     """
 
+    # The kind of event loop; the fixture `either_loop` sets it.
+    loops: ClassVar[tuple[Callable[[], asyncio.AbstractEventLoop]]] = (asyncio.new_event_loop,)
+
     def __init__(
         self,
         hubs: dict[str, int | HubSpec] | None = None,
@@ -70,7 +73,7 @@ class KafkaNode:
         self._initial_delay_s = initial_delay_s
         self._hostnames = hostnames
         self._thread = threading.Thread(target=self._run, name="kafka-node", daemon=True)
-        self._loop = asyncio.new_event_loop()
+        self._loop = self.loops[0]()
         self._stopping = asyncio.Event()
         self._started: Future[None] = Future()
         self.connections = Connections(20_000)

@@ -64,7 +64,7 @@ class NoWire:
     def resume_reading(self) -> None:
         """As above."""
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_at(when, self._guarded, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:

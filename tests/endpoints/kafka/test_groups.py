@@ -35,6 +35,8 @@ from hubmere.wire.kafka.messages.offsets import (
     OffsetFetchTopic,
 )
 
+pytestmark = pytest.mark.usefixtures("either_loop")
+
 METADATA = write_subscription(ConsumerSubscription(topics=("orders",)))
 
 

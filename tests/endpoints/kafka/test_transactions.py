@@ -29,6 +29,8 @@ from hubmere.wire.kafka.messages.transactions import (
 )
 from hubmere.wire.kafka.records import TRANSACTIONAL_BIT, decode_records, read_header, read_marker, split_batches
 
+pytestmark = pytest.mark.usefixtures("either_loop")
+
 Producer = tuple[int, int]
 
 

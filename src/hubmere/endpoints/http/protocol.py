@@ -98,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._dropped_bytes = 0
         self._names: list[bytes] = []
         self._is_in_request = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.Handle | None = None
         self._is_refused = False
         # The short way in for publications: the node's application has one.
         self._node_app = app

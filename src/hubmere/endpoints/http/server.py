@@ -52,7 +52,7 @@ class HttpServers:
         self._keep_alive_s = keep_alive_s
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
-        self._date: asyncio.TimerHandle | None = None
+        self._date: asyncio.Handle | None = None
         # uvicorn's own lines show queries, where people put tokens; refusals are logged by the application.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 

@@ -45,7 +45,7 @@ class _Share:
     __slots__ = ("_timer", "messages", "publisher", "size_bytes", "timeout_s", "waiting")
 
     def __init__(self, publisher: Publisher, timeout_s: float) -> None:
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self.publisher = publisher
         self.timeout_s = timeout_s
         self.messages: list[bytes] = []

@@ -108,7 +108,7 @@ class WebSocketWire:
         """Take bytes from the client again."""
         self._may_read.set()
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         """Run a callback at a monotonic time, under this connection's guard."""
         return self._loop.call_at(when, self.guarded, callback)
 

@@ -24,6 +24,7 @@ from hubmere.endpoints.kafka import (
 )
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.places import Places
+from hubmere.endpoints.stream import Timer
 from hubmere.model.clock import Clock
 from hubmere.wire.kafka.connection import ServedApis
 from hubmere.wire.kafka.messages import APIS
@@ -68,7 +69,9 @@ class KafkaEndpoint:
         self._clock = clock
         self._coordinators = broker.coordinators
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        # The deadline is kept beside its timer: uvloop's handle for a call that is due already has no `when()`.
+        self._timer: Timer | None = None
+        self._timer_deadline = 0.0
         self._shared = Shared(
             broker=broker,
             clock=clock,
@@ -97,11 +100,11 @@ class KafkaEndpoint:
     def _watch_deadlines(self) -> None:
         """Set the timer to the next deadline, unless it goes off before that."""
         deadline = self._coordinators.next_deadline()
-        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
+        if deadline is None or (self._timer is not None and self._timer_deadline <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._tick)
+        self._timer, self._timer_deadline = self._loop.call_at(deadline, self._tick), deadline
 
     def _tick(self) -> None:
         self._timer = None
