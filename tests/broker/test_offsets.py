@@ -45,11 +45,17 @@ def test_groups_and_partitions_are_kept_apart(bench: Bench, offsets: Offsets) ->
     assert [(one.partition, one.sequence) for _, one in offsets.all("G")] == [(0, 3)]
 
 
-def test_logical_offset_is_taken_without_effect(bench: Bench, offsets: Offsets) -> None:
-    """Reference 2.11: librdkafka may commit "from the beginning" as -2."""
-    commit(bench, offsets, a_commit(bench, sequence=-2))
+@pytest.mark.parametrize("logical", [-1, -2])
+def test_logical_offset_replaces_the_committed_one(bench: Bench, offsets: Offsets, logical: int) -> None:
+    """Kafka keeps negative offsets: clients commit them to return to their default start. They have no lag."""
+    commit(bench, offsets, a_commit(bench, sequence=5), a_commit(bench, partition=1, sequence=1))
 
-    assert offsets.find("g", bench.hub, 0) is None
+    commit(bench, offsets, a_commit(bench, sequence=logical))
+
+    found = offsets.find("g", bench.hub, 0)
+    assert found is not None
+    assert found.sequence == logical
+    assert [lag.partition for lag in offsets.lags("g")] == [1]
 
 
 @pytest.mark.parametrize(("length", "is_taken"), [(MAX_METADATA_BYTES, True), (MAX_METADATA_BYTES + 1, False)])

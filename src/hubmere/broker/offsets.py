@@ -85,8 +85,12 @@ class Offsets:
         )
 
     def commit(self, group_id: str, commits: Iterable[Commit], now_ms: int, done: Done) -> None:
-        """Keep checked commits, all or none; a negative one (librdkafka's logical offsets) is taken without effect."""
-        records = [self.record(group_id, commit, now_ms) for commit in commits if commit.sequence >= 0]
+        """Keep checked commits, all or none.
+
+        A negative offset is kept as it is, as Kafka does: kafkajs commits -1 or -2 after OFFSET_OUT_OF_RANGE, reads it
+        back and then starts at its default position. Every client takes a negative answer as "no position".
+        """
+        records = [self.record(group_id, commit, now_ms) for commit in commits]
         if not records:
             done(None)
             return
@@ -108,10 +112,11 @@ class Offsets:
         return [(hubs[offset.hub_uid], offset) for offset in offsets if offset.hub_uid in hubs]
 
     def lags(self, group_id: str) -> list[Lag]:
-        """How far a group is behind on each partition that it has committed for."""
+        """How far a group is behind on each partition that it has committed a position for."""
         return [
             Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.end_sequence)
             for hub, offset in self.all(group_id)
+            if offset.sequence >= 0
         ]
 
     def delete(self, group_id: str, places: Iterable[tuple[LiveHub, int]], done: Done) -> None:

@@ -94,7 +94,9 @@ def _kafka(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
     for group_id in group_ids[:MAX_KAFKA_GROUPS]:
         owners = {} if coordinator is None else _kafka_owners(coordinator.groups.describe(group_id), hub)
         offsets = view.group_offsets(namespace, group_id)
-        committed = {offset.partition: offset.sequence for offset in offsets if offset.hub_uid == hub.entity.uid}
+        # A negative offset asks for the client's default start: it is no position yet.
+        known = (offset for offset in offsets if offset.hub_uid == hub.entity.uid and offset.sequence >= 0)
+        committed = {offset.partition: offset.sequence for offset in known}
         for partition in sorted(owners.keys() | committed.keys()):
             position = committed.get(partition)
             yield Standing(

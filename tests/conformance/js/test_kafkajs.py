@@ -169,6 +169,20 @@ def test_a_group_goes_on_where_it_was(kafka: KafkaJs, topic: str, group: str) ->
     assert {one["partition"]: one["offset"] for one in kept[0]["partitions"]}[0] == "3"
 
 
+@judges(feature=Feature.COMMITS)
+def test_a_group_reads_again_after_its_offset_was_out_of_range(kafka: KafkaJs, topic: str, group: str) -> None:
+    """It commits -2, reads that back, and starts at the beginning; without an effect it does so for ever."""
+    kafka.make_topic(topic, 1)
+    kafka.produce(topic, *in_partition(0, "a", "b"))
+    kafka.admin("setOffsets", groupId=group, topic=topic, partitions=[{"partition": 0, "offset": "1000"}])
+
+    read = kafka.consume(topic, group, 2)
+    kept = kafka.admin("fetchOffsets", groupId=group, topics=[topic])
+
+    assert values(read) == ["a", "b"]
+    assert [one["offset"] for one in kept[0]["partitions"]] == ["2"]
+
+
 @judges(feature=Feature.GROUPS)
 def test_a_group_shares_its_partitions(kafka_by_transport: KafkaJs, topic: str, group: str) -> None:
     """Members join one after the other."""

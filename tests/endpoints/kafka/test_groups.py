@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
-from endpoints.kafka.raw_client import RawClient
+from endpoints.kafka.raw_client import RawClient, only
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.consumer_protocol import ConsumerSubscription, write_subscription
@@ -207,6 +207,18 @@ def committed(client: RawClient, version: int = 7, **more: Any) -> Any:
     )
     answer = client.call(request, version)
     return (answer.groups[0] if version >= 8 else answer).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
+def test_negative_commit_is_kept_and_told(client: RawClient, offset: int) -> None:
+    """As Kafka does, which checks no committed offset: the client asks for its default start in this way."""
+    client.call(a_commit(5, metadata="before"), 7)
+
+    answer = only(client.call(a_commit(offset, metadata="after"), 7))
+
+    found = committed(client)
+    assert answer.error_code == ErrorCode.NONE
+    assert (found.error_code, found.committed_offset, found.metadata) == (ErrorCode.NONE, offset, "after")
 
 
 @pytest.mark.parametrize("version", range(2, 10))

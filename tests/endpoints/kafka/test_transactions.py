@@ -257,6 +257,19 @@ def test_offsets_are_committed_with_the_events(client: RawClient, commit: bool) 
     assert committed(client, require_stable=True) == (5 if commit else -1, ErrorCode.NONE)
 
 
+@pytest.mark.parametrize("offset", [-1, -2])
+def test_negative_offset_is_committed_with_the_events(client: RawClient, offset: int) -> None:
+    """A transaction's offsets are kept as those of OffsetCommit."""
+    number, epoch = producer = start(client)
+    client.call(AddOffsetsToTxnRequest(transactional_id="t", producer_id=number, producer_epoch=epoch, group_id="g"), 3)
+
+    pended = only(client.call(a_pending_offset(producer, offset), 3))
+    client.call(an_end(producer), 3)
+
+    assert pended.error_code == ErrorCode.NONE
+    assert committed(client) == (offset, ErrorCode.NONE)
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [
