@@ -90,6 +90,18 @@ def test_healthy_namespace_has_no_findings(desktop: Desktop) -> None:
     assert examined(desktop, observer) == []
 
 
+def test_events_that_cannot_be_read_are_a_finding(desktop: Desktop) -> None:
+    """Whoever looks at the links sees why readers miss events."""
+    desktop.hub.log(0)
+    desktop.hub.report_unreadable(0, 7, 9, "its records do not decompress")
+
+    (finding,) = examined(desktop)
+
+    assert (finding.ailment, finding.where) == ("Damaged events", "orders/0")
+    assert "sequence numbers 7 to 8" in finding.what
+    assert "hubmere doctor" in finding.remedy
+
+
 def test_reader_that_takes_nothing_is_stalled(desktop: Desktop) -> None:
     """It has events before it and does not ask for them."""
     observer = Observer()

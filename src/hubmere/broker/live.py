@@ -12,6 +12,7 @@ from hubmere.broker.metrics import Counters
 from hubmere.broker.quota import Rates, Throughput
 from hubmere.broker.rates import PartitionRates
 from hubmere.broker.routing import RoundRobin
+from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.entity import Hub, Namespace, Retention, TimestampType
 from hubmere.model.errors import EntityDisabled, HubNotFound, PublisherRevoked, Refusal
 from hubmere.model.names import fold
@@ -184,6 +185,25 @@ class LiveHub:
     def offline_partitions(self) -> list[int]:
         """The partitions that take nothing until their logs were verified."""
         return [number for number, log in sorted(self._logs.items()) if log.is_offline]
+
+    def damaged_ranges(self) -> list[tuple[int, DamagedRange]]:
+        """Stored events that cannot be read, each with its partition; known of logs that are open."""
+        registry, uid = self._engine.damage, self.entity.uid
+        if registry.is_empty:
+            return []
+        return [(number, found) for number in sorted(self._logs) for found in registry.ranges(log_id(uid, number))]
+
+    def report_unreadable(self, partition: int, first_sequence: int, next_sequence: int, reason: str) -> None:
+        """Name an intact batch whose records cannot be decoded; see `store.damage`. Repeats have no effect."""
+        self._engine.damage.report(
+            DamagedRange(
+                log=log_id(self.entity.uid, partition),
+                first_sequence=first_sequence,
+                next_sequence=next_sequence,
+                kind=DamageKind.UNREADABLE,
+                reason=reason,
+            )
+        )
 
     def open_logs(self) -> list[PartitionLog]:
         """The logs that are open already."""

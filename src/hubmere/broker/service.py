@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hubmere.broker.access import Access, Principal
 from hubmere.broker.capture import Captures
+from hubmere.broker.conditions import Conditions
 from hubmere.broker.consume import Evict, Subscription, Wake
 from hubmere.broker.coordinators import Coordinators
 from hubmere.broker.following import Following
@@ -102,6 +103,7 @@ class Broker:
         self.access = access
         self.counters = Counters()
         self.roster = Roster()
+        self.conditions = Conditions()
         self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
         self._following = Following(catalog, engine, book, self.namespaces, segment_bytes, self.roster)

@@ -8,6 +8,7 @@ __all__ = [
     "capture",
     "clock",
     "connection_string",
+    "damage",
     "emulator",
     "entity",
     "errors",

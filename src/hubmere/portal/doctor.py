@@ -31,6 +31,8 @@ EXAMINED_PARTITIONS = 1000
 MAX_STEALS = 100
 # Publishers that a finding names.
 SHOWN_PUBLISHERS = 3
+# Damaged ranges of one hub that are shown; /ready and the metrics count all.
+SHOWN_RANGES = 20
 # Readers that are followed; a namespace with more shows the first.
 MAX_FOLLOWED = 10_000
 _PRESSED_SECONDS = 10.0
@@ -260,6 +262,18 @@ def _offline(scene: Scene) -> Iterator[Finding]:
                 )
 
 
+def _damaged(scene: Scene) -> Iterator[Finding]:
+    for hub in scene.hubs:
+        for partition, found in hub.damaged_ranges()[:SHOWN_RANGES]:
+            yield Finding(
+                severity=Severity.WRONG,
+                ailment="Damaged events",
+                where=f"{hub.name}/{partition}",
+                what=f"Readers are passed over {found.event_count:,} events: {found}.",
+                remedy="Stop the node and run 'hubmere doctor'; restore the file from a copy if there is one.",
+            )
+
+
 def _disabled(scene: Scene) -> Iterator[Finding]:
     for hub in scene.hubs:
         status = hub.entity.status
@@ -412,6 +426,7 @@ def _skewed(scene: Scene) -> Iterator[Finding]:
 
 CHECKS: Sequence[Callable[[Scene], Iterator[Finding]]] = (
     _offline,
+    _damaged,
     _disabled,
     _stalled,
     _duelling,

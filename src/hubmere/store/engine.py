@@ -16,6 +16,7 @@ from typing import NamedTuple, NewType, Protocol
 
 from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.position import Position
+from hubmere.store.damage import DamageRegistry
 
 # A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
 LogId = NewType("LogId", str)
@@ -209,6 +210,10 @@ class PartitionLog(Protocol):
 
 class LogEngine(Protocol):
     """All the logs of a node."""
+
+    @property
+    def damage(self) -> DamageRegistry:
+        """Stored events that cannot be read."""
 
     def open(self, log: LogId, config: LogConfig) -> PartitionLog:
         """Open a partition's log, making it when it is not there; recovers after a crash."""

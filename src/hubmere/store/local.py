@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hubmere.model.errors import StorageFull
 from hubmere.store.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
+from hubmere.store.damage import DamageRegistry
 from hubmere.store.engine import LogConfig, LogId
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
 from hubmere.store.log import LocalLog
@@ -37,6 +38,7 @@ class LocalEngine:
     ) -> None:
         """`threads` 0 does everything that waits on the caller's thread: for tests and for memory."""
         self._files = files or Files()
+        self.damage = DamageRegistry()
         self._folder = root / "log"
         self._space = Space(self._files, HandlePool(self._files, max_open=max_open_files))
         self._commit = GroupCommit(self._files, post, defer=defer, durability=durability, threads=threads)
@@ -72,6 +74,7 @@ class LocalEngine:
 
     def delete(self, log: LogId) -> None:
         """Delete a partition's log and free its files; opening it later starts anew."""
+        self.damage.forget(log)
         known = self._logs.pop(log, None)
         if known is not None:
             known.refuse_writers()

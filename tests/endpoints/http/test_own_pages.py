@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import NAMESPACE, HttpNode
+from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.endpoints.http.openapi import described_path
 from hubmere.endpoints.http.tables import ALL
 from hubmere.store.files import Files
@@ -29,7 +30,49 @@ def test_ready_tells_what_there_is(node: HttpNode) -> None:
         told = client.get("/ready").json()
 
     counted = {"namespaces": 1, "eventHubs": 1, "offlinePartitionCount": 0, "offlinePartitions": []}
-    assert told == {"status": "ready", **counted}
+    sound = {"damagedRangeCount": 0, "damagedRanges": [], "conditions": []}
+    assert told == {"status": "ready", **counted, **sound}
+
+
+def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(node: HttpNode) -> None:
+    """Damage that nobody hears of is found when a copy no longer helps."""
+    hub = node.broker.namespace(NAMESPACE).hub("orders")
+    hub.log(1)
+    for _ in range(2):
+        hub.report_unreadable(1, 40, 43, "its records do not decompress")
+
+    with node.client() as client:
+        health, ready, samples = client.get("/health"), client.get("/ready").json(), _samples(client)
+
+    assert (health.status_code, health.json()["status"]) == (200, "healthy")
+    assert "1 ranges of stored events cannot be read" in health.json()["warnings"][0]
+    assert ready["status"] == "degraded"
+    assert ready["damagedRanges"] == [
+        {
+            "partition": f"{NAMESPACE}/orders/1",
+            "firstSequenceNumber": 40,
+            "lastSequenceNumber": 42,
+            "kind": "not decodable",
+            "reason": "its records do not decompress",
+            "place": "",
+        }
+    ]
+    labels = f'{{namespace="{NAMESPACE}",eventhub="orders"}}'
+    assert (samples[f"damaged_ranges{labels}"], samples[f"damaged_events{labels}"]) == (1, 3)
+
+
+def test_conditions_of_the_machine_are_named_in_health_and_readiness(node: HttpNode) -> None:
+    """A disk that fills up is told before it is full."""
+    node.broker.conditions.set(
+        Condition(name="disk", severity=ConditionSeverity.WARNING, text="The disk is nearly full.", remedy="Add room.")
+    )
+
+    with node.client() as client:
+        health, ready = client.get("/health").json(), client.get("/ready").json()
+
+    assert health["warnings"] == ["The disk is nearly full."]
+    assert ready["status"] == "degraded"
+    assert ready["conditions"] == [{"name": "disk", "severity": "warning", "message": "The disk is nearly full."}]
 
 
 class _FailingDisk(Files):

@@ -1,41 +1,85 @@
 """Whether the node lives and whether it can be used: for containers, load balancers and compose files.
 
-`/health` answers in the official emulator's shape (reference: service 9), so that checks written for it go on working.
-`/ready` tells what there is to use and which partitions take nothing now; those others serve on, so it stays a 200.
+`/health` answers in the official emulator's shape (reference: service 9), so that checks written for it go on working;
+`warnings` is added while something is wrong. `/ready` tells what there is to use and what is wrong in detail: offline
+partitions, damaged ranges, and conditions of the machine (disk, clock). The rest is served, so it stays a 200.
 """
 
 import json
+from collections.abc import Iterator
 
 from starlette.responses import Response
 
+from hubmere.broker.live import LiveHub
+from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call
 from hubmere.endpoints.http.errors import JSON_TYPE
+from hubmere.model.damage import DamagedRange
 
 # Enough to see what they have in common; the count tells the rest.
 _SHOWN_PARTITIONS = 100
+_SHOWN_RANGES = 100
 
 
-async def show_health(_call: Call) -> Response:
-    """The node answers, so it lives."""
-    return _told(200, {"status": "healthy", "message": "Service is healthy."})
+async def show_health(call: Call) -> Response:
+    """The node answers, so it lives; what is wrong is told in a sentence each."""
+    body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
+    if warnings := list(_warnings(call.site.broker)):
+        body["warnings"] = warnings
+    return _answer(body)
 
 
 async def show_ready(call: Call) -> Response:
-    """Ports are opened last, so whoever is answered may use everything that is there and not named as offline."""
-    namespaces = call.site.broker.namespaces.values()
-    hubs = [hub for namespace in namespaces for hub in namespace.hubs.values()]
-    offline = [
-        f"{hub.namespace.entity.name}/{hub.name}/{partition}" for hub in hubs for partition in hub.offline_partitions()
+    """Ports are opened last, so whoever is answered may use everything that is there and not named here."""
+    broker = call.site.broker
+    hubs = _hubs(broker)
+    offline = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.offline_partitions()]
+    damaged = [_damage(hub, *found) for hub in hubs for found in hub.damaged_ranges()]
+    conditions = [
+        {"name": each.name, "severity": each.severity.value, "message": each.text} for each in broker.conditions.all()
     ]
-    told: dict[str, object] = {
-        "status": "degraded" if offline else "ready",
-        "namespaces": len(namespaces),
-        "eventHubs": len(hubs),
-        "offlinePartitionCount": len(offline),
-        "offlinePartitions": offline[:_SHOWN_PARTITIONS],
+    return _answer(
+        {
+            "status": "degraded" if offline or damaged or conditions else "ready",
+            "namespaces": len(broker.namespaces),
+            "eventHubs": len(hubs),
+            "offlinePartitionCount": len(offline),
+            "offlinePartitions": offline[:_SHOWN_PARTITIONS],
+            "damagedRangeCount": len(damaged),
+            "damagedRanges": damaged[:_SHOWN_RANGES],
+            "conditions": conditions,
+        }
+    )
+
+
+def _hubs(broker: Broker) -> list[LiveHub]:
+    return [hub for namespace in broker.namespaces.values() for hub in namespace.hubs.values()]
+
+
+def _name(hub: LiveHub) -> str:
+    return f"{hub.namespace.entity.name}/{hub.name}"
+
+
+def _warnings(broker: Broker) -> Iterator[str]:
+    for condition in broker.conditions.all():
+        yield condition.text
+    hubs = _hubs(broker)
+    if offline := sum(len(hub.offline_partitions()) for hub in hubs):
+        yield f"{offline} partitions are offline; /ready names them."
+    if damaged := sum(len(hub.damaged_ranges()) for hub in hubs):
+        yield f"{damaged} ranges of stored events cannot be read; /ready names them."
+
+
+def _damage(hub: LiveHub, partition: int, found: DamagedRange) -> dict[str, object]:
+    return {
+        "partition": f"{_name(hub)}/{partition}",
+        "firstSequenceNumber": found.first_sequence,
+        "lastSequenceNumber": found.next_sequence - 1,
+        "kind": found.kind.value,
+        "reason": found.reason,
+        "place": found.place,
     }
-    return _told(200, told)
 
 
-def _told(status: int, body: dict[str, object]) -> Response:
-    return Response(json.dumps(body).encode(), status, media_type=JSON_TYPE)
+def _answer(body: dict[str, object]) -> Response:
+    return Response(json.dumps(body).encode(), 200, media_type=JSON_TYPE)

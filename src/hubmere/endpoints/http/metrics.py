@@ -65,6 +65,8 @@ _PER_HUB = ("namespace", "eventhub")
 METRICS: tuple[Metric, ...] = (
     *(Metric(name, "counter", sentence, _PER_HUB) for name, sentence in _COUNTERS.items()),
     Metric("size", "gauge", "Bytes that the open logs of an event hub hold.", _PER_HUB),
+    Metric("damaged_ranges", "gauge", "Ranges of stored events that cannot be read.", _PER_HUB),
+    Metric("damaged_events", "gauge", "Stored events that cannot be read.", _PER_HUB),
     *(Metric(name, "gauge", sentence, _PER_HUB) for name, sentence, _ in _CAPTURE_GAUGES),
     Metric("capture_job_restarts", "counter", "Times that the capture job was started again."),
     *(Metric(*declared) for declared in _CONNECTIONS),
@@ -93,8 +95,24 @@ def lines(broker: Broker, now: float) -> Iterator[str]:
     for namespace in namespaces:
         for hub in namespace.hubs.values():
             yield _sample("size", namespace, hub.name, sum(log.state.size_bytes for log in hub.open_logs()))
+    yield from _damage(namespaces)
     yield from _capture(broker, now)
     yield from _connections(broker)
+
+
+def _damage(namespaces: list[LiveNamespace]) -> Iterator[str]:
+    """Above 0 is an alarm: events were stored and readers are passed over them."""
+    found = [
+        (namespace, hub.name, [each for _, each in hub.damaged_ranges()])
+        for namespace in namespaces
+        for hub in namespace.hubs.values()
+    ]
+    yield from _head("damaged_ranges")
+    for namespace, hub, ranges in found:
+        yield _sample("damaged_ranges", namespace, hub, len(ranges))
+    yield from _head("damaged_events")
+    for namespace, hub, ranges in found:
+        yield _sample("damaged_events", namespace, hub, sum(each.event_count for each in ranges))
 
 
 def _capture(broker: Broker, now: float) -> Iterator[str]:
