@@ -1,7 +1,8 @@
 """Builds the inner loops ahead of time where possible; everything else is in pyproject.toml.
 
-Those are `hubmere.kernels`, by mypyc, and the twin of the Spark decoder, `hubmere.pipeline._decode`, by Cython. Without
-the compilers the package installs and runs interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose.
+Those are `hubmere.kernels`, by mypyc, and two twins by Cython: of the Spark decoder (`hubmere.pipeline._decode`) and of
+the check of produced records (`hubmere.records._validate`). Without the compilers the package installs and runs
+interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose.
 """
 
 import os
@@ -22,19 +23,22 @@ def kernels() -> list[Extension]:
     return extensions
 
 
-def decoder() -> list[Extension]:
-    """The compiled twin of the Spark decoder, or nothing."""
+def twins() -> list[Extension]:
+    """The compiled twins of the Spark decoder and of the record check, or nothing."""
     try:
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError
     except ImportError:
         return []
-    extension = Extension("hubmere.pipeline._decode", ["src/hubmere/pipeline/_decode.pyx"], optional=True)
+    extensions = [
+        Extension(name, [f"src/{name.replace('.', '/')}.pyx"], optional=True)
+        for name in ("hubmere.pipeline._decode", "hubmere.records._validate")
+    ]
     try:
-        return list(cythonize([extension], build_dir="build", quiet=True))
+        return list(cythonize(extensions, build_dir="build", quiet=True))
     except CompileError:
         return []
 
 
 is_pure = os.environ.get("HUBMERE_PURE") == "1"
-setup(ext_modules=[] if is_pure else [*kernels(), *decoder()])
+setup(ext_modules=[] if is_pure else [*kernels(), *twins()])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
 from hubmere.model.batch import read_header, stamp, stamp_append_time
 from hubmere.pipeline.decode import SCHEMA, Columns, decode
-from hubmere.wire.kafka.compression import Codec
+from hubmere.records.compression import Codec
 from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
 from pipeline.twin import compiled_columns
 

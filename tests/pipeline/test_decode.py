@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hubmere.model.batch import seal, spread_offset
 from hubmere.pipeline.decode import SCHEMA
+from hubmere.records.compression import Codec
 from hubmere.translate import HttpEvent, publication_from_amqp, publication_from_http
-from hubmere.wire.kafka.compression import Codec
 from hubmere.wire.kafka.records import TRANSACTIONAL_BIT, Record
 from pipeline.batches import NOW_MS, decoded, kafka_batch, marker, plain, stored
 from translate import builders as amqp

@@ -4,8 +4,8 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from hubmere.model.batch import read_header, seal, write_header
+from hubmere.records.compression import Codec
 from hubmere.translate import DecodedCache, RuntimeInfo, message_at, messages_to_batch
-from hubmere.wire.kafka.compression import Codec
 from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
 from translate.builders import (
     LOG,

@@ -564,11 +564,12 @@ class CorruptBatch(StorageRefusal):
 
 
 class InvalidBatch(Refusal):
-    """An offered record batch whose header breaks a rule of the format."""
+    """An offered record batch that breaks a rule of the format; `record_index` is set when one record breaks it."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, why: str, record_index: int | None = None) -> None:
+        super().__init__(why, record_index)
         self.why = why
+        self.record_index = record_index
 
     def text(self) -> str:
         return f"The record batch is not valid: {self.why}."

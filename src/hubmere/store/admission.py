@@ -1,7 +1,8 @@
 """Which offered batches the log takes: the rules of the format, with the reason for each refusal.
 
 `LocalLog.append` looks at an ordinary batch in one expression of its own; whatever that does not pass comes here, where
-it is either an ordinary batch of a special kind or is refused with its reason (Kafka's checks on produce).
+it is either an ordinary batch of a special kind or is refused with its reason (Kafka's checks on produce). The records
+of a batch that a client made are checked too: one that nobody can decode would stop every consumer of its partition.
 """
 
 from hubmere.model.batch import (
@@ -16,7 +17,9 @@ from hubmere.model.batch import (
     write_header,
 )
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
-from hubmere.store.records import opened, records
+from hubmere.records.faults import UnreadableRecords
+from hubmere.records.validate import check_records
+from hubmere.store.records import opened
 
 
 def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:
@@ -25,8 +28,14 @@ def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:
     if refusal is not None:
         raise refusal
     header = read_header(batch)
-    if requires_keys:
-        _require_keys(batch, header)
+    # A batch without a checksum was made in this node from messages that were decoded: its records are right.
+    if requires_keys or header.crc != UNSEALED:
+        try:
+            check_records(
+                batch, HEADER_BYTES, len(batch), header.codec, header.record_count, keys_required=requires_keys
+            )
+        except UnreadableRecords as fault:
+            raise InvalidBatch(fault.why, fault.index) from None
     return header
 
 
@@ -76,9 +85,3 @@ def _broken_rules(header: BatchHeader, size_bytes: int) -> tuple[tuple[bool, str
         (is_producer and header.producer_sequence < 0, "it has a producer id without a sequence number"),
         (is_producer and header.producer_epoch < 0, "it has a producer id without an epoch"),
     )
-
-
-def _require_keys(batch: bytearray | memoryview, header: BatchHeader) -> None:
-    for record in records(opened(memoryview(batch), header), header.record_count):
-        if record.key is None:
-            raise InvalidBatch("an event without a key on a compacted log")

@@ -4,12 +4,9 @@ Record layout (Kafka record v2, zig-zag varints): length, attributes i8, time de
 value length and value, headers. Interpreted and plain: none of this is on the path of an ordinary event.
 """
 
-import zlib
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
-
-import cramjam
 
 from hubmere.model.batch import (
     CONTROL,
@@ -23,17 +20,11 @@ from hubmere.model.batch import (
     write_header,
 )
 from hubmere.model.errors import CorruptBatch
+from hubmere.records.compression import decompress
+from hubmere.records.faults import UnreadableRecords
 
-# A batch that claims to be larger once opened is refused: a few bytes must not become all of the memory.
-MAX_OPENED_BYTES = 64 * 1024 * 1024
-
-_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEAD_BYTES = 16
-_BLOCK_LENGTH = Struct(">i")
 _CONTROL_KEY = Struct(">hh")
 _CONTROL_VALUE = Struct(">hi")
-_AUTOMATIC_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class Record(NamedTuple):
@@ -49,13 +40,10 @@ class Record(NamedTuple):
 
 def opened(batch: memoryview, header: BatchHeader) -> bytes:
     """The records of a batch, uncompressed."""
-    body = bytes(batch[HEADER_BYTES:])
-    if header.codec == 0:
-        return body
     try:
-        return _OPEN[header.codec](body)
-    except (KeyError, zlib.error, cramjam.DecompressionError) as error:
-        raise CorruptBatch(f"its records do not decompress ({error})") from error
+        return decompress(header.codec, batch[HEADER_BYTES:])
+    except UnreadableRecords as fault:
+        raise CorruptBatch(fault.why) from None
 
 
 def records(body: bytes, count: int) -> Iterator[Record]:
@@ -119,34 +107,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
         shift += 7
-
-
-def _gunzip(body: bytes) -> bytes:
-    inflater = zlib.decompressobj(_AUTOMATIC_WINDOW)
-    data = inflater.decompress(body, MAX_OPENED_BYTES)
-    if inflater.unconsumed_tail:
-        raise CorruptBatch(f"its records are larger than {MAX_OPENED_BYTES} bytes once decompressed")
-    return data
-
-
-def _unsnappy(body: bytes) -> bytes:
-    if not body.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(body))
-    blocks, at = [], _XERIAL_HEAD_BYTES
-    while at < len(body):
-        length = _BLOCK_LENGTH.unpack_from(body, at)[0]
-        at += _BLOCK_LENGTH.size
-        blocks.append(bytes(cramjam.snappy.decompress_raw(body[at : at + length])))
-        at += length
-    return b"".join(blocks)
-
-
-def _unlz4(body: bytes) -> bytes:
-    return bytes(cramjam.lz4.decompress(body))
-
-
-def _unzstd(body: bytes) -> bytes:
-    return bytes(cramjam.zstd.decompress(body))
-
-
-_OPEN = {_GZIP: _gunzip, _SNAPPY: _unsnappy, _LZ4: _unlz4, _ZSTD: _unzstd}

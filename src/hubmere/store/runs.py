@@ -1,8 +1,9 @@
 """Runs of closed batches for one partition: looked at one by one, then written and committed together.
 
 A run is for small batches that come faster than they can be handled singly. It takes ordinary batches alone: of one
-idempotent producer or of none, no transaction, an honest header and the right checksum. A run with any other batch in
-it is not taken, and says nothing about why: its batches are then offered one by one, each to get its own answer.
+idempotent producer or of none, no transaction, an honest header, the right checksum, and records that can be decoded.
+A run with any other batch in it is not taken, and says nothing about why: its batches are then offered one by one, each
+to get its own answer.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from hubmere.model.batch import (
     TIME_PART,
     BatchRun,
 )
+from hubmere.records.validate import is_readable
 from hubmere.store.producers import SEQUENCE_MASK
 
 # The newest codec of the format (zstd); higher numbers are not taken.
@@ -54,6 +56,7 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
             or base_ms > newest_ms
             or not crc
             or crc32c(view[at + CHECKED_FROM : end]) != crc
+            or not is_readable(data, at + HEADER_BYTES, end, attributes & CODEC_MASK, count)
         ):
             return None
         expected = (producer_id, epoch, (first + count) & SEQUENCE_MASK if producer_id >= 0 else first)

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from hubmere.model.batch import (
     APPEND_TIME,
     CHECKED_FROM,
+    CODEC_MASK,
     CONTROL,
     HEADER,
     HEADER_BYTES,
@@ -32,6 +33,7 @@ from hubmere.model.batch import (
     spread_offset,
 )
 from hubmere.model.errors import ProducerRefused, Refusal, StorageFull
+from hubmere.records.validate import is_readable
 from hubmere.store.admission import admit, loosened
 from hubmere.store.chain import MAX_RECENT_BATCHES, Limit
 from hubmere.store.checkpoint import Checkpoint
@@ -130,6 +132,10 @@ class LogWriter(LogReader, ABC):
             or producer_id >= 0
             or self._requires_keys
             or (crc and crc32c(memoryview(batch)[CHECKED_FROM:]) != crc)
+            or (
+                crc
+                and not is_readable(batch, HEADER_BYTES, length + LENGTH_PREFIX_BYTES, attributes & CODEC_MASK, count)
+            )
         ):
             header = admit(batch, requires_keys=self._requires_keys)
             if producer_id >= 0:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from hubmere import kernels
 from hubmere.model.batch import APPEND_TIME, HEADER_BYTES, BatchHeader, Buffer, read_header
-from hubmere.wire.kafka.compression import decompress
-from hubmere.wire.kafka.errors import RemoteProtocolError
+from hubmere.records.compression import decompress
+from hubmere.records.faults import UnreadableRecords
 
 # Memory for decoded batches of all partitions: some 25,000 small events, so that the readers at the tails of a busy
 # namespace, who are woken together, share one decoding; those who read far behind push it out and lose nothing but the
@@ -250,7 +250,7 @@ def opened_records(header: BatchHeader, batch: memoryview) -> tuple[bytes, int] 
         return bytes(batch), HEADER_BYTES
     try:
         return decompress(header.codec, batch[HEADER_BYTES:]), 0
-    except RemoteProtocolError:
+    except UnreadableRecords:
         return None
 
 

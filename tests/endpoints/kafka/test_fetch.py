@@ -11,7 +11,7 @@ from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, o
 from hubmere.model.entity import CaptureDescription, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.wire.kafka.compression import Codec
+from hubmere.records.compression import Codec
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
     EARLIEST_TIMESTAMP,

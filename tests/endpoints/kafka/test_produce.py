@@ -13,7 +13,7 @@ from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, o
 from hubmere.model.entity import CleanupPolicy, Status, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.wire.kafka.compression import Codec
+from hubmere.records.compression import Codec
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic

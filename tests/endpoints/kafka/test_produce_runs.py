@@ -15,7 +15,7 @@ from hubmere.model.entity import Status, TimestampType
 from hubmere.model.errors import StorageFull
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.wire.kafka.compression import Codec
+from hubmere.records.compression import Codec
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse

@@ -19,9 +19,9 @@ from hubmere.model.batch import read_header, seal
 from hubmere.pipeline.capture.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
 from hubmere.pipeline.capture.schema import SCHEMA, long_of, time_text
 from hubmere.pipeline.decode import visible_batches
+from hubmere.records.compression import Codec
 from hubmere.translate import publication_from_amqp
 from hubmere.translate.columns import record_of
-from hubmere.wire.kafka.compression import Codec
 from hubmere.wire.kafka.records import Record
 from pipeline.batches import NOW_MS, fetched, kafka_batch, plain, stored
 from pipeline.twin import compiled_twins

@@ -3,7 +3,7 @@
 Its snappy is a bare block and its zstd frame does not announce a size, which other producers do differently.
 """
 
-from hubmere.wire.kafka.compression import Codec
+from hubmere.records.compression import Codec
 from hubmere.wire.kafka.records import Record
 
 RECORDS = [

@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.wire.kafka.compression import Codec
+from hubmere.records.compression import Codec
 from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
 from hubmere.wire.kafka.records import (
     APPEND_TIME_BIT,

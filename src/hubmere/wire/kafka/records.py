@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from hubmere.wire.kafka.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from hubmere.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from hubmere.records.faults import UnreadableRecords
 from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
 from hubmere.wire.kafka.primitives import Buffer, read_varint, read_varlong, write_varint
 
@@ -229,7 +230,10 @@ def decode_records(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> li
         raise RemoteProtocolError(f"a batch of magic {header.magic}; only {MAGIC} is read")
     if header.size_bytes != len(batch):
         raise RemoteProtocolError(f"a batch of {header.size_bytes} bytes in {len(batch)}")
-    data = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], max_bytes)
+    try:
+        data = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], max_bytes)
+    except UnreadableRecords as fault:
+        raise RemoteProtocolError(fault.why) from None
     count = header.record_count
     if count < 0 or count * _LEAST_RECORD_BYTES > len(data):
         raise RemoteProtocolError(f"{count} records in {len(data)} bytes")

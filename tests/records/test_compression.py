@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.wire.kafka.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from hubmere.wire.kafka.errors import RemoteProtocolError
+from hubmere.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from hubmere.records.faults import UnreadableRecords
 
 _REAL = [codec for codec in Codec if codec is not Codec.NONE]
 
@@ -40,7 +40,7 @@ def test_limit_is_exact(codec: Codec) -> None:
     packed = compress(codec, data)
 
     assert decompress(codec, packed, max_bytes=len(data)) == data
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(UnreadableRecords):
         decompress(codec, packed, max_bytes=len(data) - 1)
 
 
@@ -51,7 +51,7 @@ def test_bomb_does_not_take_more_memory_than_the_limit(codec: Codec) -> None:
     limit = 1024 * 1024
     tracemalloc.start()
 
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(UnreadableRecords):
         decompress(codec, bomb, max_bytes=limit)
 
     _, peak = tracemalloc.get_traced_memory()
@@ -66,7 +66,7 @@ def test_broken_data_is_refused(codec: Codec, damage: str) -> None:
     packed = compress(codec, os.urandom(2000))
     broken = {"cut": packed[:-7], "noise": b"\x01\x02\x03" + packed[3:50], "empty": b""}[damage]
 
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(UnreadableRecords):
         decompress(codec, broken)
 
 
@@ -93,7 +93,7 @@ def test_broken_xerial_block_is_refused(tail: str) -> None:
     """A block's length is held against the bytes that are left."""
     packed = compress(Codec.SNAPPY, b"data") + bytes.fromhex(tail)
 
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(UnreadableRecords):
         decompress(Codec.SNAPPY, packed)
 
 
@@ -107,7 +107,7 @@ def test_foreign_gzip_is_opened() -> None:
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_codec_is_refused(codec: int) -> None:
     """Three bits hold eight numbers, five of which mean something."""
-    with pytest.raises(RemoteProtocolError, match=str(codec)):
+    with pytest.raises(UnreadableRecords, match=str(codec)):
         decompress(codec, b"data")
 
 

@@ -12,8 +12,9 @@ from typing import Final
 
 import cramjam
 
-from hubmere.wire.kafka.errors import RemoteProtocolError
-from hubmere.wire.kafka.primitives import Buffer
+from hubmere.records.faults import UnreadableRecords
+
+Buffer = bytes | bytearray | memoryview
 
 
 class Codec(IntEnum):
@@ -50,18 +51,23 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Open the records of a batch; refuses what is broken or larger than `max_bytes`."""
+    """The records of a batch as bytes; raises UnreadableRecords when they are broken or larger than `max_bytes`."""
+    return bytes(decompressed(codec, data, max_bytes))
+
+
+def decompressed(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """The same records in the buffer that the codec wrote, for a caller that only walks over them."""
     if codec == Codec.NONE:
-        return bytes(data)
+        return data
     if codec == Codec.SNAPPY:
         return _decompress_snappy(bytes(data), max_bytes)
     decode_into = _DECOMPRESS_INTO.get(codec)
     if decode_into is None:
-        raise RemoteProtocolError(f"compression {codec} is not known")
+        raise UnreadableRecords(f"compression {codec} is not known")
     return _decompress_stream(decode_into, bytes(data), max_bytes)
 
 
-def _decompress_stream(decode_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int) -> bytes:
+def _decompress_stream(decode_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int) -> memoryview:
     room = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
     while True:
         out = bytearray(room)
@@ -69,10 +75,10 @@ def _decompress_stream(decode_into: Callable[[bytes, bytearray], int], data: byt
             written = decode_into(data, out)
         except cramjam.DecompressionError as broken:
             if room >= max_bytes or _BUFFER_FULL not in str(broken):
-                raise RemoteProtocolError(f"records do not decompress within {max_bytes} bytes: {broken}") from None
+                raise UnreadableRecords(f"records do not decompress within {max_bytes} bytes: {broken}") from None
             room = min(max_bytes, room * _GROWTH)
         else:
-            return bytes(memoryview(out)[:written])
+            return memoryview(out)[:written]
 
 
 def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
@@ -90,11 +96,11 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
 
 def _next_block(data: bytes, at: int) -> tuple[bytes, int]:
     if len(data) - at < _BLOCK_LENGTH.size:
-        raise RemoteProtocolError("a snappy block's length is cut off")
+        raise UnreadableRecords("a snappy block's length is cut off")
     (length,) = unpack_from(">i", data, at)
     at += _BLOCK_LENGTH.size
     if not 0 <= length <= len(data) - at:
-        raise RemoteProtocolError(f"a snappy block of length {length} with {len(data) - at} bytes left")
+        raise UnreadableRecords(f"a snappy block of length {length} with {len(data) - at} bytes left")
     return data[at : at + length], at + length
 
 
@@ -102,10 +108,10 @@ def _decompress_block(block: bytes, max_bytes: int) -> bytes:
     try:
         size_bytes = cramjam.snappy.decompress_raw_len(block)
         if size_bytes > max_bytes:
-            raise RemoteProtocolError(f"snappy records of {size_bytes} bytes; {max_bytes} is the most")
+            raise UnreadableRecords(f"snappy records of {size_bytes} bytes; {max_bytes} is the most")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as broken:
-        raise RemoteProtocolError(f"snappy records do not decompress: {broken}") from None
+        raise UnreadableRecords(f"snappy records do not decompress: {broken}") from None
 
 
 def _compress_snappy(data: Buffer) -> bytes:
