@@ -41,6 +41,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "auto_create_hubs": ("no", False),
     "default_partition_count": ("8", 8),
     "clock_skew_s": ("300", 300),
+    "rotated_key_grace_s": ("60", 60),
     "capture_supervise": ("no", False),
     "capture_master": ("spark://cluster:7077", "spark://cluster:7077"),
     "capture_heap_mb": ("1024", 1024),

@@ -240,6 +240,7 @@ class Node:
             host_names(self._host_names(), lambda: catalog.view),
             skew_s=int(self._settings.clock_skew_s),
             takes_emulator_key=self._settings.is_emulator,
+            rotated_key_grace_s=int(self._settings.rotated_key_grace_s),
         )
         self._audit = self._build_audit()
         broker = Broker(
@@ -258,6 +259,7 @@ class Node:
         if self._settings.otlp_endpoint is not None:
             self._spans = _spans(self._settings.otlp_endpoint, self._settings.namespace)
             broker.trace(self._spans)
+        broker.revocation.defer = asyncio.get_running_loop().call_soon
         broker.open(self._clock.monotonic())
         return broker
 

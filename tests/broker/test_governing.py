@@ -11,6 +11,7 @@ from hubmere.broker.consume import Subscription
 from hubmere.broker.fetching import charge_fetch
 from hubmere.broker.governing import names_rule
 from hubmere.broker.publish import Publisher
+from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import ConnectionView
 from hubmere.model.entity import ApplicationGroup, Rights, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import ApplicationGroupThrottled, Conflict, InvalidArgument, PartitionOffline, Refusal
@@ -301,6 +302,9 @@ class _Connection:
 
     def cut(self, why: str) -> None:
         self.cuts.append(why)
+
+    def review(self, judge: Judge) -> None:
+        raise AssertionError("no rule has changed")
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         raise AssertionError("nobody looks")

@@ -3,6 +3,7 @@
 import pytest
 
 from hubmere.broker.access import Principal
+from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import MAX_DESCRIBED, MAX_NAME_CHARACTERS, ConnectionView, Roster, shown
 from hubmere.model.errors import NotFound
 
@@ -33,6 +34,9 @@ class Connection:
 
     def cut(self, why: str) -> None:
         self.reasons.append(why)
+
+    def review(self, judge: Judge) -> None:
+        raise AssertionError("no rule has changed")
 
 
 def test_connections_are_shown_while_they_are_open() -> None:

@@ -9,7 +9,7 @@ missing, malformed, signature, audience, expiry, then the right. Nothing here re
 import base64
 import hmac
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from urllib.parse import quote_plus, unquote, unquote_plus
 
@@ -19,6 +19,7 @@ from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
 from hubmere.model.errors import (
     ApplicationGroupDisabled,
     ClaimMissing,
+    CredentialRevoked,
     ExpiredToken,
     InvalidArgument,
     InvalidAudience,
@@ -26,6 +27,7 @@ from hubmere.model.errors import (
     LocalAuthDisabled,
     MalformedToken,
     MissingToken,
+    NamespaceNotFound,
     PublisherRevoked,
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
@@ -35,6 +37,9 @@ SCHEME = "SharedAccessSignature"
 
 # The longest token in use carries a publisher path of a few hundred characters; a bound for unauthenticated peers.
 MAX_TOKEN_CHARACTERS = 8192
+# How long open links outlive the rotation of their key, unless their token expires before that. The service lets them
+# live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
+ROTATED_KEY_GRACE_S = 3600
 # Seconds since 1970 in 18 digits reach far beyond any calendar and still fit a 64-bit integer.
 _MAX_EXPIRY_DIGITS = 18
 
@@ -75,6 +80,8 @@ class Principal:
     """Someone known: what was proven, for which resources and until when.
 
     `hub` is the hub whose rule was used (empty for a rule of the namespace), `scope` the path the credential covers.
+    `key_id` is a digest of the key that was used. `is_rotated` says that this key is not in force any more: what is
+    open stays open until the principal expires, nothing new is opened, and nothing is managed.
     """
 
     namespace: str
@@ -84,6 +91,9 @@ class Principal:
     scope: str = ""
     expires_at_s: int | None = None
     is_admin: bool = False
+    hub_uid: str = field(default="", compare=False, repr=False)
+    key_id: str = field(default="", compare=False, repr=False)
+    is_rotated: bool = field(default=False, compare=False)
 
     @classmethod
     def admin(cls) -> "Principal":
@@ -195,9 +205,10 @@ class Access:
 
     Thread rule: used on the owner's thread. `view` is asked anew each time, so a regenerated key counts at once.
     `takes_emulator_key` is for nodes started with the official emulator's configuration, and no others.
+    `rotated_key_grace_s` is how long open connections outlive the rotation of their key.
     """
 
-    __slots__ = ("_answers_to", "_skew_s", "_takes_emulator_key", "_view")
+    __slots__ = ("_answers_to", "_rotated_key_grace_s", "_skew_s", "_takes_emulator_key", "_view")
 
     def __init__(
         self,
@@ -206,11 +217,13 @@ class Access:
         *,
         skew_s: int = 0,
         takes_emulator_key: bool = False,
+        rotated_key_grace_s: int = ROTATED_KEY_GRACE_S,
     ) -> None:
         self._view = view
         self._answers_to = answers_to
         self._skew_s = skew_s
         self._takes_emulator_key = takes_emulator_key
+        self._rotated_key_grace_s = rotated_key_grace_s
 
     def by_token(self, namespace: Namespace, text: str | None, now_s: float) -> Principal:
         """The holder of a SAS token."""
@@ -219,17 +232,17 @@ class Access:
         _check_local_auth(namespace)
         token = Token.parse(text)
         host, path = split_audience(token.resource)
-        rule = self._rule_signing(token, self._scopes(namespace, path))
+        rule, key = self._rule_signing(token, self._scopes(namespace, path))
         if not self._answers_to(namespace, host):
             raise InvalidAudience(host, namespace.name)
         if now_s >= token.expires_at_s + self._skew_s:
             raise ExpiredToken(token.expires_at_s)
-        return self._principal(rule, scope=path, expires_at_s=token.expires_at_s + self._skew_s)
+        return self._principal(rule, key, scope=path, expires_at_s=token.expires_at_s + self._skew_s)
 
     def by_key(self, namespace: Namespace, rule_name: str, key: str) -> Principal:
         """The holder of a rule's name and key (AMQP: SASL PLAIN); the rule may be on any hub of the namespace."""
         _check_local_auth(namespace)
-        return self._principal(self._rule_with_key(self._view().rules_named(namespace, rule_name), key))
+        return self._principal(self._rule_with_key(self._view().rules_named(namespace, rule_name), key), key)
 
     def by_connection_string(self, namespace: Namespace, text: str, now_s: float) -> Principal:
         """The holder of a whole connection string (Kafka: user `$ConnectionString`)."""
@@ -247,7 +260,44 @@ class Access:
         rule = self._rule_with_key(named, parts.key)
         if not self._answers_to(namespace, parts.host):
             raise InvalidAudience(parts.host, namespace.name)
-        return self._principal(rule)
+        return self._principal(rule, parts.key)
+
+    def current(self, principal: Principal, now_s: float, *, ends_rotated: bool = False) -> Principal:
+        """A principal that signed in before, judged by the rules in force; the same object when nothing has changed.
+
+        Raises the refusal that ends it: its namespace or rule is gone, local authentication or its application group is
+        disabled. A key that is not in force any more limits the principal to `rotated_key_grace_s` from now, or ends it
+        when `ends_rotated` says so.
+        """
+        if principal.is_admin:
+            return principal
+        namespace = self._view().find_namespace(principal.namespace)
+        if namespace is None:
+            raise NamespaceNotFound(f"sb://{principal.namespace}")
+        _check_local_auth(namespace)
+        rule = self._rule_of(namespace, principal)
+        if rule is None:
+            raise CredentialRevoked(principal.rule)
+        self._check_application_group(rule)
+        if not any(hmac.compare_digest(_key_id(key), principal.key_id) for key in self._keys(rule)):
+            if ends_rotated:
+                raise CredentialRevoked(principal.rule)
+            principal = self._rotated(principal, now_s)
+        rights = rule.rights & ~Rights.MANAGE if principal.is_rotated else rule.rights
+        return principal if principal.rights == rights else replace(principal, rights=rights)
+
+    def _rule_of(self, namespace: Namespace, principal: Principal) -> AccessRule | None:
+        if not principal.hub:
+            return self._view().find_rule(namespace, principal.rule)
+        hub = self._view().hub_of_uid(principal.hub_uid)
+        return None if hub is None else self._view().find_rule(hub, principal.rule)
+
+    def _rotated(self, principal: Principal, now_s: float) -> Principal:
+        if principal.is_rotated:
+            return principal
+        latest = int(now_s) + self._rotated_key_grace_s
+        expiry = latest if principal.expires_at_s is None else min(principal.expires_at_s, latest)
+        return replace(principal, expires_at_s=expiry, is_rotated=True)
 
     def check_publisher(self, hub: Hub, publisher: str) -> None:
         """Refuse a publisher that was taken off the hub, whatever its token says."""
@@ -276,10 +326,11 @@ class Access:
         view = self._view()
         return [rule for scope in scopes if (rule := view.find_rule(scope, name)) is not None]
 
-    def _rule_signing(self, token: Token, scopes: Iterable[Namespace | Hub]) -> AccessRule:
+    def _rule_signing(self, token: Token, scopes: Iterable[Namespace | Hub]) -> tuple[AccessRule, str]:
         for rule in self._rules_in(scopes, token.rule):
-            if any(token.is_signed_with(key) for key in self._keys(rule)):
-                return rule
+            for key in self._keys(rule):
+                if token.is_signed_with(key):
+                    return rule, key
         raise InvalidSignature
 
     def _rule_with_key(self, rules: Iterable[AccessRule], key: str) -> AccessRule:
@@ -295,11 +346,14 @@ class Access:
         if self._takes_emulator_key and rule.hub is None and rule.name == ROOT_RULE:
             yield EMULATOR_KEY
 
-    def _principal(self, rule: AccessRule, *, scope: str = "", expires_at_s: int | None = None) -> Principal:
+    def _check_application_group(self, rule: AccessRule) -> None:
         groups = self._view().application_groups(rule.namespace)
         group = group_of(groups, rule.name, is_of_hub=rule.hub is not None)
         if group is not None and not group.is_enabled:
             raise ApplicationGroupDisabled(group.name)
+
+    def _principal(self, rule: AccessRule, key: str, *, scope: str = "", expires_at_s: int | None = None) -> Principal:
+        self._check_application_group(rule)
         return Principal(
             namespace=fold(rule.namespace),
             rule=rule.name,
@@ -307,7 +361,14 @@ class Access:
             hub=fold(rule.hub or ""),
             scope=scope,
             expires_at_s=expires_at_s,
+            hub_uid=rule.hub_uid or "",
+            key_id=_key_id(key),
         )
+
+
+def _key_id(key: str) -> str:
+    """What a principal remembers of its key: enough to see whether the key is still in force."""
+    return sha256(key.encode(errors="replace")).hexdigest()
 
 
 def _check_local_auth(namespace: Namespace) -> None:

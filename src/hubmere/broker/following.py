@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from hubmere.broker.governing import names_rule
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.revocation import Revocation
 from hubmere.broker.roster import Roster
-from hubmere.model.entity import ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
+from hubmere.model.entity import AccessRule, ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
 from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
 from hubmere.model.names import fold
 from hubmere.model.tier import LimitsBook
@@ -32,8 +33,10 @@ class Following:
         namespaces: dict[str, LiveNamespace],
         segment_bytes: int,
         roster: Roster,
+        revocation: Revocation,
     ) -> None:
         self._roster = roster
+        self._revocation = revocation
         self._catalog = catalog
         self._engine = engine
         self._book = book
@@ -52,6 +55,8 @@ class Following:
             (Create, ApplicationGroup): self._govern,
             (Replace, ApplicationGroup): self._govern,
             (Delete, ApplicationGroup): self._set_free,
+            (Replace, AccessRule): self._judge_rule,
+            (Delete, AccessRule): self._judge_rule,
         }
 
     def follow(self, step: Step, now: float) -> None:
@@ -77,13 +82,25 @@ class Following:
         live.governor.follow(self._catalog.view.application_groups(entity.name), now)
 
     def _update_namespace(self, entity: Namespace, now: float) -> None:
-        self._namespaces[fold(entity.name)].update(entity, self._book.of(entity.tier), now)
+        live = self._namespaces[fold(entity.name)]
+        before = live.entity
+        live.update(entity, self._book.of(entity.tier), now)
+        if _doors(before) != _doors(entity):
+            self._revocation.review()
+
+    def _judge_rule(self, _rule: AccessRule, _now: float) -> None:
+        self._revocation.review()
+
+    def end_rotated(self, rule: AccessRule) -> None:
+        """Have links end at once that were opened with a key of a rule that is not in force any more."""
+        self._revocation.end_rotated(fold(rule.namespace), fold(rule.hub or ""), fold(rule.name))
 
     def _retire_namespace(self, entity: Namespace, _now: float) -> None:
         live = self._namespaces.pop(fold(entity.name))
         for hub in live.hubs.values():
             hub.retire(NamespaceNotFound(live.resource()))
         self.finish_deletions()
+        self._revocation.review()
 
     def _serve_hub(self, hub: Hub, _now: float) -> None:
         namespace = self._namespaces[fold(hub.namespace)]
@@ -101,6 +118,8 @@ class Following:
         if live is not None:
             live.retire(HubNotFound(live.resource))
         self.finish_deletions()
+        # The hub's own rules are gone with it.
+        self._revocation.review()
 
     def _retire_group(self, group: ConsumerGroup, _now: float) -> None:
         live = self._live(group.hub_uid)
@@ -142,3 +161,8 @@ class Following:
         if hub is None:
             return None
         return self._namespaces[fold(hub.namespace)].hubs.get(fold(hub.name))
+
+
+def _doors(namespace: Namespace) -> tuple[object, ...]:
+    """The settings of a namespace that decide who may be connected at all."""
+    return namespace.network, namespace.public_network_access, namespace.disable_local_auth, namespace.kafka_enabled

@@ -245,17 +245,35 @@ class Manager:
 
     @audited(3)
     def regenerate_key(
-        self, namespace: str, hub: str | None, name: str, which: KeyKind, key: str | None, by: By, done: Done
+        self,
+        namespace: str,
+        hub: str | None,
+        name: str,
+        which: KeyKind,
+        key: str | None,
+        by: By,
+        done: Done,
+        *,
+        revokes_open_links: bool = False,
     ) -> AccessRule:
-        """A new primary or secondary key, random unless one is given."""
+        """A new primary or secondary key, random unless one is given.
+
+        `revokes_open_links` ends what was opened with the old key at once; else it lives on for the grace time.
+        """
         current = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
         rule = with_new_key(current, which, now_ms=by.now_ms, key=key)
-        self.carry_out([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), by, done)
+
+        def completed(refusal: Refusal | None) -> None:
+            if refusal is None and revokes_open_links:
+                self._following.end_rotated(rule)
+            done(refusal)
+
+        self.carry_out([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), by, completed)
         return rule
 
     @audited(3)
     def delete_rule(self, namespace: str, hub: str | None, name: str, by: By, done: Done) -> None:
-        """A rule; its tokens are good for nothing new."""
+        """A rule; what was opened with its keys is closed."""
         rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
         resource = _rule_resource(namespace, hub, name)
         self.carry_out([Delete(rule, by.now_ms)], "delete authorization rule", resource, by, done)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from hubmere.broker.access import Principal
 from hubmere.broker.consume import Subscription
+from hubmere.broker.revocation import Judge
 from hubmere.model.errors import NotFound
 
 # Connections that one look describes, at some 10 µs each; a node with more shows the first and says how many there are.
@@ -85,6 +86,9 @@ class LiveConnection(Protocol):
     def cut(self, why: str) -> None:
         """Close it in its protocol's way, with a reason where the protocol has a place for one."""
 
+    def review(self, judge: Judge) -> None:
+        """End what the rules in force do not allow; see `broker.revocation`."""
+
 
 class Roster:
     """Every open connection of a node. Thread rule: the owner's thread only."""
@@ -106,6 +110,10 @@ class Roster:
     def drop(self, connection: LiveConnection) -> None:
         """It is gone; dropping twice is harmless."""
         self._open.pop(connection, None)
+
+    def connections(self) -> Iterable[LiveConnection]:
+        """Every open connection."""
+        return list(self._open)
 
     def look(self, namespace: str | None = None) -> Iterator[ConnectionView]:
         """The oldest connections as they are now, all of the node or those of one namespace (by its folded name)."""

@@ -23,6 +23,7 @@ from hubmere.broker.publish import Publisher
 from hubmere.broker.quota import FairBucket
 from hubmere.broker.rates import ByteRate
 from hubmere.broker.replica import Replicas
+from hubmere.broker.revocation import Revocation
 from hubmere.broker.roster import Roster
 from hubmere.broker.scaling import QUIET_SECONDS, Scaling
 from hubmere.broker.tracing import TracedPublisher, TracedSubscription, Tracer
@@ -104,9 +105,10 @@ class Broker:
         self.counters = Counters()
         self.roster = Roster()
         self.conditions = Conditions()
+        self.revocation = Revocation(access, self.roster.connections)
         self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
-        self._following = Following(catalog, engine, book, self.namespaces, segment_bytes, self.roster)
+        self._following = Following(catalog, engine, book, self.namespaces, segment_bytes, self.roster, self.revocation)
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(
             catalog,

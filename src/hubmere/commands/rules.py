@@ -6,7 +6,7 @@ import typer
 
 from hubmere.commands.arm import RULES, Arm, Json, Resource
 from hubmere.commands.places import RULE
-from hubmere.commands.verbs import Field, Step, Verb, a_group, add, delete, list_, put, show
+from hubmere.commands.verbs import SWITCH, Field, Step, Switch, Verb, a_group, add, delete, list_, put, show
 
 
 class KeyType(StrEnum):
@@ -47,6 +47,14 @@ _RENEWED = (
         path=("key",),
         metavar="TEXT",
         help="The new key. Default: a random one, which is better.",
+    ),
+    Field(
+        flags=("--revoke-open-links",),
+        path=("revokeOpenLinks",),
+        type=Switch,
+        metavar=SWITCH,
+        read=lambda text: text == "true",
+        help="End at once what was opened with the old key. Default: it lives on for the grace time.",
     ),
 )
 _COLUMNS = (("Name", "name"), ("Rights", "properties.rights"))

@@ -66,6 +66,20 @@ class InvalidSignature(Unauthorized):
         return "InvalidSignature: The token has an invalid signature."
 
 
+class CredentialRevoked(Unauthorized):
+    """The rule was deleted or its key was regenerated after the client had signed in."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+    def text(self) -> str:
+        return (
+            f"Unauthorized access. The credential of the authorization rule '{self.rule}' was revoked: "
+            "the rule was deleted or its key was regenerated."
+        )
+
+
 class InvalidAudience(Unauthorized):
     """The token is for another resource."""
 

@@ -239,6 +239,12 @@ class Settings:
         0,
         "Seconds for which a token is still taken after it has expired.",
     )
+    rotated_key_grace_s: int = _setting(
+        _SERVICE,
+        count(0, 7 * 86_400),
+        3600,
+        "Seconds for which open links and connections outlive the rotation of the key by which they were opened.",
+    )
 
     capture_supervise: bool = _setting(
         _CAPTURE,

@@ -59,7 +59,9 @@ class AmqpNode:
         token_grace_s: float = 60.0,
         takes_certificates: bool = False,
         port: int = 0,
+        rotated_key_grace_s: int = 3600,
     ) -> None:
+        self._rotated_key_grace_s = rotated_key_grace_s
         self._hubs = hubs if hubs is not None else {"orders": 2}
         self._book = book or LimitsBook()
         self._clock = clock or SystemClock()
@@ -182,7 +184,11 @@ class AmqpNode:
         engine = self._engine(post, defer)
         catalog = SqliteCatalog.open(MEMORY if self._data is None else self._data / "catalog.sqlite3", post)
         self._fill(catalog)
-        access = Access(lambda: catalog.view, host_names(("localhost", "127.0.0.1"), lambda: catalog.view))
+        access = Access(
+            lambda: catalog.view,
+            host_names(("localhost", "127.0.0.1"), lambda: catalog.view),
+            rotated_key_grace_s=self._rotated_key_grace_s,
+        )
         self.broker = Broker(
             engine=engine,
             catalog=catalog,
@@ -192,6 +198,7 @@ class AmqpNode:
             segment_bytes=16 << 20,
             default_partition_count=2,
         )
+        self.broker.revocation.defer = self._loop.call_soon
         self.broker.open(self._clock.monotonic())
         listening, port = bind("amqp", "127.0.0.1", self.port)
         self.port = port.port

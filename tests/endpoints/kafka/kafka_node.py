@@ -61,7 +61,9 @@ class KafkaNode:
         auto_create_hubs: bool = True,
         initial_delay_s: float = 0.0,
         hostnames: tuple[str, ...] = (),
+        rotated_key_grace_s: int = 3600,
     ) -> None:
+        self._rotated_key_grace_s = rotated_key_grace_s
         self._hubs = hubs if hubs is not None else {"orders": 2}
         self._book = book or LimitsBook()
         self._capacity = capacity
@@ -179,12 +181,17 @@ class KafkaNode:
             engine=engine,
             catalog=catalog,
             book=self._book,
-            access=Access(lambda: catalog.view, host_names(names, lambda: catalog.view)),
+            access=Access(
+                lambda: catalog.view,
+                host_names(names, lambda: catalog.view),
+                rotated_key_grace_s=self._rotated_key_grace_s,
+            ),
             default_namespace=NAMESPACE,
             segment_bytes=16 << 20,
             default_partition_count=2,
         )
         self.broker.coordinators.initial_delay_s = self._initial_delay_s
+        self.broker.revocation.defer = self._loop.call_soon
         self.broker.open(self._clock.monotonic())
         listening, port = bind("kafka", "127.0.0.1", 0)
         self.port = port.port

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hubmere.broker.access import Access, Principal, Resource, split_audience
 from hubmere.broker.live import LiveNamespace
+from hubmere.broker.revocation import Judge
 from hubmere.endpoints.amqp.errors import row_of
 from hubmere.endpoints.amqp.replies import reply_to, text_property
 from hubmere.model.clock import Clock
@@ -53,16 +54,35 @@ class Claims:
             raise LimitReached("tokens on a connection", MAX_CLAIMS)
         self._claims = (*others, principal)
 
-    def allow(self, right: Rights, resource: Resource, now_s: float) -> bool:
-        """Whether a claim that is not expired gives one of the rights on the resource."""
+    def keep_open(self, right: Rights, resource: Resource, now_s: float) -> bool:
+        """Whether what is open stays open: a claim that is not expired gives one of the rights on the resource."""
         return any(claim.may(right, resource) and not claim.is_expired(now_s) for claim in self._claims)
 
-    def require(self, right: Rights, resource: Resource, now_s: float) -> Principal:
-        """Who allows it; refuses unless a claim does."""
+    def find(self, right: Rights, resource: Resource, now_s: float) -> Principal | None:
+        """The claim that allows something new; one whose key was rotated allows nothing new."""
         for claim in self._claims:
-            if claim.may(right, resource) and not claim.is_expired(now_s):
+            if claim.may(right, resource) and not claim.is_rotated and not claim.is_expired(now_s):
                 return claim
-        raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+        return None
+
+    def require(self, right: Rights, resource: Resource, now_s: float) -> Principal:
+        """As `find`; refuses unless a claim allows it."""
+        claim = self.find(right, resource, now_s)
+        if claim is None:
+            raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+        return claim
+
+    def review(self, judge: Judge, now_s: float) -> Refusal | None:
+        """Drop the claims that the rules in force do not allow; returns why the last of these was dropped."""
+        kept: list[Principal] = []
+        why: Refusal | None = None
+        for claim in self._claims:
+            try:
+                kept.append(judge(claim, now_s))
+            except Refusal as refusal:
+                why = refusal
+        self._claims = tuple(kept)
+        return why
 
     @property
     def all(self) -> tuple[Principal, ...]:

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from hubmere.broker.access import Principal
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.network import require_address
+from hubmere.broker.network import is_allowed, require_address
+from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import MAX_LINKS as MAX_SHOWN_LINKS
 from hubmere.broker.roster import ConnectionView, shown
 from hubmere.broker.service import Broker
@@ -25,7 +26,7 @@ from hubmere.endpoints.amqp.peer import Peer, Shared
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
-from hubmere.model.errors import LimitReached, NotSupported, Refusal, ShuttingDown
+from hubmere.model.errors import AddressNotAllowed, LimitReached, NotSupported, Refusal, ShuttingDown
 from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import Condition, Connection, EngineOptions, Link, Phase, Role
 from hubmere.wire.amqp.performatives import ROLE_RECEIVER, Attach, Source, Target
@@ -246,6 +247,32 @@ class AmqpSession:
         # A peer that never answers the close must not stay.
         self._arm()
 
+    def review(self, judge: Judge) -> None:
+        """Detach links that the rules in force do not allow; a peer that may not be here loses its connection.
+
+        A peer that has no claim left, but can put a new token, has as long for that as a new connection.
+        """
+        peer = self._peer
+        if peer is None or self.engine.phase is not Phase.OPENED:
+            return  # judged when it opens
+        if not is_allowed(peer.namespace.entity, self.wire.peer):
+            self.cut(AddressNotAllowed().text())
+            return
+        why = peer.review(judge)
+        if why is None:
+            self.flush_soon()
+            self._arm()
+            return
+        log.info("the credential of a connection from %s is revoked: %s", self.wire.peer, why)
+        if self._principal is not None:
+            self.cut(why.text())
+            return
+        self._is_proven = False
+        self._unproven = 0
+        self._prove_by = self.clock.monotonic() + self._endpoint.handshake_timeout_s
+        self.flush_soon()
+        self._arm()
+
     # --- what links ask for (links.Host)
 
     @property
@@ -363,8 +390,11 @@ class AmqpSession:
         namespace.counters.connections_opened += 1
         client, software = shown(signal.open.container_id), _software(signal.open.properties or {})
         self._peer = Peer(self._endpoint.shared, self, namespace, self._proven, client=client, software=software)
-        if self._principal is not None:
-            self._peer.grant(self._principal)
+        try:
+            if self._principal is not None:
+                self._peer.grant(self._principal)
+        except Refusal as refusal:
+            self._close(*self.explain(refusal, ""))
         self._arm()
 
     def _proven(self) -> None:

@@ -53,6 +53,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.MalformedToken: _UNAUTHORIZED,
     errors.UnsupportedToken: _UNAUTHORIZED,
     errors.InvalidSignature: _UNAUTHORIZED,
+    errors.CredentialRevoked: _UNAUTHORIZED,
     errors.InvalidAudience: _UNAUTHORIZED,
     errors.ExpiredToken: _UNAUTHORIZED,
     errors.ClaimMissing: _UNAUTHORIZED,

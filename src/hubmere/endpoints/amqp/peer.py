@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import LinkView
 from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import HubAddress, ServiceNode, parse_address, position_of
@@ -31,7 +32,7 @@ from hubmere.endpoints.amqp.outbound import HeldBytes, Outbound
 from hubmere.endpoints.amqp.replies import MAX_REQUEST_BYTES, REQUEST_CREDIT, Answer, Replies, ReplyLink, RequestLink
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
-from hubmere.model.errors import InvalidArgument, NotSupported, Refusal
+from hubmere.model.errors import ClaimMissing, InvalidArgument, NotSupported, Refusal
 from hubmere.model.names import partition_number, publisher_name
 from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import Link
@@ -75,7 +76,17 @@ class Peer:
     is. Thread rule: the loop's thread only.
     """
 
-    __slots__ = ("_host", "_on_authorized", "_replies", "_shared", "claims", "client", "namespace", "software")
+    __slots__ = (
+        "_host",
+        "_judged_version",
+        "_on_authorized",
+        "_replies",
+        "_shared",
+        "claims",
+        "client",
+        "namespace",
+        "software",
+    )
 
     def __init__(
         self,
@@ -95,11 +106,28 @@ class Peer:
         self._replies = Replies()
         self.namespace = namespace
         self.claims = Claims()
+        # The version of the catalog by which the claims were judged last.
+        self._judged_version = shared.broker.catalog.view.version
 
     def grant(self, principal: Principal) -> None:
-        """The peer has shown a key: it holds for the whole connection."""
-        self.claims.put(principal)
+        """The peer has shown a key, which holds for the whole connection; refuses one that was revoked since."""
+        self.claims.put(self._shared.broker.revocation.judge(principal, self._now_s))
         self._on_authorized()
+
+    # --- revocation
+
+    def review(self, judge: Judge) -> Refusal | None:
+        """Detach every link that no claim allows any more; returns why, when no claim at all is left."""
+        why = self._review_claims(judge)
+        now_s = self._now_s - self._shared.token_grace_s
+        for link, part in self._hub_parts():
+            if link.is_attached and not self.claims.keep_open(part.right, part.resource, now_s):
+                part.evicted(why or ClaimMissing(part.right.names[0], f"sb://{part.resource}"))
+        return None if self.claims.all else why
+
+    def _review_claims(self, judge: Judge) -> Refusal | None:
+        self._judged_version = self._shared.broker.catalog.view.version
+        return self.claims.review(judge, self._now_s)
 
     # --- links
 
@@ -253,6 +281,9 @@ class Peer:
     def _allowed(self, right: Rights, address: HubAddress) -> tuple[LiveHub, Resource, Principal]:
         """The hub of an address on which the peer has a right, and by whose credential it has it."""
         resource = _resource(self.namespace.entity.name, address)
+        broker = self._shared.broker
+        if self._judged_version != broker.catalog.view.version:
+            self._review_claims(broker.revocation.judge)
         principal = self.claims.require(right, resource, self._now_s)
         return self.namespace.hub(address.hub), resource, principal
 
@@ -270,7 +301,7 @@ class Peer:
         """Detach every link whose last claim expired longer ago than the grace for late renewals."""
         then_s = self._now_s - self._shared.token_grace_s
         for link, part in self._hub_parts():
-            if link.is_attached and not self.claims.allow(part.right, part.resource, then_s):
+            if link.is_attached and not self.claims.keep_open(part.right, part.resource, then_s):
                 part.evicted(RenewToken(link.name, part.right.names[0], f"sb://{part.resource}"))
 
 

@@ -380,7 +380,9 @@ class ArmPlane:
         body = models.parsed(models.RegenerateBody, await call.body())
         place = (ask.namespace.name, ask.hub_name, ask.rule.name)
         rule = await carried_out(
-            lambda done: ask.manager.regenerate_key(*place, body.kind, body.key or None, ask.by, done)
+            lambda done: ask.manager.regenerate_key(
+                *place, body.kind, body.key or None, ask.by, done, revokes_open_links=body.revoke_open_links
+            )
         )
         return json_answer(ask.frame.keys(rule, ask.shown_alias))
 

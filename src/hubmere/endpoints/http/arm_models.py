@@ -290,6 +290,8 @@ class RegenerateBody(ArmModel):
 
     key_type: Word
     key: str | None = None
+    # An extension of ours: what was opened with the old key ends at once.
+    revoke_open_links: bool = False
 
     @property
     def kind(self) -> KeyKind:

@@ -37,17 +37,22 @@ _POSITIONS = "first, latest, sequence:N, offset:N or time:ISO-8601"
 
 async def look_at_events(call: Call) -> Response:
     """Some events of a partition from a position on."""
+    hub = _authorized_hub(call)
+    limit = call.number("limit", _DEFAULT_LIMIT, _MOST_EVENTS)
+    wait_s = call.number("wait", 0, _LONGEST_WAIT_S)
+    seen = await _looked(call, hub, position_of(call.query.get("from", "first")), wait_s)
+    return Response(json.dumps(_shown(hub, seen, limit)).encode(), 200, media_type=JSON_TYPE)
+
+
+def _authorized_hub(call: Call) -> LiveHub:
+    """The hub, for a caller that may read this partition of it."""
     hub = call.site.find_hub(call.host, call.names["hub"])
     namespace = call.site.namespace_at(call.host) if hub is None else hub.namespace
     principal = call.known_as(call.site.identity.of_data(namespace, call.peer, call.authorization))
     name = call.names["hub"] if hub is None else hub.name
     below = ("consumergroups", call.names["group"], "partitions", call.names["partition"])
     principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below))
-    hub = namespace.hub(name)
-    limit = call.number("limit", _DEFAULT_LIMIT, _MOST_EVENTS)
-    wait_s = call.number("wait", 0, _LONGEST_WAIT_S)
-    seen = await _looked(call, hub, position_of(call.query.get("from", "first")), wait_s)
-    return Response(json.dumps(_shown(hub, seen, limit)).encode(), 200, media_type=JSON_TYPE)
+    return namespace.hub(name)
 
 
 def position_of(text: str) -> Position:
@@ -92,6 +97,8 @@ async def _looked(call: Call, hub: LiveHub, position: Position, wait_s: int) -> 
         return seen
     finally:
         seen.log.unwatch(moved.set)
+    # Rules may have changed during the wait.
+    _authorized_hub(call)
     # `latest` meant the end as it was when the wait began.
     return look(Position.sequence(seen.sequence, inclusive=True))
 

@@ -15,6 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hubmere.broker.access import Principal
+from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import ConnectionView, LinkView, Role, Roster, shown
 from hubmere.endpoints.http.app import HttpApp
 from hubmere.endpoints.http.errors import (
@@ -339,6 +340,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     def callers(self) -> Iterable[Principal]:
         """Nobody for longer than a request, and each is asked anew."""
         return ()
+
+    def review(self, judge: Judge) -> None:
+        """Nothing to do: each request is judged by the rules in force."""
 
     def cut(self, why: str) -> None:
         """Close the connection; an answer that is on its way is lost."""

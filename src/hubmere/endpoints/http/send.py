@@ -153,6 +153,9 @@ class DataPlane:
         admission = self._admission(scope, head)
         scope[CALLER] = admission.principal
         body = await self._body(admission.hub, head, receive)
+        if admission.version != self._site.broker.catalog.view.version:
+            # Rules may have changed while the body was on its way.
+            admission = self._admission(scope, head)
         timeout_s = timeout_of(scope["query_string"])
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._begin(scope, admission, _Publication(head, body, timeout_s), waiting)

@@ -13,7 +13,7 @@ from hubmere.broker.publish import Publisher
 from hubmere.broker.roster import LinkView, Role
 from hubmere.broker.service import Broker
 from hubmere.model.entity import Rights
-from hubmere.model.errors import HubNotFound
+from hubmere.model.errors import ClaimMissing, CredentialRevoked, HubNotFound
 from hubmere.model.names import fold
 from hubmere.wire.kafka.messages.fetch import FetchPartition
 
@@ -36,7 +36,7 @@ class Followed(Protocol):
 class Reach:
     """Namespace, principal, and the topics that were found to be in reach. Thread rule: the loop's thread only."""
 
-    __slots__ = ("_broker", "_publishers", "_readable", "leash", "namespace", "namespace_key", "principal")
+    __slots__ = ("_broker", "_publishers", "_readable", "_used", "leash", "namespace", "namespace_key", "principal")
 
     def __init__(self, broker: Broker, namespace: LiveNamespace, principal: Principal) -> None:
         self._broker = broker
@@ -47,6 +47,8 @@ class Reach:
         self.leash = broker.leash_of(namespace, principal)
         self._publishers: dict[str, Publisher] = {}
         self._readable: dict[str, LiveHub] = {}
+        # Topics that the client has used: all that a rotated key still opens.
+        self._used: set[str] = set()
 
     @property
     def is_gone(self) -> bool:
@@ -58,11 +60,21 @@ class Reach:
         namespace = self.namespace
         self._broker.require_kafka(namespace.entity)
         self.principal.require(right, Resource.of_hub(namespace.entity.name, name))
+        if self.principal.is_rotated and name not in self._used:
+            raise CredentialRevoked(self.principal.rule)
         hub = namespace.hubs.get(fold(name))
         # Topic names differ by case, hub names do not: another spelling is another topic, which is not there.
         if hub is None or hub.entity.name != name:
             raise HubNotFound(namespace.resource(name))
+        if len(self._used) < MAX_REMEMBERED_TOPICS:
+            self._used.add(name)
         return hub
+
+    def require_open(self, rights: Rights) -> None:
+        """Refuse when the client publishes or reads now and may do so no more."""
+        for topics, right in ((self._publishers, Rights.SEND), (self._readable, Rights.LISTEN)):
+            if topics and not rights.allows(right):
+                raise ClaimMissing(right.names[0], f"sb://{self.namespace.entity.name}/{next(iter(topics))}")
 
     def readable(self, name: str) -> LiveHub:
         """The hub of a topic that the client may read; asked on every fetch, so it is remembered."""

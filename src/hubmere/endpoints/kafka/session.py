@@ -17,12 +17,15 @@ from hubmere.broker.access import Principal
 from hubmere.broker.coordinators import Coordinator
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.manage import By
+from hubmere.broker.network import require_address
+from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import MAX_LINKS, ConnectionView, shown
 from hubmere.broker.service import Broker
 from hubmere.endpoints.kafka.reach import Followed, Reach
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
+from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import BrokenStream, Request, ServedApis, ServerConnection
 from hubmere.wire.kafka.primitives import Buffer
 
@@ -270,6 +273,26 @@ class KafkaSession:
     def cut(self, why: str) -> None:
         """Close the connection; Kafka has no place for a reason."""
         self.drop(why)
+
+    def review(self, judge: Judge) -> None:
+        """Close the connection when the rules in force do not allow what it does; else go by them from now on."""
+        reach = self._reach
+        if reach is None or self._is_closing:
+            return
+        try:
+            require_address(reach.namespace.entity, self.wire.peer)
+            self.shared.broker.require_kafka(reach.namespace.entity)
+            principal = judge(reach.principal, self.shared.clock.now_ms() / 1000)
+            reach.require_open(principal.rights)
+        except Refusal as refusal:
+            self.drop(f"its credential is revoked: {refusal}")
+            return
+        if principal.is_rotated or principal.rights == reach.principal.rights:
+            reach.principal = principal
+        else:
+            # Parked fetches and remembered topics see another object, and ask again.
+            self._reach = Reach(self.shared.broker, reach.namespace, principal)
+            reach.forget()
 
     # --- what handlers use ---
 

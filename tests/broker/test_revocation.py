@@ -1,0 +1,112 @@
+"""Open connections are judged again in slices, each once, and by the rules of that moment."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.test_access import KEY, World
+from hubmere.broker.access import ROTATED_KEY_GRACE_S, Principal
+from hubmere.broker.revocation import SLICE_CONNECTIONS, Judge, Revocation
+from hubmere.model.entity import KeyKind, Rights
+from hubmere.model.errors import CredentialRevoked, LocalAuthDisabled, NamespaceNotFound, Refusal
+from hubmere.model.spec import with_new_key
+from hubmere.store.view import Delete, Replace, Step
+from model.builders import NOW_MS, NOW_S
+
+
+@pytest.fixture
+def world() -> World:
+    """A namespace with a hub `eh1` that has a rule `send`."""
+    return World()
+
+
+class Connection:
+    """Counts how often it was judged."""
+
+    def __init__(self) -> None:
+        self.reviews = 0
+
+    def review(self, judge: Judge) -> None:
+        """A connection that ends nothing."""
+        self.reviews += 1
+
+
+def test_many_connections_are_judged_over_several_turns_of_the_loop(world: World) -> None:
+    """Closing thousands of connections at once would stop everybody else."""
+    connections = [Connection() for _ in range(2 * SLICE_CONNECTIONS + 1)]
+    turns: list[Callable[[], None]] = []
+    revocation = Revocation(world.access, lambda: connections)
+    revocation.defer = turns.append
+
+    revocation.review()
+    revocation.review()
+    count = 0
+    while turns:
+        turns.pop()()
+        count += 1
+
+    assert count == 3
+    assert {connection.reviews for connection in connections} == {1}
+
+
+def test_the_administrator_is_judged_by_no_rule(world: World) -> None:
+    """The admin token is not a rule's."""
+    revocation = Revocation(world.access, list)
+
+    assert revocation.judge(Principal.admin(), 0.0) == Principal.admin()
+
+
+def test_a_principal_whose_rule_is_unchanged_stays_the_same_object(world: World) -> None:
+    """Endpoints see by identity that nothing has changed."""
+    principal = world.access.by_key(world.namespace, "send", KEY)
+
+    assert Revocation(world.access, list).judge(principal, 0.0) is principal
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda world: Delete(world.rule, NOW_MS), CredentialRevoked),
+        (lambda world: Delete(world.hub, NOW_MS), CredentialRevoked),
+        (lambda world: Delete(world.namespace, NOW_MS), NamespaceNotFound),
+        (lambda world: Replace(replace(world.namespace, disable_local_auth=True)), LocalAuthDisabled),
+    ],
+    ids=["rule", "hub", "namespace", "local authentication"],
+)
+def test_a_principal_ends_with_what_it_stands_on(
+    world: World, change: Callable[[World], Step], kind: type[Refusal]
+) -> None:
+    """Whichever of these goes, the credential is good for nothing."""
+    principal = world.access.by_key(world.namespace, "send", KEY)
+
+    world.change(change(world))
+
+    with pytest.raises(kind):
+        world.access.current(principal, NOW_S)
+
+
+def test_a_rotated_key_gets_an_expiry_once(world: World) -> None:
+    """A later change of rules does not prolong the grace time, and a token that expires earlier keeps its expiry."""
+    principal = world.access.by_key(world.namespace, "send", KEY)
+    short = replace(principal, expires_at_s=NOW_S + 5)
+    world.change(Replace(with_new_key(world.rule, KeyKind.PRIMARY, now_ms=NOW_MS, key=None)))
+
+    first = world.access.current(principal, NOW_S)
+    second = world.access.current(first, NOW_S + 1000)
+
+    assert (first.expires_at_s, second.expires_at_s) == (NOW_S + ROTATED_KEY_GRACE_S,) * 2
+    assert world.access.current(short, NOW_S).expires_at_s == NOW_S + 5
+    with pytest.raises(CredentialRevoked):
+        world.access.current(first, NOW_S, ends_rotated=True)
+
+
+def test_a_principal_follows_the_rights_of_its_rule(world: World) -> None:
+    """What was taken from the rule is taken from those who are connected; a rotated key manages nothing."""
+    principal = world.access.by_key(world.namespace, "send", KEY)
+    world.change(Replace(replace(world.rule, rights=Rights.ALL)))
+    widened = world.access.current(principal, NOW_S)
+    world.change(Replace(replace(world.rule, rights=Rights.ALL, primary_key="another", secondary_key="and another")))
+
+    assert widened.rights is Rights.ALL
+    assert world.access.current(widened, NOW_S).rights == Rights.SEND | Rights.LISTEN
