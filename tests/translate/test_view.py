@@ -81,9 +81,13 @@ def test_what_is_no_readable_batch_of_events_is_left_out() -> None:
     squeezed[70:80] = bytes(10)
     marker = encode_marker(Marker(7, 0, True, 0), timestamp_ms=NOW_MS, base_offset=2)
 
-    shown = events(bytes(broken + squeezed + marker) + stored(messages_to_batch([data(b"b")]), base=3), 0, 0, 5)
+    batches = bytes(broken + squeezed + marker) + stored(messages_to_batch([data(b"b")]), base=3)
+    reported: list[tuple[int, int]] = []
+
+    shown = events(batches, 0, 0, 5, on_unreadable=lambda first, following: reported.append((first, following)))
 
     assert [view.body for view in shown] == [b"b"]
+    assert reported == [(0, 1), (1, 2)]
 
 
 def test_types_are_named_as_in_the_specification() -> None:

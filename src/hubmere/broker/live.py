@@ -193,7 +193,9 @@ class LiveHub:
             return []
         return [(number, found) for number in sorted(self._logs) for found in registry.ranges(log_id(uid, number))]
 
-    def report_unreadable(self, partition: int, first_sequence: int, next_sequence: int, reason: str) -> None:
+    def report_unreadable(
+        self, partition: int, first_sequence: int, next_sequence: int, reason: str = "its records cannot be decoded"
+    ) -> None:
         """Name an intact batch whose records cannot be decoded; see `store.damage`. Repeats have no effect."""
         self._engine.damage.report(
             DamagedRange(

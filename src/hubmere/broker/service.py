@@ -73,6 +73,7 @@ class Look:
     """What a look at a partition gave: whole batches around `sequence`, None when nothing is there yet."""
 
     log: PartitionLog
+    partition: int
     sequence: int
     chunk: Chunk | None
 
@@ -265,7 +266,7 @@ class Broker:
         log = hub.log(number)
         sequence = log.find(position)
         chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.stable_sequence else None
-        return Look(log=log, sequence=sequence, chunk=chunk)
+        return Look(log=log, partition=number, sequence=sequence, chunk=chunk)
 
     # --- looking after ---
 

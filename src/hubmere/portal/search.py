@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from hubmere.broker.live import LiveHub
 from hubmere.broker.service import Broker
@@ -81,7 +82,14 @@ def look(broker: Broker, hub: LiveHub, partition: int, position: Position, limit
         return Page([], seen.sequence, is_end=True)
     chunk, is_compacted = seen.chunk, hub.entity.retention.is_compacted
     limit = min(limit, EVENTS_PER_TURN)
-    found = events(chunk.data, chunk.offset, seen.sequence, limit, offsets_are_sequences=is_compacted)
+    found = events(
+        chunk.data,
+        chunk.offset,
+        seen.sequence,
+        limit,
+        on_unreadable=partial(hub.report_unreadable, partition),
+        offsets_are_sequences=is_compacted,
+    )
     following = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
     is_end = following >= seen.log.state.stable_sequence
     return Page([Found(partition, event) for event in found], following, is_end)

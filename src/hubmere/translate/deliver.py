@@ -53,7 +53,8 @@ class Emission:
     count: int
     next_sequence: int
     needs_split: bool  # the next event does not fit one frame: take it from `message_at`
-    unreadable: int  # batches that were passed over because their records cannot be read
+    # Batches whose records cannot be decoded and that were passed over: their first and their next sequence number.
+    unreadable: tuple[tuple[int, int], ...] = ()
 
 
 class DecodedBatch:
@@ -145,7 +146,8 @@ def emit_transfers(
     extra = template[0].size + len(after_header)
     room = max(max_bytes, max_frame_size)
     frames: list[bytes] = []
-    count = unreadable = 0
+    unreadable: list[tuple[int, int]] = []
+    count = 0
     sequence = from_sequence
     for header, place, closed in batches_from(data, offset, from_sequence):
         if not is_visible(header, skip):
@@ -154,7 +156,8 @@ def emit_transfers(
         if count >= limit:
             break
         batch = _decoded_batch(header, place, closed, cache, log, offsets_are_sequences)
-        unreadable += not batch.is_readable
+        if not batch.is_readable:
+            unreadable.append((batch.base_sequence, batch.next_sequence))
         index = batch.index_from(sequence)
         delivery_id = next_delivery_id + count
         pieces, taken, filled = kernels.frame_messages(
@@ -167,8 +170,8 @@ def emit_transfers(
         sequence = batch.sequence_at(index)
         if index < len(batch.messages):
             needs_split = count < limit and extra + len(batch.messages[index]) > max_frame_size
-            return Emission(b"".join(frames), count, sequence, needs_split, unreadable)
-    return Emission(b"".join(frames), count, sequence, False, unreadable)
+            return Emission(b"".join(frames), count, sequence, needs_split, tuple(unreadable))
+    return Emission(b"".join(frames), count, sequence, False, tuple(unreadable))
 
 
 def message_at(

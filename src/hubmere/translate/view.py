@@ -5,7 +5,7 @@ record's own key, value and headers. Nothing here is on a data path.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +32,9 @@ _PROPERTY_NAMES = (
     "group-sequence",
     "reply-to-group-id",
 )
+
+# Time delta, offset delta, key, value, headers.
+_Record = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 
 _TYPE_NAMES: Mapping[type, str] = {
     type(None): "null",
@@ -86,14 +89,28 @@ class EventView:
 
 
 def events(
-    data: Buffer, offset: int, from_sequence: int, limit: int, *, offsets_are_sequences: bool = False
+    data: Buffer,
+    offset: int,
+    from_sequence: int,
+    limit: int,
+    *,
+    on_unreadable: Callable[[int, int], None] | None = None,
+    offsets_are_sequences: bool = False,
 ) -> list[EventView]:
-    """At most `limit` events from a sequence number on, out of whole batches; an unreadable batch is left out."""
+    """At most `limit` events from a sequence number on, out of whole batches.
+
+    A batch whose records cannot be decoded is passed over; `on_unreadable` gets its first and its next sequence number.
+    """
     found: list[EventView] = []
     for header, place, closed in batches_from(data, offset, from_sequence):
         if not is_visible(header):
             continue
-        for view in _views(header, 0 if offsets_are_sequences else place, closed, offsets_are_sequences):
+        records = _records(header, closed)
+        if records is None:
+            if on_unreadable is not None:
+                on_unreadable(header.base_sequence_number, header.next_sequence_number)
+            continue
+        for view in _views(header, records, 0 if offsets_are_sequences else place, offsets_are_sequences):
             if len(found) >= limit:
                 return found
             if view.sequence >= from_sequence:
@@ -101,14 +118,20 @@ def events(
     return found
 
 
-def _views(header: BatchHeader, offset: int, closed: memoryview, offsets_are_sequences: bool) -> Iterator[EventView]:
+def _records(header: BatchHeader, closed: memoryview) -> list[_Record] | None:
+    """The decoded records of a batch, None when they cannot be decoded."""
     opened = opened_records(header, closed)
     if opened is None:
-        return
+        return None
     try:
-        records = kernels.read_records(opened[0], opened[1], header.record_count)
+        return kernels.read_records(opened[0], opened[1], header.record_count)
     except kernels.Malformed:
-        return
+        return None
+
+
+def _views(
+    header: BatchHeader, records: list[_Record], offset: int, offsets_are_sequences: bool
+) -> Iterator[EventView]:
     is_append_time = bool(header.attributes & APPEND_TIME)
     for time_delta, delta, key, value, headers in records:
         sequence = header.base_sequence_number + delta

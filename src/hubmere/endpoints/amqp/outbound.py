@@ -267,6 +267,8 @@ class Outbound(HubPart):
             offsets_are_sequences=self._are_offsets_sequences,
             skip=subscription.aborted(sequence, piece.end_sequence),
         )
+        for first, following in emission.unreadable:
+            self._hub.report_unreadable(subscription.partition, first, following)
         now = self._host.clock.monotonic()
         if emission.count:
             link.sent_transfers(emission.frames, emission.count)

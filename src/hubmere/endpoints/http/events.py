@@ -11,6 +11,7 @@ import base64
 import json
 import uuid
 from datetime import UTC, datetime
+from functools import partial
 
 from starlette.responses import Response
 
@@ -109,7 +110,14 @@ def _shown(hub: LiveHub, seen: Look, limit: int) -> dict[str, object]:
     if seen.chunk is not None and limit:
         chunk = seen.chunk
         is_compacted = hub.entity.retention.is_compacted
-        shown = events(chunk.data, chunk.offset, seen.sequence, limit, offsets_are_sequences=is_compacted)
+        shown = events(
+            chunk.data,
+            chunk.offset,
+            seen.sequence,
+            limit,
+            on_unreadable=partial(hub.report_unreadable, seen.partition),
+            offsets_are_sequences=is_compacted,
+        )
         following = shown[-1].sequence + 1 if len(shown) == limit else chunk.next_sequence
     state = seen.log.state
     return {
