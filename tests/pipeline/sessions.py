@@ -11,6 +11,8 @@ SETTINGS = {
     "spark.master": "local[2,4]",
     "spark.app.name": "hubmere-tests",
     "spark.driver.memory": "768m",
+    # Small, so that a result that grows with the data fails here and not at a user's 1 GiB.
+    "spark.driver.maxResultSize": "16m",
     # A JVM that lives for seconds: quick to start, with one thread that collects.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -1,6 +1,9 @@
 """What a task of the sink writes: rows to batches to segments, and repeats of them, on a real node."""
 
+import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from pyspark.sql.types import (
@@ -121,6 +124,51 @@ def test_rows_of_a_task_whose_input_was_cut_short_are_not_there_twice(
 
     write_rows(read_options(conf(hubs, hub)), "query/0/0", rows[:333])
     write(hubs, hub, rows)
+
+    assert len(stored(hubs, hub)) == 500
+
+
+def test_task_with_complete_input_leaves_nothing_to_the_driver(hubs: Hubs) -> None:
+    """Commit messages travel as task results, which Spark limits; their size must not follow the data's."""
+    hub = hubs.new(partitions=2)
+
+    gathered = write_rows(read_options(conf(hubs, hub)), "query/0/0", plain(50), lambda: True)
+
+    assert len(stored(hubs, hub)) == gathered.events == 50
+    assert len(pickle.dumps(gathered)) < 256
+
+
+def test_attempts_of_one_task_at_the_same_time_leave_its_rows_once(
+    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark starts a slow task a second time (speculation) and takes whichever attempt ends first."""
+    hub = hubs.new(partitions=2)
+    monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
+    options, rows = read_options(conf(hubs, hub)), plain(500)
+    meeting = Barrier(4)
+
+    def attempt() -> int:
+        meeting.wait()
+        return write_rows(options, "query/0/0", rows, lambda: True).events
+
+    with ThreadPoolExecutor(4) as pool:
+        attempts = [pool.submit(attempt) for _ in range(4)]
+
+    assert [each.result() for each in attempts] == [500] * 4
+    assert sorted(view.body or b"" for view in stored(hubs, hub)) == sorted(row.body or b"" for row in rows)
+
+
+def test_rows_of_a_failed_attempt_are_not_there_twice_after_a_complete_one(
+    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt was cut short and not committed; the second is complete, its executor is lost."""
+    hub = hubs.new(partitions=2)
+    monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
+    options, rows = read_options(conf(hubs, hub)), plain(500)
+
+    write_rows(options, "query/0/0", rows[:333], lambda: False)
+    for _ in range(2):
+        write_rows(options, "query/0/0", rows, lambda: True)
 
     assert len(stored(hubs, hub)) == 500
 

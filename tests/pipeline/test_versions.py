@@ -85,3 +85,15 @@ def test_stream_to_a_hub_leaves_no_duplicate_when_it_is_repeated(
         forget_last_commit(tmp_path)
 
     assert sorted(texts(batch(spark, conf(hubs, target))), key=int) == [str(number) for number in range(50)]
+
+
+def test_large_write_does_not_pass_through_the_driver(spark: SparkSession, hubs: Hubs) -> None:
+    """Eight tasks of 3 MB each, all of it in last segments, with a limit of 16 MB for what tasks return."""
+    assert spark.conf.get("spark.driver.maxResultSize") == "16m"
+    hub = hubs.new(2)
+    rows = spark.range(0, 240, numPartitions=8).selectExpr("concat(id, ' ', repeat('x', 100000)) as body")
+
+    rows.write.format("eventhubs").options(**conf(hubs, hub)).mode("append").save()
+
+    found = batch(spark, conf(hubs, hub)).selectExpr("split(cast(body as string), ' ')[0] as number").collect()
+    assert sorted(int(row.number) for row in found) == list(range(240))

@@ -3,14 +3,20 @@
 A task gathers rows into record batches for each partition, and batches into segments. A segment's producer id is made
 from who writes (query, epoch and task), its number and its very bytes, so that a repeat of the same rows is dropped by
 the partition's log, while rows that came out differently are never mistaken for those that are there: exactly once for
-rows that are the same when they are computed again, at least once otherwise. A task writes full segments itself and
-hands its last one to the driver, whose commit writes it: when the rows before a writer fail, Spark ends its input as if
-that were all (observed on 4.3), and a segment cut short there must not be written. What a failed job wrote stays.
+rows that are the same when they are computed again, at least once otherwise.
+
+1. A task writes every full segment as soon as it is full.
+2. When its rows end, the last segment may be cut short: if the rows before a writer fail, Spark ends its input as if
+   that were all. So the task writes the last segment only when Spark has marked its input as complete (`task_input`).
+3. Where Spark gives no such mark the last segment travels to the driver, whose commit writes it. Its size is bounded,
+   but all of them together must fit `spark.driver.maxResultSize`; with the mark a task sends a few bytes.
+
+What a failed job wrote stays.
 """
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -25,6 +31,7 @@ from hubmere.client.producer import HubProducer, Record, encode_batch, producer_
 from hubmere.model.batch import HEADER_BYTES
 from hubmere.model.keys import partition_of_key
 from hubmere.pipeline.options import Options
+from hubmere.pipeline.task_input import is_input_complete
 from hubmere.translate.columns import record_of
 from hubmere.translate.ingest import checked_partition_key
 
@@ -37,8 +44,8 @@ except ImportError:  # Spark 4.0 hands out rows, which are taken as well
 
 # A batch is a publication: below the 256 KB that the smallest tier takes.
 BATCH_BYTES: Final = 240 * 1024
-# What a task holds before it writes, and at most hands to the driver: small enough for the driver to write those of
-# all tasks one after another, large enough that logs do not have to remember many producers.
+# What a task holds before it writes: small enough for a worker's memory, large enough that logs do not have to remember
+# many producers.
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 # What a record costs beside its key, value and headers.
 _RECORD_BYTES: Final = 16
@@ -70,11 +77,11 @@ class Row(NamedTuple):
 
 @dataclass
 class Gathered(WriterCommitMessage):
-    """What one task has gathered: how much, and its last segment, which is not written yet."""
+    """What one task has done: how many events, and its last segment if the driver is to write it."""
 
     events: int
-    name: str
-    batches: list[tuple[int, bytearray]]
+    name: str = ""
+    batches: list[tuple[int, bytearray]] = field(default_factory=list)
 
 
 def writable_columns(schema: StructType) -> tuple[str, ...]:
@@ -179,8 +186,10 @@ def _size_of(record: Record) -> int:
     return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
-def write_rows(options: Options, writer: str, rows: Iterable[Row]) -> Gathered:
-    """Write the full segments of one task's rows; what is left is for the driver."""
+def write_rows(
+    options: Options, writer: str, rows: Iterable[Row], is_complete: Callable[[], bool] = is_input_complete
+) -> Gathered:
+    """Write one task's rows; the last segment is left to the driver unless the rows are known to be complete."""
     with Client(options.account) as client:
         count = HubReader(client, options.hub).partition_count()
         # Rows that name no partition go round; tasks begin at different ones.
@@ -194,14 +203,19 @@ def write_rows(options: Options, writer: str, rows: Iterable[Row]) -> Gathered:
             if segment.size_bytes >= SEGMENT_BYTES:
                 _write_segment(client, options.hub, f"{writer}/{number}", segment.closed())
                 segment, number = Segment(_now_ms()), number + 1
-        return Gathered(events, f"{writer}/{number}", segment.closed())
+        name, batches = f"{writer}/{number}", segment.closed()
+        if not is_complete():
+            return Gathered(events, name, batches)
+        _write_segment(client, options.hub, name, batches)
+        return Gathered(events)
 
 
 def write_last_segments(options: Options, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Write what the tasks have left; returns when all of it is on disk."""
-    with Client(options.account) as client:
-        for message in messages:
-            if isinstance(message, Gathered):
+    left = [message for message in messages if isinstance(message, Gathered) and message.batches]
+    if left:
+        with Client(options.account) as client:
+            for message in left:
                 _write_segment(client, options.hub, message.name, message.batches)
 
 
