@@ -631,6 +631,7 @@ cdef inline int64_t microseconds(int64_t time_ms, int64_t delta_ms):
 cdef enum:
     KIND_STRING = 4
     KIND_BYTES = 6
+    KIND_NULL = 8
     BODY_NULL = 0
     BODY_BYTES = 2
     MICROSECONDS = 1000000
@@ -728,23 +729,13 @@ cdef class Records(RecordWalk):
         if self.more_headers is None:
             if not self.is_message():
                 if self.are_names_plain(self.header_count):
-                    return self.put_kafka_maps(key)
+                    self.put_key(KAFKA_KEY, key, KIND_BYTES)
+                    return self.put_properties(self.header_count, 0, KIND_BYTES)
             elif value.size >= 0 and (key.size < 0 or is_text(key.data, key.size)) and self.is_plain_envelope():
                 self.put_key(PARTITION_KEY, key, KIND_STRING)
                 return self.put_properties(self.header_count - 1, 2, KIND_STRING)
         maps = encoded_maps(object_of(key), object_of(value), self.headers())
         return self.data.put(<const uint8_t *>PyBytes_AS_STRING(maps), PyBytes_GET_SIZE(maps))
-
-    cdef int put_kafka_maps(self, Piece *key) except -1:
-        """Headers as they are; those without a value are left out."""
-        cdef Py_ssize_t index, kept = 0
-        for index in range(self.header_count):
-            if self.contents[index].size >= 0:
-                self.names[kept] = self.names[index]
-                self.contents[kept] = self.contents[index]
-                kept += 1
-        self.put_key(KAFKA_KEY, key, KIND_BYTES)
-        return self.put_properties(kept, 0, KIND_BYTES)
 
     cdef int put_key(self, bytes name, Piece *key, uint8_t kind) except -1:
         """The map with the key, or the empty one."""
@@ -756,12 +747,18 @@ cdef class Records(RecordWalk):
         return self.data.put_byte(0)
 
     cdef int put_properties(self, Py_ssize_t count, Py_ssize_t skipped, uint8_t kind) except -1:
-        """One map of the first headers, whose contents begin with so many bytes that are no part of the value."""
+        """One map of the first headers, whose contents begin with so many bytes that are no part of the value.
+
+        A header without a value is a null.
+        """
         cdef Py_ssize_t index
         if count > 0:
             put_long(self.data, count)
         for index in range(count):
             put_sized(self.data, self.names[index].data, self.names[index].size)
-            self.data.put_byte(kind)
-            put_sized(self.data, self.contents[index].data + skipped, self.contents[index].size - skipped)
+            if self.contents[index].size < 0:
+                self.data.put_byte(KIND_NULL)
+            else:
+                self.data.put_byte(kind)
+                put_sized(self.data, self.contents[index].data + skipped, self.contents[index].size - skipped)
         return self.data.put_byte(0)

@@ -1,7 +1,8 @@
 """Properties of an event as captured files hold them: every value a long, a double, a text or bytes.
 
 The same event gives the same values whichever protocol it came by; headers of a Kafka producer are bytes without a
-type and stay bytes, as AMQP readers see them. Nulls are left out. Reference: service 6 (union mapping).
+type and stay bytes, as AMQP readers see them. A property without a value is kept as null; the service's schema has no
+null among the system properties, so those are left out. Reference: service 6 (union mapping).
 """
 
 from decimal import Decimal, localcontext
@@ -25,7 +26,7 @@ class Maps(NamedTuple):
     """The two maps of a captured event."""
 
     system: dict[str, Scalar]
-    properties: dict[str, Scalar]
+    properties: dict[str, Scalar | None]
 
 
 def captured_maps(key: bytes | None, value: bytes | None, headers: Headers) -> Maps:
@@ -37,18 +38,15 @@ def captured_maps(key: bytes | None, value: bytes | None, headers: Headers) -> M
     opened = opened_message(key, value, headers) if is_message else None
     if opened is None:
         return _kafka_maps(key, headers)
-    return Maps(_scalars(opened.system), _scalars(opened.properties))
+    system = {name: scalar_of(value) for name, value in opened.system.items() if value is not None}
+    properties = {name: None if value is None else scalar_of(value) for name, value in opened.properties.items()}
+    return Maps(system, properties)
 
 
 def _kafka_maps(key: bytes | None, headers: Headers) -> Maps:
     """Of a repeated name the last counts, as for AMQP readers; its place is that of the first."""
-    last = {name.decode("utf-8", "replace"): content for name, content in headers}
-    properties: dict[str, Scalar] = {name: content for name, content in last.items() if content is not None}
+    properties: dict[str, Scalar | None] = {name.decode("utf-8", "replace"): content for name, content in headers}
     return Maps({} if key is None else {KAFKA_KEY: key}, properties)
-
-
-def _scalars(values: dict[str, amqp.Value]) -> dict[str, Scalar]:
-    return {name: scalar_of(value) for name, value in values.items() if value is not None}
 
 
 def scalar_of(value: amqp.Value) -> Scalar:

@@ -31,6 +31,7 @@ from translate.messages import a_message
 NAME, SPAN = "shop/orders/0/2023/11/14/22/13/20.avro", "f00/0/0-5"
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 BLOBS = st.none() | st.binary(max_size=40) | TEXTS.map(str.encode)
+PROPERTIES = st.dictionaries(TEXTS, st.none() | TEXTS, max_size=3)
 HEADERS = st.lists(st.tuples(TEXTS, BLOBS), max_size=5).map(tuple)
 TWINS: list[Callable[[], RecordsLike]] = [Records, lambda: compiled_twins().Records()]
 
@@ -73,6 +74,11 @@ def test_schema_is_the_services_own() -> None:
     found = json.loads(header.metadata["avro.schema"])
 
     assert found == SCHEMA
+    unions = {field["name"]: field["type"]["values"] for field in found["fields"] if isinstance(field["type"], dict)}
+    assert unions == {
+        "SystemProperties": ["long", "double", "string", "bytes"],
+        "Properties": ["long", "double", "string", "bytes", "null"],
+    }
     assert [field["name"] for field in found["fields"]] == [
         "SequenceNumber", "Offset", "EnqueuedTimeUtc", "SystemProperties", "Properties", "Body",
     ]  # fmt: skip
@@ -114,7 +120,7 @@ KINDS = {
 
 
 def test_every_kind_of_value_has_its_place_in_the_union() -> None:
-    """The union mapping of the reference (service 6); a null is left out."""
+    """The union mapping of the reference (service 6), the null of a property included."""
     encoded = [(name, value) for name, (value, _) in KINDS.items()]
     message = (
         annotations(("x-opt-partition-key", text("k")))
@@ -125,18 +131,18 @@ def test_every_kind_of_value_has_its_place_in_the_union() -> None:
 
     (found,) = events(a_file(stored(publication_from_amqp(message, 0).batch, 0)))
 
-    assert found["Properties"] == {name: value for name, (_, value) in KINDS.items()}
+    assert found["Properties"] == {name: value for name, (_, value) in KINDS.items()} | {"nothing": None}
     assert found["SystemProperties"] == {"x-opt-partition-key": "k", "message-id": "m-1"}
     assert found["Body"] == b"body"
 
 
 def test_kafka_headers_stay_bytes_and_the_last_of_a_name_counts() -> None:
-    """As AMQP readers see the same event; a null is left out."""
+    """As AMQP readers see the same event; a header without a value is a null."""
     headers = (("a", b"1"), ("b", None), ("a", b"2"), ("c", b"\xff"))
 
     (found,) = events(a_file(kafka_batch([Record(0, NOW_MS, b"key", None, headers)])))
 
-    assert found["Properties"] == {"a": b"2", "c": b"\xff"}
+    assert found["Properties"] == {"a": b"2", "b": None, "c": b"\xff"}
     assert found["SystemProperties"] == {"x-opt-kafka-key": b"key"}
     assert found["Body"] is None
 
@@ -216,13 +222,15 @@ def test_any_kafka_record_gives_the_same_bytes(records: Sequence[tuple[Any, Any,
 
 @given(
     rows=st.lists(
-        st.tuples(st.none() | st.binary(max_size=300), st.none() | TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)),
+        st.tuples(st.none() | st.binary(max_size=300), st.none() | TEXTS, PROPERTIES),
         min_size=1,
         max_size=6,
     )
 )
-def test_any_written_row_gives_the_same_bytes(rows: list[tuple[bytes | None, str | None, dict[str, str]]]) -> None:
-    """Keys and short strings, the usual events."""
+def test_any_written_row_gives_the_same_bytes(
+    rows: list[tuple[bytes | None, str | None, dict[str, str | None]]],
+) -> None:
+    """Keys, short strings and properties without a value, the usual events."""
     batch = [record_of(index, body, key, properties.items()) for index, (body, key, properties) in enumerate(rows)]
 
     found = events(a_file(kafka_batch(batch)))

@@ -25,7 +25,7 @@ SCHEMA: Final = {
         {"name": "Offset", "type": "string"},
         {"name": "EnqueuedTimeUtc", "type": "string"},
         {"name": "SystemProperties", "type": {"type": "map", "values": _SCALARS}},
-        {"name": "Properties", "type": {"type": "map", "values": _SCALARS}},
+        {"name": "Properties", "type": {"type": "map", "values": [*_SCALARS, "null"]}},
         {"name": "Body", "type": ["null", "bytes"]},
     ],
 }
@@ -33,8 +33,8 @@ MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 EMPTY_MAP: Final = b"\x00"
 _DOUBLE: Final = Struct("<d")
-# Where a union of the four kinds says which one follows: the zig-zag of 0 to 3.
-_LONG, _DOUBLE_KIND, _STRING, _BYTES = b"\x00", b"\x02", b"\x04", b"\x06"
+# Which branch of the union follows: the zig-zag of 0 to 4.
+_LONG, _DOUBLE_KIND, _STRING, _BYTES, _NULL = b"\x00", b"\x02", b"\x04", b"\x06", b"\x08"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND: Final = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
@@ -73,7 +73,7 @@ def encoded_maps(key: bytes | None, value: bytes | None, headers: Headers) -> by
     return map_of(maps.system) + map_of(maps.properties)
 
 
-def map_of(entries: Mapping[str, Scalar]) -> bytes:
+def map_of(entries: Mapping[str, Scalar | None]) -> bytes:
     """A map in one block; its end is a block without entries."""
     if not entries:
         return EMPTY_MAP
@@ -83,7 +83,9 @@ def map_of(entries: Mapping[str, Scalar]) -> bytes:
     return b"".join((*parts, EMPTY_MAP))
 
 
-def _scalar(value: Scalar) -> bytes:
+def _scalar(value: Scalar | None) -> bytes:
+    if value is None:
+        return _NULL
     if isinstance(value, int):
         return _LONG + long_of(value)
     if isinstance(value, float):
