@@ -11,30 +11,41 @@ from hubmere.pipeline.offsets import (
     MIN_EVENTS_PER_TASK,
     CheckpointMismatch,
     DataLost,
+    HubOffset,
     Lost,
     Range,
     admit,
-    from_json,
     plan_tasks,
     resume,
-    to_json,
 )
 
 BACKLOGS = st.dictionaries(st.integers(0, 31), st.integers(0, 5_000_000), min_size=1, max_size=32)
 
 
 def test_checkpoint_has_the_shape_of_the_connector() -> None:
-    """A query that ran with Microsoft's connector goes on from its own checkpoint."""
-    kept = to_json("orders", {1: 20, 0: 10})
+    """A query that ran with Microsoft's connector goes on from its own checkpoint, which has no id of the hub."""
+    offset = HubOffset(hub="orders", id=None, next={1: 20, 0: 10})
 
-    assert kept == {"orders": {"0": 10, "1": 20}}
-    assert from_json("orders", kept) == {0: 10, 1: 20}
+    assert offset.to_json() == {"orders": {"0": 10, "1": 20}}
+    assert HubOffset.from_json("orders", offset.to_json()) == offset
+    assert offset.is_of("any")
+
+
+def test_checkpoint_knows_the_id_of_its_hub() -> None:
+    """A hub that was created again has the same name."""
+    offset = HubOffset(hub="orders", id="one", next={0: 10})
+
+    assert offset.to_json() == {"orders": {"0": 10}, "$hubId": "one"}
+    assert HubOffset.from_json("orders", offset.to_json()) == offset
+    assert offset.is_of("one")
+    assert offset.is_of(None)
+    assert not offset.is_of("two")
 
 
 def test_checkpoint_of_another_hub_is_refused() -> None:
     """Reading a hub from another one's numbers would skip or repeat events."""
     with pytest.raises(CheckpointMismatch, match="'invoices'"):
-        from_json("orders", {"invoices": {"0": 1}})
+        HubOffset.from_json("orders", {"invoices": {"0": 1}, "$hubId": "one"})
 
 
 @given(backlogs=BACKLOGS, limit=st.integers(1, 1_000_000))

@@ -138,9 +138,7 @@ def test_task_with_complete_input_leaves_nothing_to_the_driver(hubs: Hubs) -> No
     assert len(pickle.dumps(gathered)) < 256
 
 
-def test_attempts_of_one_task_at_the_same_time_leave_its_rows_once(
-    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attempts_of_one_task_at_the_same_time_leave_its_rows_once(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark starts a slow task a second time (speculation) and takes whichever attempt ends first."""
     hub = hubs.new(partitions=2)
     monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)

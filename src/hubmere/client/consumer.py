@@ -50,6 +50,13 @@ class Bounds(NamedTuple):
     end: int
 
 
+class HubDescription(NamedTuple):
+    """A hub as metadata describe it."""
+
+    id: str | None  # another one for a hub that was deleted and created again; None where a broker has no topic ids
+    partition_count: int
+
+
 class Fetched(NamedTuple):
     """Whole closed batches of one partition, in order."""
 
@@ -84,12 +91,16 @@ class HubReader:
 
     def partition_count(self) -> int:
         """How many partitions the hub has now."""
+        return self.describe().partition_count
+
+    def describe(self) -> HubDescription:
+        """The hub as it is now."""
         wanted = MetadataRequest(topics=(MetadataRequestTopic(name=self._hub),), allow_auto_topic_creation=False)
 
-        def attempt(connection: Connection) -> int:
+        def attempt(connection: Connection) -> HubDescription:
             (topic,) = connection.ask(wanted).topics
             self._check(topic.error_code, f"hub '{self._hub}'")
-            return len(topic.partitions)
+            return HubDescription(str(topic.topic_id) if topic.topic_id.int else None, len(topic.partitions))
 
         return self._client.call(attempt)
 

@@ -1,8 +1,9 @@
 """Offsets of a streaming query and the work they stand for: what is kept, what is admitted, who reads which range.
 
-An offset says for each partition which event comes next. In Spark's checkpoint it has the shape that Microsoft's
-connector writes, `{"hub": {"0": 42}}`, so that the checkpoint of a query that ran with it can be gone on with. Nothing
-here asks the node anything.
+An offset says for each partition which event comes next, and of which hub: one that was deleted and created again has
+the same name and another id. In Spark's checkpoint it has the shape that Microsoft's connector writes, with the id
+beside it: `{"hub": {"0": 42}, "$hubId": "..."}`. A checkpoint of the connector, or of a version that kept no id, can be
+continued. Nothing here asks the node anything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,10 @@ MAX_EVENTS_PER_TASK: Final = 1_000_000
 # Tasks in between. Not the number of cores: a micro-batch that is repeated on another machine must be cut the same way,
 # or a sink that knows its tasks by number would take their rows for others.
 DEFAULT_TASKS: Final = 8
+
+
+# Beside the hub's name, which cannot begin with a dollar sign.
+_ID_KEY: Final = "$hubId"
 
 
 class CheckpointMismatch(ValueError):
@@ -62,6 +67,49 @@ class DataLost(RuntimeError):
         )
 
 
+class HubRecreated(RuntimeError):
+    """The hub of a query was deleted and created again: its sequence numbers mean other events now."""
+
+    def __init__(self, hub: str, known: str, found: str) -> None:
+        super().__init__(hub, known, found)
+        self.hub = hub
+        self.known = known
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"the hub '{self.hub}' was deleted and created again (its id was {self.known} and is {self.found}): events "
+            "that the query has not read are gone; set failOnDataLoss to false to read the new hub from its beginning"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubOffset:
+    """How far a query is: for each partition the next sequence number, and the id of the hub if it is known."""
+
+    hub: str
+    id: str | None
+    next: Mapping[int, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        numbers = {str(partition): self.next[partition] for partition in sorted(self.next)}
+        return {self.hub: numbers} | ({} if self.id is None else {_ID_KEY: self.id})
+
+    @classmethod
+    def from_json(cls, hub: str, kept: Mapping[str, Any]) -> "HubOffset":
+        """As Spark gives it back; raises CheckpointMismatch."""
+        found = [name for name in kept if name != _ID_KEY]
+        if found != [hub]:
+            raise CheckpointMismatch(hub, found)
+        numbers = {int(partition): int(sequence) for partition, sequence in kept[hub].items()}
+        return cls(hub=hub, id=kept.get(_ID_KEY), next=numbers)
+
+    def is_of(self, hub_id: str | None) -> bool:
+        """Whether its numbers count in the hub with this id; an unknown id is taken for the same."""
+        return self.id is None or hub_id is None or self.id == hub_id
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Events of one partition, from `start` up to, and not including, `end`."""
@@ -72,21 +120,6 @@ class Range:
 
     def __len__(self) -> int:
         return self.end - self.start
-
-
-# --- in the checkpoint -----------------------------------------------------------------------------------------------
-
-
-def to_json(hub: str, offsets: Mapping[int, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark keeps them."""
-    return {hub: {str(partition): offsets[partition] for partition in sorted(offsets)}}
-
-
-def from_json(hub: str, kept: Mapping[str, Any]) -> dict[int, int]:
-    """Offsets as Spark gives them back; raises CheckpointMismatch."""
-    if set(kept) != {hub}:
-        raise CheckpointMismatch(hub, kept)
-    return {int(partition): int(sequence) for partition, sequence in kept[hub].items()}
 
 
 # --- admission -------------------------------------------------------------------------------------------------------

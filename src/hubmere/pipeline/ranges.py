@@ -2,7 +2,8 @@
 
 The client is that of the task before; the answer after the one that is being decoded is on its way already. A range
 that retention overtakes between planning and reading fails with the lost range named, or goes on behind it when the
-query allows that.
+query allows that. A hub that is created again between planning and the end of a task always fails the task: what was
+read may belong to either hub.
 """
 
 import gc
@@ -18,7 +19,7 @@ from hubmere.client.consumer import HubReader
 from hubmere.client.failures import RangeLost
 from hubmere.client.kept import kept_client
 from hubmere.pipeline.decode import decode
-from hubmere.pipeline.offsets import DataLost, Lost, Range
+from hubmere.pipeline.offsets import DataLost, HubRecreated, Lost, Range
 
 log = logging.getLogger("hubmere.spark")
 
@@ -39,14 +40,31 @@ def settle() -> None:
 
 
 def read_ranges(
-    account: Account, hub: str, ranges: Sequence[Range], schema: pa.Schema, *, fails_on_data_loss: bool
+    account: Account,
+    hub: str,
+    ranges: Sequence[Range],
+    schema: pa.Schema,
+    *,
+    hub_id: str | None,
+    fails_on_data_loss: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The events of the ranges, in order."""
+    """The events of the ranges, in order; `hub_id` is that of the hub for which they were planned."""
     settle()
     with kept_client(account) as client:
         reader = HubReader(client, hub)
         for each in ranges:
             yield from _read_range(reader, hub, each, schema, fails_on_data_loss=fails_on_data_loss)
+        check_hub(reader, hub, hub_id)
+
+
+def check_hub(reader: HubReader, hub: str, hub_id: str | None) -> None:
+    """Raise HubRecreated if the hub is not the one with this id.
+
+    Ids are never used again: one check after reading covers everything that was read.
+    """
+    found = reader.describe().id if hub_id is not None else None
+    if hub_id is not None and found is not None and found != hub_id:
+        raise HubRecreated(hub, hub_id, found)
 
 
 def _read_range(

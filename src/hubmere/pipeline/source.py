@@ -24,11 +24,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from hubmere.client.connection import Client
-from hubmere.client.consumer import Bounds, HubReader
+from hubmere.client.consumer import Bounds, HubDescription, HubReader
 from hubmere.client.kept import kept_client
 from hubmere.pipeline import offsets
 from hubmere.pipeline.decode import SCHEMA
-from hubmere.pipeline.offsets import DataLost, Range
+from hubmere.pipeline.offsets import DataLost, HubOffset, HubRecreated, Range
 from hubmere.pipeline.options import Options, read_options
 from hubmere.pipeline.positions import resolve
 from hubmere.pipeline.ranges import read_ranges
@@ -132,11 +132,12 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 class RangesPartition(InputPartition):
-    """The ranges that one task reads."""
+    """The ranges that one task reads, and the id of the hub for which they were planned."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
+    def __init__(self, ranges: Sequence[Range], hub_id: str | None) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
+        self.hub_id = hub_id
 
 
 class _Reading:
@@ -157,12 +158,13 @@ class _Reading:
             options.hub,
             partition.ranges,
             self._schema,
+            hub_id=partition.hub_id,
             fails_on_data_loss=options.fails_on_data_loss,
         )
 
-    def _planned(self, ranges: Sequence[Range]) -> list[RangesPartition]:
+    def _planned(self, ranges: Sequence[Range], hub_id: str | None) -> list[RangesPartition]:
         tasks = offsets.plan_tasks(ranges, self._options.max_tasks or offsets.DEFAULT_TASKS)
-        return [RangesPartition(task) for task in tasks]
+        return [RangesPartition(task, hub_id) for task in tasks]
 
 
 class HubBatchReader(_Reading, DataSourceReader):
@@ -172,11 +174,13 @@ class HubBatchReader(_Reading, DataSourceReader):
         """The tasks."""
         with kept_client(self._options.account) as client:
             reader = HubReader(client, self._options.hub)
-            return self._planned(self._narrowed(reader, self._ranges(reader)))
+            described = reader.describe()
+            ranges = self._ranges(reader, described.partition_count)
+            return self._planned(self._narrowed(reader, ranges), described.id)
 
-    def _ranges(self, reader: HubReader) -> list[Range]:
+    def _ranges(self, reader: HubReader, count: int) -> list[Range]:
         options = self._options
-        bounds = reader.bounds(range(reader.partition_count()))
+        bounds = reader.bounds(range(count))
         starts = resolve(reader, bounds, options.start, options.starts, is_end=False)
         ends = resolve(reader, bounds, options.end, options.ends, is_end=True)
         return [Range(partition, starts[partition], ends[partition]) for partition in bounds]
@@ -210,8 +214,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         super().__init__(options, schema)
         self._client: Client | None = None
-        self._count = 0
-        self._counted_at = 0.0
+        self._described: HubDescription | None = None
+        self._described_at = 0.0
         # Where a run with Trigger.AvailableNow ends.
         self._target: dict[int, int] | None = None
 
@@ -224,26 +228,27 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Where a query without a checkpoint starts."""
         options, reader = self._options, self._reader()
-        starts = resolve(reader, self._bounds(reader), options.start, options.starts, is_end=False)
-        return offsets.to_json(options.hub, starts)
+        return self._offset(resolve(reader, self._bounds(reader), options.start, options.starts, is_end=False))
 
     def latestOffset(  # noqa: N802  Spark 4.0 and 4.1 call it without arguments
         self, start: Mapping[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, Any]:
         """Where the next micro-batch ends: as far as there is something, and as far as the limits admit."""
-        options, reader = self._options, self._reader()
+        reader = self._reader()
         bounds = self._bounds(reader)
         ends = {partition: end for partition, (_, end) in bounds.items()} if self._target is None else self._target
         if start is None:
-            return offsets.to_json(options.hub, ends)
-        begun = offsets.from_json(options.hub, start)
+            return self._offset(ends)
+        kept = HubOffset.from_json(self._options.hub, start)
+        begun = self._continued(kept, self._hub_id)
         starts, _ = offsets.resume(begun, bounds)
         # A partition that is not there any more (the hub was made anew) stays where it was.
         reached = {partition: max(starts[partition], ends.get(partition, starts[partition])) for partition in starts}
         reached = self._admitted(reader, starts, reached, limit)
         # Nothing new: Spark must see the very offset that it gave.
         moved = {partition: end for partition, end in reached.items() if end != starts[partition]}
-        return offsets.to_json(options.hub, begun | moved) if moved else dict(start)
+        is_new_hub = not kept.is_of(self._hub_id)
+        return self._offset(begun | (reached if is_new_hub else moved)) if moved or is_new_hub else dict(start)
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802  Spark's name
         """The limits of the options."""
@@ -256,7 +261,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Where the hub ends, for the query's metrics."""
         bounds = self._bounds(self._reader())
-        return offsets.to_json(self._options.hub, {partition: end for partition, (_, end) in bounds.items()})
+        return self._offset({partition: end for partition, (_, end) in bounds.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """The run is to end where the hub ends now."""
@@ -265,15 +270,21 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
         options, reader = self._options, self._reader()
-        ends = offsets.from_json(options.hub, end)
-        begun = offsets.from_json(options.hub, start)
+        hub_id = reader.describe().id
+        ended = HubOffset.from_json(options.hub, end)
+        if not ended.is_of(hub_id):
+            # Planned for a hub that is gone, with its events.
+            self._continued(ended, hub_id)
+            return []
+        ends = ended.next
+        begun = self._continued(HubOffset.from_json(options.hub, start), hub_id)
         starts, lost = offsets.resume(begun, reader.bounds(sorted(ends)))
         if lost and options.fails_on_data_loss:
             raise DataLost(options.hub, lost)
         if lost:
             log.warning("%s", DataLost(options.hub, lost))
         ranges = [Range(partition, starts[partition], ends[partition]) for partition in sorted(ends)]
-        return self._planned([each for each in ranges if each.start < each.end])
+        return self._planned([each for each in ranges if each.start < each.end], hub_id)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing to do: the offsets are in Spark's checkpoint."""
@@ -292,9 +303,27 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _bounds(self, reader: HubReader) -> dict[int, Bounds]:
         now = time.monotonic()
-        if not self._count or now - self._counted_at >= _DISCOVERY_INTERVAL_S:
-            self._count, self._counted_at = reader.partition_count(), now
-        return reader.bounds(range(self._count))
+        if self._described is None or now - self._described_at >= _DISCOVERY_INTERVAL_S:
+            self._described, self._described_at = reader.describe(), now
+        return reader.bounds(range(self._described.partition_count))
+
+    @property
+    def _hub_id(self) -> str | None:
+        """The hub's id when its partitions were last counted; `partitions` asks anew before it plans tasks."""
+        return None if self._described is None else self._described.id
+
+    def _offset(self, numbers: Mapping[int, int]) -> dict[str, Any]:
+        return HubOffset(hub=self._options.hub, id=self._hub_id, next=numbers).to_json()
+
+    def _continued(self, kept: HubOffset, hub_id: str | None) -> dict[int, int]:
+        """The numbers of an offset in the hub as it is now: none of them count in one that was created again."""
+        if hub_id is None or kept.id is None or kept.is_of(hub_id):
+            return dict(kept.next)
+        recreated = HubRecreated(kept.hub, kept.id, hub_id)
+        if self._options.fails_on_data_loss:
+            raise recreated
+        log.warning("%s", recreated)
+        return {}
 
     def _admitted(
         self, reader: HubReader, starts: Mapping[int, int], ends: dict[int, int], limit: "ReadLimit | None"

@@ -1,5 +1,6 @@
 """A micro-batch that is repeated from its offset writes the same files, wherever the one before it was cut off."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from client.hubs import Hubs, bodies
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.pipeline.capture.source import CaptureReader, FilePartition, write_file
 from hubmere.pipeline.capture.verify import verify
+from hubmere.pipeline.offsets import HubRecreated
 from pipeline.capture.plans import NAMESPACE, a_hub, read
 from pipeline.capture.runs import Offset, capture, micro_batches, publish
 
@@ -98,6 +100,22 @@ def test_events_that_retention_took_before_they_were_written_are_counted(hubs: H
 
     assert next(each.lost for each in written if each.partition == 0) == 20
     assert sum(each.lost for each in written) == 20
+
+
+def test_query_of_a_deleted_hub_captures_nothing_of_its_successor(hubs: Hubs, tmp_path: Path) -> None:
+    """The hub is created again before the job hears of it: neither the open file nor a new one takes its events."""
+    plan = a_captured_hub(hubs, tmp_path)
+    plan = replace(plan, topic_id=hubs.reader(plan.hub).describe().id)
+    _, files = next(micro_batches(plan))
+    hubs.make_again(plan.hub, partitions=2)
+    hubs.publish(plan.hub, 0, *(bodies(200, f"new {run} {'x' * 1000}") for run in range(5)))
+
+    with pytest.raises(HubRecreated):
+        write_file(plan, files[0], "0-0")
+    with pytest.raises(HubRecreated):
+        list(micro_batches(plan))
+
+    assert not list(tmp_path.rglob("*.avro"))
 
 
 def test_settings_that_change_do_not_touch_a_micro_batch_that_is_on_its_way(hubs: Hubs, tmp_path: Path) -> None:

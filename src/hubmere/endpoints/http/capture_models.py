@@ -155,6 +155,7 @@ def _planned_shape(planned: PlannedHub, places: Places) -> Json:
         "namespace": hub.namespace,
         "hub": hub.name,
         "id": start.id,
+        "topicId": hub.topic_id,
         "partitionCount": hub.partition_count,
         "connectionString": places.hub_connection_string(planned.rule, hub.name),
         "since": {str(number): start.first_sequence(number) for number in range(hub.partition_count)},

@@ -51,6 +51,7 @@ class HubPlan:
     name_format: str
     target: Target
     account: Account
+    topic_id: str | None = None  # None: the node does not say, and a hub that was created again is not noticed at once
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -104,6 +105,7 @@ def read_hub(given: Mapping[str, Any]) -> HubPlan:
             options={name: str(text) for name, text in (destination.get("options") or {}).items() if text is not None},
         ),
         account=_account(given["at"], str(given["connectionString"])),
+        topic_id=given.get("topicId"),
     )
 
 
@@ -124,6 +126,7 @@ def hub_json(plan: HubPlan) -> str:
             "nameFormat": plan.name_format,
             "destination": {"url": plan.target.url, "options": dict(plan.target.options)},
             "connectionString": plan.account.connection_string,
+            "topicId": plan.topic_id,
             "at": {
                 "bootstrap": str(place),
                 "security": _SECURE if place.is_secure else "SASL_PLAINTEXT",

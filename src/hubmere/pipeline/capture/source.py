@@ -32,6 +32,7 @@ from hubmere.pipeline.capture.plan import HubPlan, read_hub
 from hubmere.pipeline.capture.probe import HubProbe
 from hubmere.pipeline.capture.windows import LogView, Planned, Window, first_window, plan
 from hubmere.pipeline.decode import visible_batches
+from hubmere.pipeline.ranges import check_hub
 
 log = logging.getLogger("hubmere.capture")
 
@@ -128,6 +129,7 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planned[index] = self._planned(index, window, view, now_s)
         if not any(each.files for each in planned.values()):
             return dict(start)
+        check_hub(self._asked().reader, self._hub.hub, self._hub.topic_id)
         untouched = begun.without_files().partitions
         return self._offset({**untouched, **planned}).to_json()
 
@@ -249,6 +251,8 @@ def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
                 behind = min(loss.first, end) if loss.first > loss.wanted else end
                 lost, at = lost + behind - loss.wanted, behind
                 log.warning("%s: %s", hub, loss)
+        # A hub of the same name that was created meanwhile has a query of its own.
+        check_hub(reader, hub.hub, hub.topic_id)
     content.close()
     first_us, last_us = content.times_us or (0, 0)
     return WrittenFile(
