@@ -6,6 +6,7 @@ is looked at.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from hubmere.broker.access import Resource
@@ -14,6 +15,7 @@ from hubmere.broker.membership import GroupState, Joined, Joining, MemberView, P
 from hubmere.broker.refusals import GroupForbidden, MemberIdRequired
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
+from hubmere.endpoints.kafka.operations import group_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
@@ -241,13 +243,19 @@ def _leave(session: KafkaSession, group_id: str, member: LeavingMember) -> Error
 def describe_groups(session: KafkaSession, request: Request) -> None:
     """Groups with their members; one that is not there is Dead, without an error."""
     body: DescribeGroupsRequest = request.body
-    session.respond(request, DescribeGroupsResponse(groups=tuple(_describe(session, name) for name in body.groups)))
+    is_asked = body.include_authorized_operations
+    groups = tuple(_describe(session, name, with_operations=is_asked) for name in body.groups)
+    session.respond(request, DescribeGroupsResponse(groups=groups))
 
 
-def _describe(session: KafkaSession, group_id: str) -> DescribedGroup:
+def _describe(session: KafkaSession, group_id: str, *, with_operations: bool) -> DescribedGroup:
     try:
         require_listening(session, group_id)
-        return _described(session.coordinator.groups.describe(group_id))
+        described = _described(session.coordinator.groups.describe(group_id))
+        if not with_operations:
+            return described
+        allowed = group_operations(session.principal, session.namespace.entity.name)
+        return replace(described, authorized_operations=allowed)
     except Refusal as refusal:
         return _described(GroupDescription(group_id, GroupState.DEAD, "", "", ()), code_of(refusal))
 
@@ -303,8 +311,9 @@ def delete_groups(session: KafkaSession, request: Request) -> None:
     def done(results: list[DeletedGroup]) -> None:
         session.respond(request, DeleteGroupsResponse(results=tuple(results)))
 
-    gather = Gather[DeletedGroup](len(body.group_ids), done)
-    for index, group_id in enumerate(body.group_ids):
+    group_ids = list(dict.fromkeys(body.group_ids))
+    gather = Gather[DeletedGroup](len(group_ids), done)
+    for index, group_id in enumerate(group_ids):
         _delete(session, group_id, gather, index, may=may)
 
 

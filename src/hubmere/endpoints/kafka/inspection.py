@@ -13,6 +13,7 @@ from hubmere.broker.access import Resource
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.metadata import visible_hubs
+from hubmere.endpoints.kafka.operations import topic_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PartitionNotFound, Refusal
@@ -102,8 +103,15 @@ def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[Desc
         )
         for index in range(first, min(first + room, count))
     )
-    topic_id = UUID(hub.entity.topic_id)
-    return DescribedTopic(error_code=ErrorCode.NONE, name=name, topic_id=topic_id, partitions=partitions), count
+    topic = DescribedTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=UUID(hub.entity.topic_id),
+        partitions=partitions,
+        # Without being asked, as Kafka does in this request.
+        topic_authorized_operations=topic_operations(session.principal, session.namespace.entity.name, name),
+    )
+    return topic, count
 
 
 # --- DescribeLogDirs -------------------------------------------------------------------------------------------------

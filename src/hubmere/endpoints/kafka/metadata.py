@@ -7,7 +7,7 @@ manage; asking for one that is not there makes it, where the settings and the cl
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from hubmere.broker.access import Resource
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
+from hubmere.endpoints.kafka.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.model.entity import Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound, NotInTier, Refusal
@@ -27,10 +28,12 @@ from hubmere.wire.kafka.messages.metadata import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
     METADATA,
+    NO_OPERATIONS,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeClusterBroker,
+    DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataBroker,
     MetadataPartition,
@@ -48,6 +51,9 @@ _CLUSTER_ID_BYTES: Final = 16
 _IDS_SINCE: Final = 12  # KIP-516: versions 10 and 11 tell ids, but cannot be asked by them
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
 _REPLICAS: Final = (NODE_ID,)
+
+# What the caller may do with a topic, or that it has not asked.
+Operations = Callable[[KafkaSession, str], int]
 
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
@@ -77,11 +83,13 @@ def api_versions(keys: Iterable[int]) -> Handler:
 def metadata(session: KafkaSession, request: Request) -> None:
     """Where we are and which topics there are; topics that are to be made delay the answer until they are."""
     body: MetadataRequest = request.body
+    operations_on = _topic_operations if body.include_topic_authorized_operations else _not_asked
     if request.version < _IDS_SINCE and any(topic.name is None for topic in body.topics or ()):
         session.drop("it asks for topics by id in a version that has none")
         return
     if body.topics is None or (request.version == 0 and not body.topics):
-        _answer(session, request, [_described(hub, opens=False) for hub in visible_hubs(session)])
+        described = [_described(hub, operations_on(session, hub.name), opens=False) for hub in visible_hubs(session)]
+        _answer(session, request, described)
         return
 
     def done(topics: list[MetadataTopic]) -> None:
@@ -89,10 +97,23 @@ def metadata(session: KafkaSession, request: Request) -> None:
 
     gather = Gather[MetadataTopic](len(body.topics), done)
     for index, wanted in enumerate(body.topics):
-        _look_up(session, wanted, gather, index, may_create=body.allow_auto_topic_creation)
+        _look_up(session, wanted, gather, index, may_create=body.allow_auto_topic_creation, operations=operations_on)
+
+
+def _topic_operations(session: KafkaSession, topic: str) -> int:
+    return topic_operations(session.principal, session.namespace.entity.name, topic)
+
+
+def _not_asked(_session: KafkaSession, _topic: str) -> int:
+    return NO_OPERATIONS
+
+
+def _cluster_operations(session: KafkaSession, *, is_asked: bool) -> int:
+    return cluster_operations(session.principal, session.namespace.entity.name) if is_asked else NO_OPERATIONS
 
 
 def _answer(session: KafkaSession, request: Request, topics: Iterable[MetadataTopic]) -> None:
+    is_asked = request.body.include_cluster_authorized_operations
     session.respond(
         request,
         MetadataResponse(
@@ -100,6 +121,7 @@ def _answer(session: KafkaSession, request: Request, topics: Iterable[MetadataTo
             cluster_id=cluster_id(session.namespace),
             controller_id=NODE_ID,
             topics=tuple(topics),
+            cluster_authorized_operations=_cluster_operations(session, is_asked=is_asked),
         ),
     )
 
@@ -117,27 +139,40 @@ def visible_hubs(session: KafkaSession) -> list[LiveHub]:
 
 
 def _look_up(
-    session: KafkaSession, wanted: MetadataRequestTopic, gather: Gather[MetadataTopic], index: int, *, may_create: bool
+    session: KafkaSession,
+    wanted: MetadataRequestTopic,
+    gather: Gather[MetadataTopic],
+    index: int,
+    *,
+    may_create: bool,
+    operations: Operations,
 ) -> None:
     if wanted.name is None:
         hub = hub_of_id(session, wanted.topic_id)
-        gather.put(index, _unknown_id(wanted.topic_id) if hub is None else _described(hub, opens=True))
+        if hub is None:
+            gather.put(index, _unknown_id(wanted.topic_id))
+        else:
+            gather.put(index, _described(hub, operations(session, hub.name), opens=True))
         return
     try:
-        gather.put(index, _described(session.reach.hub(wanted.name, _ANY), opens=True))
+        hub = session.reach.hub(wanted.name, _ANY)
+        gather.put(index, _described(hub, operations(session, hub.name), opens=True))
     except HubNotFound as refusal:
         if may_create and session.shared.auto_create_hubs:
-            _create(session, wanted.name, gather, index)
+            _create(session, wanted.name, gather, index, operations)
         else:
             gather.put(index, _refused(wanted.name, refusal))
     except Refusal as refusal:
         gather.put(index, _refused(wanted.name, refusal))
 
 
-def _create(session: KafkaSession, name: str, gather: Gather[MetadataTopic], index: int) -> None:
+def _create(
+    session: KafkaSession, name: str, gather: Gather[MetadataTopic], index: int, operations: Operations
+) -> None:
     def done(refusal: Refusal | None) -> None:
         if refusal is None or isinstance(refusal, AlreadyExists):
-            _look_up(session, MetadataRequestTopic(name=name), gather, index, may_create=False)
+            wanted = MetadataRequestTopic(name=name)
+            _look_up(session, wanted, gather, index, may_create=False, operations=operations)
         else:
             gather.put(index, _refused(name, refusal))
 
@@ -164,7 +199,7 @@ def hub_of_id(session: KafkaSession, topic_id: UUID) -> LiveHub | None:
     return next((hub for hub in visible_hubs(session) if hub.entity.topic_id == wanted), None)
 
 
-def _described(hub: LiveHub, *, opens: bool) -> MetadataTopic:
+def _described(hub: LiveHub, operations: int, *, opens: bool) -> MetadataTopic:
     """A hub as a topic; epochs are told where the logs are (or will be) open, since listing must not open them all."""
     return MetadataTopic(
         error_code=ErrorCode.NONE,
@@ -181,6 +216,7 @@ def _described(hub: LiveHub, *, opens: bool) -> MetadataTopic:
             )
             for index in range(hub.entity.partition_count)
         ),
+        topic_authorized_operations=operations,
     )
 
 
@@ -207,6 +243,8 @@ def cluster_id(namespace: LiveNamespace) -> str:
 
 def describe_cluster(session: KafkaSession, request: Request) -> None:
     """The same node and id as Metadata tells."""
+    body: DescribeClusterRequest = request.body
+    is_asked = body.include_cluster_authorized_operations
     session.respond(
         request,
         DescribeClusterResponse(
@@ -214,6 +252,7 @@ def describe_cluster(session: KafkaSession, request: Request) -> None:
             cluster_id=cluster_id(session.namespace),
             controller_id=NODE_ID,
             brokers=(DescribeClusterBroker(broker_id=NODE_ID, host=session.host, port=session.port),),
+            cluster_authorized_operations=_cluster_operations(session, is_asked=is_asked),
         ),
     )
 
