@@ -14,6 +14,7 @@ from hubmere.broker.refusals import InvalidTransactionState
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce_answers import shape_of
 from hubmere.endpoints.kafka.produce_runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run
+from hubmere.endpoints.kafka.record_errors import faults_of
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.model.batch import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL, Receipt, read_header
 from hubmere.model.entity import TimestampType
@@ -27,6 +28,7 @@ from hubmere.wire.kafka.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     ProduceTopicResponse,
+    RecordError,
 )
 from hubmere.wire.kafka.primitives import Buffer
 from hubmere.wire.kafka.records import CRC_AT, check_produced
@@ -44,7 +46,17 @@ _CHECKED: Final = Struct(">Ihiqq")
 class _Part:
     """What becomes of one partition's batch."""
 
-    __slots__ = ("_answer", "_publisher", "append_time_ms", "base_offset", "code", "index", "log_start", "message")
+    __slots__ = (
+        "_answer",
+        "_publisher",
+        "append_time_ms",
+        "base_offset",
+        "code",
+        "index",
+        "log_start",
+        "message",
+        "record_errors",
+    )
 
     def __init__(self, answer: "_Answer", index: int) -> None:
         self._answer = answer
@@ -52,6 +64,7 @@ class _Part:
         self.index = index
         self.code: int = ErrorCode.NONE
         self.message: str | None = None
+        self.record_errors: tuple[RecordError, ...] = ()
         self.base_offset = self.append_time_ms = self.log_start = -1
 
     def publish(self, topic: str, records: Buffer | None) -> None:
@@ -65,6 +78,7 @@ class _Part:
             code = self._check(publisher, records)
             if code:
                 self.code = code
+                self._name_faults(publisher, records)
                 return
             assert records is not None
             charged = publisher.publish_charged(
@@ -127,6 +141,14 @@ class _Part:
         if isinstance(refusal, (InvalidBatch, CorruptBatch)):
             self.code = self._exact_code(records) or self.code
         self.message = refusal.text()
+        if self._publisher is not None:
+            self._name_faults(self._publisher, records)
+
+    def _name_faults(self, publisher: Publisher, records: Buffer | None) -> None:
+        """Say which records of a refused batch are at fault (KIP-467)."""
+        newest_ms = self._answer.session.now_ms + MAX_AHEAD_MS
+        self.record_errors, text = faults_of(self.code, records, publisher.hub, self.index, newest_ms)
+        self.message = text or self.message
 
     def _settled(self, receipt: Receipt) -> None:
         answer = self._answer
@@ -154,6 +176,7 @@ class _Part:
             base_offset=self.base_offset,
             log_append_time_ms=self.append_time_ms,
             log_start_offset=self.log_start,
+            record_errors=self.record_errors,
             error_message=self.message,
         )
 
