@@ -84,6 +84,8 @@ class Limits:
     has_geo_recovery: bool = True
     has_network_rules: bool = True
     has_application_groups: bool = False
+    # Whether Kafka clients may delete records before an offset; the service lets events go by retention alone.
+    has_record_deletion: bool = False
 
     def hubs(self, capacity: int) -> int | None:
         """How many hubs a namespace of that capacity may have."""
@@ -132,6 +134,7 @@ _PREMIUM = replace(
     unit_steps=(1, 2, 4, 6, 8, 10, 12, 16),
     has_auto_inflate=False,
     has_application_groups=True,
+    has_record_deletion=True,
 )
 
 TIERS: Mapping[Tier, Limits] = {
@@ -178,6 +181,7 @@ UNLIMITED = replace(
     publication_bytes=_UNLIMITED_PUBLICATION_BYTES,
     partitions_may_grow=True,
     has_application_groups=True,
+    has_record_deletion=True,
 )
 
 # What a namespace is made as when nobody says; unlimited nodes and developers call themselves Standard.
@@ -201,7 +205,7 @@ def limits_for(
     """The limits of a namespace of a tier on a node of a profile, with single numbers replaced by name."""
     base = UNLIMITED if profile is Profile.UNLIMITED else TIERS[tier or PROFILE_TIERS[profile]]
     if profile is Profile.DEVELOPER:
-        base = replace(base, **_UNTHROTTLED)
+        base = replace(base, **_UNTHROTTLED, has_record_deletion=True)
     return _overridden(base, overrides or {})
 
 

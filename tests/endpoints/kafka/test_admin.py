@@ -9,6 +9,7 @@ from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
 from hubmere.endpoints.kafka.configs import IGNORED, TOPIC_ENTRIES
 from hubmere.model.entity import CleanupPolicy, TimestampType
+from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import (
@@ -230,17 +231,52 @@ def test_topic_does_not_grow_in_the_standard_tier(client: RawClient) -> None:
 
 @pytest.mark.parametrize(
     ("offset", "start", "code"),
-    [(2, 2, ErrorCode.NONE), (-1, 3, ErrorCode.NONE), (9, -1, ErrorCode.OFFSET_OUT_OF_RANGE)],
+    [
+        (2, 2, ErrorCode.NONE),
+        (-1, 3, ErrorCode.NONE),
+        (9, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (-2, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (-(2**63), -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
 )
 def test_start_of_a_partition_is_moved(client: RawClient, offset: int, start: int, code: ErrorCode) -> None:
     """Kafka Streams lets go of what it has repartitioned."""
     client.call(a_produce(a_batch(b"a", b"b", b"c")), 9)
-    topic = DeleteRecordsTopic(name="orders", partitions=(DeleteRecordsPartition(index=0, offset=offset),))
 
-    result = only(client.call(DeleteRecordsRequest(topics=(topic,), timeout_ms=1000), 2))
+    result = trim(client, offset)
 
     assert (result.low_watermark, result.error_code) == (start, code)
     assert only(client.call(a_fetch(3), 11)).log_start_offset == max(start, 0)
+
+
+def trim(client: RawClient, offset: int, *, topic: str = "orders") -> Any:
+    wanted = DeleteRecordsTopic(name=topic, partitions=(DeleteRecordsPartition(index=0, offset=offset),))
+    return only(client.call(DeleteRecordsRequest(topics=(wanted,), timeout_ms=1000), 2))
+
+
+@pytest.mark.parametrize(
+    ("profile", "policy", "code"),
+    [
+        (Profile.STANDARD, CleanupPolicy.DELETE, ErrorCode.UNSUPPORTED_VERSION),
+        (Profile.STANDARD, CleanupPolicy.DELETE_OR_COMPACT, ErrorCode.NONE),
+        (Profile.PREMIUM, CleanupPolicy.DELETE, ErrorCode.NONE),
+        (Profile.UNLIMITED, CleanupPolicy.DELETE, ErrorCode.NONE),
+        (Profile.DEVELOPER, CleanupPolicy.DELETE, ErrorCode.NONE),
+        (Profile.DEVELOPER, CleanupPolicy.COMPACT, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_records_are_deleted_where_tier_and_policy_let_them(
+    profile: Profile, policy: CleanupPolicy, code: ErrorCode
+) -> None:
+    """The standard service has no DeleteRecords, and Kafka none where the policy never deletes."""
+    spec = HubSpec(partition_count=1, cleanup_policy=policy)
+    with KafkaNode({"orders": spec}, book=LimitsBook(profile=profile)) as node, RawClient(node) as client:
+        client.sign_in().call(a_produce(a_batch(b"a", b"b", key=b"k")), 9)
+
+        result = trim(client, 1)
+
+        assert (result.error_code, result.low_watermark) == (code, -1 if code else 1)
+        assert only(client.call(a_fetch(2), 11)).log_start_offset == (0 if code else 1)
 
 
 # --- configurations --------------------------------------------------------------------------------------------------

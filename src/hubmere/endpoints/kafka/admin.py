@@ -1,32 +1,34 @@
-"""Create, alter, describe, delete: topics are hubs, and the limits are those of the tier (reference: kafka 1.7, 2.14).
+"""Create, grow, delete, trim: topics are hubs, and the limits are those of the tier (reference: kafka 1.7, 2.14).
 
-Making topics needs the right to manage the namespace, changing one that of managing its hub. Every topic or resource
-has its own result. What takes time (the catalog) delays the answer; replication factors and assignments of brokers mean
-nothing here and are taken as they come.
+Making topics needs the right to manage the namespace, changing one that of managing its hub. Every topic has its own
+result; a topic that one request names twice is refused and left alone, as Kafka does. What takes time (the catalog)
+delays the answer; replication factors and assignments of brokers mean nothing here and are taken as they come.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from hubmere.broker.access import Resource
+from hubmere.broker.live import LiveHub
 from hubmere.endpoints.kafka import configs
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.metadata import hub_of_id
-from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
-from hubmere.model.entity import Hub, Rights
+from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.model.entity import CleanupPolicy, Hub, Rights
 from hubmere.model.errors import (
     AlreadyExists,
     InvalidArgument,
     InvalidName,
     LimitReached,
     NotInTier,
-    NotSupported,
     PartitionCountFixed,
     PartitionNotFound,
     Refusal,
+    SequenceOutOfRange,
 )
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec, changed_hub, new_hub
@@ -56,30 +58,17 @@ from hubmere.wire.kafka.messages.admin import (
     GrowingTopic,
     GrownTopic,
 )
-from hubmere.wire.kafka.messages.configs import (
-    ALTER_CONFIGS,
-    DESCRIBE_CONFIGS,
-    INCREMENTAL_ALTER_CONFIGS,
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    AlteredResource,
-    ConfigResource,
-    ConfigSynonym,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribedConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    ResourceType,
-)
+from hubmere.wire.kafka.primitives import ZERO_UUID
 
-_ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
 _DEFAULT: Final = -1
 _TOPICS_BY_ID_SINCE: Final = 6  # KIP-516
 _HIGH_WATERMARK: Final = -1
+_INVALID: Final = ErrorCode.INVALID_REQUEST
+# Kafka's own words for a name that one request has more than once.
+DUPLICATE_TOPIC: Final = "Duplicate topic name."
 
 Done = Callable[[Refusal | None], None]
+K = TypeVar("K", bound=Hashable)
 
 
 def _code(refusal: Refusal) -> ErrorCode:
@@ -89,8 +78,14 @@ def _code(refusal: Refusal) -> ErrorCode:
     return ErrorCode.POLICY_VIOLATION if isinstance(refusal, NotInTier) else code_of(refusal)
 
 
-def _told(refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
+def outcome(refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
+    """Code and text for one topic or resource."""
     return (ErrorCode.NONE, None) if refusal is None else (_code(refusal), refusal.text())
+
+
+def repeated(keys: Iterable[K]) -> frozenset[K]:
+    """What a request names more than once."""
+    return frozenset(key for key, count in Counter(keys).items() if count > 1)
 
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------------
@@ -103,9 +98,14 @@ def create_topics(session: KafkaSession, request: Request) -> None:
     def done(topics: list[CreatedTopic]) -> None:
         session.respond(request, CreateTopicsResponse(topics=tuple(topics)))
 
-    gather = Gather[CreatedTopic](len(body.topics), done)
-    for index, topic in enumerate(body.topics):
-        _create(session, topic, gather, index, validate_only=body.validate_only)
+    twice = repeated(topic.name for topic in body.topics)
+    topics = list({topic.name: topic for topic in body.topics}.values())
+    gather = Gather[CreatedTopic](len(topics), done)
+    for index, topic in enumerate(topics):
+        if topic.name in twice:
+            gather.put(index, CreatedTopic(name=topic.name, error_code=_INVALID, error_message=DUPLICATE_TOPIC))
+        else:
+            _create(session, topic, gather, index, validate_only=body.validate_only)
 
 
 def _create(
@@ -155,7 +155,7 @@ def _rehearsed(session: KafkaSession, name: str, spec: HubSpec) -> Hub:
 
 
 def _created(session: KafkaSession, name: str, refusal: Refusal | None, made: list[Hub]) -> CreatedTopic:
-    code, message = _told(refusal)
+    code, message = outcome(refusal)
     if refusal is not None or not made:
         return CreatedTopic(name=name, error_code=code, error_message=message)
     hub = made[0]
@@ -190,9 +190,28 @@ def delete_topics(session: KafkaSession, request: Request) -> None:
     def done(topics: list[DeletedTopic]) -> None:
         session.respond(request, DeleteTopicsResponse(responses=tuple(topics)))
 
-    gather = Gather[DeletedTopic](len(wanted), done)
-    for index, topic in enumerate(wanted):
-        _delete(session, topic, gather, index)
+    keys = [(topic.name, topic.topic_id) for topic in wanted]
+    twice = repeated(keys)
+    unique = list(dict(zip(keys, wanted, strict=True)).values())
+    gather = Gather[DeletedTopic](len(unique), done)
+    for index, topic in enumerate(unique):
+        why = _misnamed(topic, is_twice=(topic.name, topic.topic_id) in twice)
+        if why is None:
+            _delete(session, topic, gather, index)
+        else:
+            deleted = DeletedTopic(name=topic.name, topic_id=topic.topic_id, error_code=_INVALID, error_message=why)
+            gather.put(index, deleted)
+
+
+def _misnamed(topic: DeletableTopic, *, is_twice: bool) -> str | None:
+    """Why it is not clear which topic is meant, in Kafka's words; None where it is."""
+    if topic.name is None:
+        if topic.topic_id == ZERO_UUID:
+            return "Neither topic name nor id were specified."
+        return "Duplicate topic id." if is_twice else None
+    if topic.topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    return DUPLICATE_TOPIC if is_twice else None
 
 
 def _delete(session: KafkaSession, topic: DeletableTopic, gather: Gather[DeletedTopic], index: int) -> None:
@@ -204,7 +223,7 @@ def _delete(session: KafkaSession, topic: DeletableTopic, gather: Gather[Deleted
     name = known.name if known is not None else topic.name or ""
 
     def done(refusal: Refusal | None) -> None:
-        code, message = _told(refusal)
+        code, message = outcome(refusal)
         gather.put(index, DeletedTopic(name=name, topic_id=topic.topic_id, error_code=code, error_message=message))
 
     try:
@@ -224,16 +243,21 @@ def create_partitions(session: KafkaSession, request: Request) -> None:
     def done(topics: list[GrownTopic]) -> None:
         session.respond(request, CreatePartitionsResponse(results=tuple(topics)))
 
-    gather = Gather[GrownTopic](len(body.topics), done)
-    for index, topic in enumerate(body.topics):
-        _grow(session, topic, gather, index, validate_only=body.validate_only)
+    twice = repeated(topic.name for topic in body.topics)
+    topics = list({topic.name: topic for topic in body.topics}.values())
+    gather = Gather[GrownTopic](len(topics), done)
+    for index, topic in enumerate(topics):
+        if topic.name in twice:
+            gather.put(index, GrownTopic(name=topic.name, error_code=_INVALID, error_message=DUPLICATE_TOPIC))
+        else:
+            _grow(session, topic, gather, index, validate_only=body.validate_only)
 
 
 def _grow(
     session: KafkaSession, topic: GrowingTopic, gather: Gather[GrownTopic], index: int, *, validate_only: bool
 ) -> None:
     def done(refusal: Refusal | None) -> None:
-        code, message = _told(refusal)
+        code, message = outcome(refusal)
         gather.put(index, GrownTopic(name=topic.name, error_code=code, error_message=message))
 
     try:
@@ -243,12 +267,14 @@ def _grow(
             raise PartitionCountFixed("partition count", topic.count, f"more than {current}")
         if most is not None and topic.count > most:
             raise LimitReached("partitions of an event hub", most)
-        _update(session, topic.name, replace(HubSpec.of(hub.entity), partition_count=topic.count), done, validate_only)
+        update_hub(
+            session, topic.name, replace(HubSpec.of(hub.entity), partition_count=topic.count), done, validate_only
+        )
     except Refusal as refusal:
         done(refusal)
 
 
-def _update(session: KafkaSession, name: str, spec: HubSpec, done: Done, validate_only: bool) -> None:
+def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, validate_only: bool) -> None:
     """Change a hub, or only see whether that could be done."""
     namespace, broker = session.namespace, session.shared.broker
     hub = session.reach.hub(name, Rights.MANAGE).entity
@@ -258,127 +284,6 @@ def _update(session: KafkaSession, name: str, spec: HubSpec, done: Done, validat
         done(None)
         return
     broker.manager.update_hub(namespace.entity.name, name, spec, session.by(), done)
-
-
-# --- configurations --------------------------------------------------------------------------------------------------
-
-
-def describe_configs(session: KafkaSession, request: Request) -> None:
-    """Every entry in force, of topics and of the node."""
-    body: DescribeConfigsRequest = request.body
-    results = tuple(_describe(session, resource, with_synonyms=body.include_synonyms) for resource in body.resources)
-    session.respond(request, DescribeConfigsResponse(results=results))
-
-
-def _describe(session: KafkaSession, resource: ConfigResource, *, with_synonyms: bool) -> DescribeConfigsResult:
-    shown: list[configs.Shown] = []
-    refusal: Refusal | None = None
-    try:
-        shown = _shown(session, resource)
-    except Refusal as caught:
-        refusal = caught
-    code, message = _told(refusal)
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=tuple(_described(entry, with_synonyms=with_synonyms) for entry in shown),
-    )
-
-
-def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Shown]:
-    limits, names = session.namespace.limits, resource.configuration_keys
-    if resource.resource_type == ResourceType.TOPIC:
-        return configs.topic_configs(session.reach.hub(resource.resource_name, _ANY).entity, limits, names)
-    if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
-        return configs.broker_configs(
-            limits,
-            auto_create=session.shared.auto_create_hubs,
-            partition_count=session.shared.broker.default_partition_count,
-            names=names,
-        )
-    raise NotSupported(f"Configuration of resource type {resource.resource_type} '{resource.resource_name}'")
-
-
-def _described(shown: configs.Shown, *, with_synonyms: bool) -> DescribedConfig:
-    synonym = ConfigSynonym(name=shown.name, value=shown.value, source=shown.source)
-    return DescribedConfig(
-        name=shown.name,
-        value=shown.value,
-        read_only=shown.is_read_only,
-        config_source=shown.source,
-        is_sensitive=False,
-        synonyms=(synonym,) if with_synonyms else (),
-        config_type=shown.kind,
-    )
-
-
-def incremental_alter_configs(session: KafkaSession, request: Request) -> None:
-    """Change single entries of topics."""
-    body: IncrementalAlterConfigsRequest = request.body
-
-    def done(results: list[AlteredResource]) -> None:
-        session.respond(request, IncrementalAlterConfigsResponse(responses=tuple(results)))
-
-    gather = Gather[AlteredResource](len(body.resources), done)
-    for index, resource in enumerate(body.resources):
-        entries = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
-
-        def change(hub: Hub, entries: list[tuple[str, int, str | None]] = entries) -> HubSpec:
-            limits = session.namespace.limits
-            given = [(name, configs.operated(hub, name, how, value, limits)) for name, how, value in entries]
-            return configs.wish(HubSpec.of(hub), given, limits)
-
-        place = (resource.resource_type, resource.resource_name)
-        _alter(session, place, change, gather, index, validate_only=body.validate_only)
-
-
-def alter_configs(session: KafkaSession, request: Request) -> None:
-    """Replace all entries of topics; what is not named goes back to its default, but for what is fixed at creation."""
-    body: AlterConfigsRequest = request.body
-
-    def done(results: list[AlteredResource]) -> None:
-        session.respond(request, AlterConfigsResponse(responses=tuple(results)))
-
-    gather = Gather[AlteredResource](len(body.resources), done)
-    for index, resource in enumerate(body.resources):
-        entries = [(entry.name, entry.value) for entry in resource.configs]
-
-        def change(hub: Hub, entries: list[tuple[str, str | None]] = entries) -> HubSpec:
-            spec = HubSpec.of(hub)
-            for name in configs.TOPIC_ENTRIES:
-                spec = spec if name == "cleanup.policy" else configs.reset(spec, name)
-            return configs.wish(spec, entries, session.namespace.limits)
-
-        place = (resource.resource_type, resource.resource_name)
-        _alter(session, place, change, gather, index, validate_only=body.validate_only)
-
-
-def _alter(
-    session: KafkaSession,
-    place: tuple[int, str],
-    change: Callable[[Hub], HubSpec],
-    gather: Gather[AlteredResource],
-    index: int,
-    *,
-    validate_only: bool,
-) -> None:
-    kind, name = place
-
-    def done(refusal: Refusal | None) -> None:
-        code, message = _told(refusal)
-        gather.put(
-            index,
-            AlteredResource(error_code=code, error_message=message, resource_type=kind, resource_name=name),
-        )
-
-    try:
-        if kind != ResourceType.TOPIC:
-            raise NotSupported("Changing the configuration of a broker by Kafka")
-        _update(session, name, change(session.reach.hub(name, Rights.MANAGE).entity), done, validate_only)
-    except Refusal as refusal:
-        done(refusal)
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------
@@ -402,7 +307,12 @@ def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> De
         if not 0 <= part.index < hub.entity.partition_count:
             raise PartitionNotFound(topic, str(part.index), hub.entity.partition_count)
         log = hub.log(part.index)
-        log.trim(log.state.end_sequence if part.offset == _HIGH_WATERMARK else part.offset)
+        if code := _trim_refused(hub):
+            return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code)
+        offset = log.state.end_sequence if part.offset == _HIGH_WATERMARK else part.offset
+        if offset < 0:
+            raise SequenceOutOfRange(offset, log.state.first_sequence, log.state.end_sequence)
+        log.trim(offset)
     except Refusal as refusal:
         return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code_of(refusal))
     return DeleteRecordsPartitionResult(
@@ -410,12 +320,21 @@ def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> De
     )
 
 
+def _trim_refused(hub: LiveHub) -> ErrorCode:
+    """Whether a hub's records may not be deleted by hand.
+
+    Kafka refuses it where the policy never deletes. The service has no such request, which its clients report as an
+    unsupported version; tiers that follow it answer so, but for compacted hubs, whose records go at any time.
+    """
+    if hub.entity.retention.policy is CleanupPolicy.COMPACT:
+        return ErrorCode.POLICY_VIOLATION
+    may_trim = hub.namespace.limits.has_record_deletion or hub.entity.retention.is_compacted
+    return ErrorCode.NONE if may_trim else ErrorCode.UNSUPPORTED_VERSION
+
+
 HANDLERS: Final[Mapping[int, Handler]] = {
     CREATE_TOPICS.key: create_topics,
     DELETE_TOPICS.key: delete_topics,
     DELETE_RECORDS.key: delete_records,
     CREATE_PARTITIONS.key: create_partitions,
-    DESCRIBE_CONFIGS.key: describe_configs,
-    ALTER_CONFIGS.key: alter_configs,
-    INCREMENTAL_ALTER_CONFIGS.key: incremental_alter_configs,
 }

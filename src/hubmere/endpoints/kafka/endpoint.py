@@ -12,6 +12,7 @@ from typing import Final
 from hubmere.broker.service import Broker
 from hubmere.endpoints.kafka import (
     admin,
+    config_requests,
     fetch,
     groups,
     inspection,
@@ -46,6 +47,7 @@ _SIGNED_IN: Final[Mapping[int, Handler]] = {
     **offsets.HANDLERS,
     **transactions.HANDLERS,
     **admin.HANDLERS,
+    **config_requests.HANDLERS,
     **inspection.HANDLERS,
 }
 _KEYS: Final = (API_VERSIONS.key, *_SASL, *_SIGNED_IN)

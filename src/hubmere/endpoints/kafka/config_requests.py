@@ -1,0 +1,189 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the entries of topics and of the node over the wire.
+
+Every resource has its own result; one that a request names twice is refused and left alone, as Kafka does. What an
+entry means is in `configs`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from hubmere.endpoints.kafka import configs
+from hubmere.endpoints.kafka.admin import outcome, repeated, update_hub
+from hubmere.endpoints.kafka.gather import Gather
+from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.model.entity import Hub, Rights
+from hubmere.model.errors import NotSupported, Refusal
+from hubmere.model.spec import HubSpec
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.configs import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlteredResource,
+    ConfigResource,
+    ConfigSynonym,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribedConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ResourceType,
+)
+
+_ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
+# Kafka's own words.
+_DUPLICATE_RESOURCE: Final = "Duplicate resource."
+_DUPLICATE_ENTRY: Final = "Error due to duplicate config keys"
+
+
+def describe_configs(session: KafkaSession, request: Request) -> None:
+    """Every entry in force, of topics and of the node."""
+    body: DescribeConfigsRequest = request.body
+    results = tuple(_describe(session, resource, with_synonyms=body.include_synonyms) for resource in body.resources)
+    session.respond(request, DescribeConfigsResponse(results=results))
+
+
+def _describe(session: KafkaSession, resource: ConfigResource, *, with_synonyms: bool) -> DescribeConfigsResult:
+    shown: list[configs.Shown] = []
+    refusal: Refusal | None = None
+    try:
+        shown = _shown(session, resource)
+    except Refusal as caught:
+        refusal = caught
+    code, message = outcome(refusal)
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(_described(entry, with_synonyms=with_synonyms) for entry in shown),
+    )
+
+
+def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Shown]:
+    limits, names = session.namespace.limits, resource.configuration_keys
+    if resource.resource_type == ResourceType.TOPIC:
+        return configs.topic_configs(session.reach.hub(resource.resource_name, _ANY).entity, limits, names)
+    if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
+        return configs.broker_configs(
+            limits,
+            auto_create=session.shared.auto_create_hubs,
+            partition_count=session.shared.broker.default_partition_count,
+            names=names,
+        )
+    raise NotSupported(f"Configuration of resource type {resource.resource_type} '{resource.resource_name}'")
+
+
+def _described(shown: configs.Shown, *, with_synonyms: bool) -> DescribedConfig:
+    synonym = ConfigSynonym(name=shown.name, value=shown.value, source=shown.source)
+    return DescribedConfig(
+        name=shown.name,
+        value=shown.value,
+        read_only=shown.is_read_only,
+        config_source=shown.source,
+        is_sensitive=False,
+        synonyms=(synonym,) if with_synonyms else (),
+        config_type=shown.kind,
+    )
+
+
+def incremental_alter_configs(session: KafkaSession, request: Request) -> None:
+    """Change single entries of topics."""
+    body: IncrementalAlterConfigsRequest = request.body
+
+    def done(results: list[AlteredResource]) -> None:
+        session.respond(request, IncrementalAlterConfigsResponse(responses=tuple(results)))
+
+    changes: list[_Change] = []
+    for resource in body.resources:
+        entries = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
+
+        def change(hub: Hub, entries: list[tuple[str, int, str | None]] = entries) -> HubSpec:
+            limits = session.namespace.limits
+            given = [(name, configs.operated(hub, name, how, value, limits)) for name, how, value in entries]
+            return configs.wish(HubSpec.of(hub), given, limits)
+
+        names = [name for name, _, _ in entries]
+        changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
+    _alter_all(session, changes, done, validate_only=body.validate_only)
+
+
+def alter_configs(session: KafkaSession, request: Request) -> None:
+    """Replace all entries of topics; what is not named goes back to its default, but for what is fixed at creation."""
+    body: AlterConfigsRequest = request.body
+
+    def done(results: list[AlteredResource]) -> None:
+        session.respond(request, AlterConfigsResponse(responses=tuple(results)))
+
+    changes: list[_Change] = []
+    for resource in body.resources:
+        entries = [(entry.name, entry.value) for entry in resource.configs]
+
+        def change(hub: Hub, entries: list[tuple[str, str | None]] = entries) -> HubSpec:
+            spec = HubSpec.of(hub)
+            for name in configs.TOPIC_ENTRIES:
+                spec = spec if name == "cleanup.policy" else configs.reset(spec, name)
+            return configs.wish(spec, entries, session.namespace.limits)
+
+        names = [name for name, _ in entries]
+        changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
+    _alter_all(session, changes, done, validate_only=body.validate_only)
+
+
+class _Change(NamedTuple):
+    """What is to become of one resource: its type and name, the entries that are named, and how a hub changes."""
+
+    resource: tuple[int, str]
+    names: list[str]
+    apply: Callable[[Hub], HubSpec]
+
+
+def _alter_all(
+    session: KafkaSession,
+    changes: list[_Change],
+    done: Callable[[list[AlteredResource]], None],
+    *,
+    validate_only: bool,
+) -> None:
+    twice = repeated(change.resource for change in changes)
+    unique = list({change.resource: change for change in changes}.values())
+    gather = Gather[AlteredResource](len(unique), done)
+    for index, change in enumerate(unique):
+        if change.resource in twice:
+            gather.put(index, _altered(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_RESOURCE))
+        elif repeated(change.names):
+            gather.put(index, _altered(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_ENTRY))
+        else:
+            _alter(session, change, partial(gather.put, index), validate_only=validate_only)
+
+
+def _alter(
+    session: KafkaSession, change: _Change, put: Callable[[AlteredResource], None], *, validate_only: bool
+) -> None:
+    def done(refusal: Refusal | None) -> None:
+        put(_altered(change, *outcome(refusal)))
+
+    kind, name = change.resource
+    try:
+        if kind != ResourceType.TOPIC:
+            raise NotSupported("Changing the configuration of a broker by Kafka")
+        update_hub(session, name, change.apply(session.reach.hub(name, Rights.MANAGE).entity), done, validate_only)
+    except Refusal as refusal:
+        done(refusal)
+
+
+def _altered(change: _Change, code: ErrorCode, message: str | None) -> AlteredResource:
+    kind, name = change.resource
+    return AlteredResource(error_code=code, error_message=message, resource_type=kind, resource_name=name)
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    DESCRIBE_CONFIGS.key: describe_configs,
+    ALTER_CONFIGS.key: alter_configs,
+    INCREMENTAL_ALTER_CONFIGS.key: incremental_alter_configs,
+}

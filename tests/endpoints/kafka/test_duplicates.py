@@ -1,0 +1,136 @@
+"""Requests that name one thing twice: refused for that thing, in Kafka's words, and nothing happens to it."""
+
+from typing import Any
+from uuid import UUID
+
+from endpoints.kafka.kafka_node import KafkaNode
+from endpoints.kafka.raw_client import RawClient
+from endpoints.kafka.test_admin import a_topic, configs_of, create
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.admin import (
+    CreatePartitionsRequest,
+    DeletableTopic,
+    DeleteTopicsRequest,
+    GrowingTopic,
+)
+from hubmere.wire.kafka.messages.configs import (
+    AlterConfigsRequest,
+    ChangedConfig,
+    ChangedResource,
+    IncrementalAlterConfigsRequest,
+    ReplacedConfig,
+    ReplacedResource,
+    ResourceType,
+)
+from hubmere.wire.kafka.messages.groups import DeleteGroupsRequest
+from hubmere.wire.kafka.messages.metadata import MetadataRequest
+
+_TWICE = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+
+
+def told(result: Any) -> tuple[int, str | None]:
+    return result.error_code, result.error_message
+
+
+def names_of(client: RawClient) -> list[str]:
+    return [topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics]
+
+
+def test_topic_that_is_to_be_made_twice_is_not_made(client: RawClient) -> None:
+    """The two may differ, so neither is what was meant; the others of the request are made."""
+    topics = [a_topic("twice", partitions=1), a_topic("other"), a_topic("twice", partitions=2)]
+
+    made = create(client, *topics)
+
+    assert {topic.name: topic.error_code for topic in made} == {
+        "twice": ErrorCode.INVALID_REQUEST,
+        "other": ErrorCode.NONE,
+    }
+    assert [told(topic) for topic in made if topic.name == "twice"] == [_TWICE]
+    assert names_of(client) == ["orders", "other"]
+
+
+def test_topic_that_is_to_be_deleted_twice_stays(node: KafkaNode, client: RawClient) -> None:
+    """By name or by id."""
+    known = UUID(node.hub().entity.topic_id)
+    by_id = DeletableTopic(name=None, topic_id=known)
+
+    old = client.call(DeleteTopicsRequest(topic_names=("orders", "orders"), timeout_ms=1000), 5)
+    new = client.call(DeleteTopicsRequest(topics=(by_id, by_id), timeout_ms=1000), 6)
+
+    assert [told(result) for result in old.responses] == [_TWICE]
+    assert [told(result) for result in new.responses] == [(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")]
+    assert names_of(client) == ["orders"]
+
+
+def test_topic_to_delete_has_a_name_or_an_id(node: KafkaNode, client: RawClient) -> None:
+    """Neither or both do not say which topic is meant."""
+    both = DeletableTopic(name="orders", topic_id=UUID(node.hub().entity.topic_id))
+    neither = DeletableTopic(name=None)
+
+    results = client.call(DeleteTopicsRequest(topics=(both, neither), timeout_ms=1000), 6).responses
+
+    assert [told(result) for result in results] == [
+        (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
+        (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
+    ]
+    assert names_of(client) == ["orders"]
+
+
+def test_topic_that_is_to_grow_twice_does_not() -> None:
+    """As it is not clear to which size."""
+    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM)) as node, RawClient(node) as client:
+        topics = (GrowingTopic(name="orders", count=3), GrowingTopic(name="orders", count=4))
+
+        answer = client.sign_in().call(CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3)
+
+        assert [told(result) for result in answer.results] == [_TWICE]
+        assert node.hub().entity.partition_count == 2
+
+
+def test_resource_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -> None:
+    """In the old way and in the new one."""
+    hours = [str(number * 3_600_000) for number in (2, 3)]
+    whole = tuple(
+        ReplacedResource(
+            resource_type=ResourceType.TOPIC,
+            resource_name="orders",
+            configs=(ReplacedConfig(name="retention.ms", value=value),),
+        )
+        for value in hours
+    )
+    single = tuple(
+        ChangedResource(
+            resource_type=ResourceType.TOPIC,
+            resource_name="orders",
+            configs=(ChangedConfig(name="retention.ms", config_operation=0, value=value),),
+        )
+        for value in hours
+    )
+
+    results = [
+        *client.call(AlterConfigsRequest(resources=whole, validate_only=False), 2).responses,
+        *client.call(IncrementalAlterConfigsRequest(resources=single, validate_only=False), 1).responses,
+    ]
+
+    assert [told(result) for result in results] == [(ErrorCode.INVALID_REQUEST, "Duplicate resource.")] * 2
+    assert configs_of(client, "orders")["retention.ms"].value == str(7 * 24 * 3_600_000)
+
+
+def test_entry_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -> None:
+    """Set and deleted in one request has no meaning."""
+    entries = tuple(ChangedConfig(name="retention.ms", config_operation=how, value="7200000") for how in (0, 1))
+    resource = ChangedResource(resource_type=ResourceType.TOPIC, resource_name="orders", configs=entries)
+
+    answer = client.call(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False), 1)
+
+    assert told(answer.responses[0]) == (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    assert configs_of(client, "orders")["retention.ms"].value == str(7 * 24 * 3_600_000)
+
+
+def test_group_that_is_to_be_deleted_twice_is_answered_once(client: RawClient) -> None:
+    """Kafka deletes it once."""
+    answer = client.call(DeleteGroupsRequest(group_ids=("g", "g")), 2)
+
+    assert [(result.group_id, result.error_code) for result in answer.results] == [("g", ErrorCode.GROUP_ID_NOT_FOUND)]
