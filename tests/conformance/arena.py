@@ -78,6 +78,10 @@ class Arena:
         """Make a hub, or change it; further properties by their names in the management API."""
         self._put(f"/eventhubs/{name}", {"partitionCount": partitions, **properties})
 
+    def write_group(self, hub: str, group: str) -> None:
+        """Make a consumer group."""
+        self._put(f"/eventhubs/{hub}/consumergroups/{group}", {})
+
     def new_key(self, *rights: str) -> tuple[str, str]:
         """Name and key of a new rule of the namespace."""
         name = f"rule-{next(self._numbers)}"

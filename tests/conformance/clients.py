@@ -1,10 +1,12 @@
-"""Where foreign clients of other languages are, and how they get there: npm packages and jars under `.cache`.
+"""Where foreign clients of other languages are, and how they get there: packages, jars and programs under `.cache`.
 
-`python tests/conformance/clients.py js java kafka` installs what is missing; `make js-clients java-clients kafka-jars`
-calls it. Where a tool or a registry cannot be reached it says so and ends well: tests that need the clients are then
-skipped with the same reason.
+`python tests/conformance/clients.py js java kafka go` installs what is missing; `make js-clients java-clients
+kafka-jars go-clients` calls it. Where a tool or a registry cannot be reached it says so and ends well:
+tests that need the clients are then skipped with the same reason.
 """
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -22,6 +24,7 @@ JAVA = CACHE / "java"
 KAFKA = CACHE / "kafka"
 PACKAGE_JSON = _HERE / "js" / "package.json"
 POM = _HERE / "java" / "pom.xml"
+GO_MOD = _HERE / "go" / "go.mod"
 
 # The plugin is named in full: the one that comes with Maven differs from version to version.
 _COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -219,12 +222,91 @@ def _pom(jars: Jars) -> str:
     )
 
 
+# --- Go -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What programs are made from: the declaration of versions, and sources by where they stand beside it."""
+
+    folder: Path
+    declaration: Path
+    files: Mapping[str, Path]
+    target: str
+
+    def program(self, name: str) -> Path:
+        """A program, in a folder that is named by what it is made from: a change means a new one."""
+        return self.programs / name
+
+    @property
+    def programs(self) -> Path:
+        digest = hashlib.sha256()
+        for name, file in sorted(self.files.items()):
+            digest.update(name.encode() + b"\0" + file.read_bytes())
+        return self.folder / "programs" / digest.hexdigest()[:16]
+
+    def built(self, name: str) -> Path:
+        """The same, or NotInstalled."""
+        if not self.program(name).exists():
+            raise NotInstalled(f"the program with the clients is not there: make {self.target}")
+        return self.program(name)
+
+    def copied(self) -> Path:
+        """A fresh copy of the sources, where tools may write lock files; programs of older sources are removed."""
+        target = self.folder / "source"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.rmtree(self.folder / "programs", ignore_errors=True)
+        for name, file in self.files.items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target / name)
+        self.programs.mkdir(parents=True)
+        return target
+
+
+def _sources(kind: str, declaration: Path, pattern: str, more: Mapping[str, Path] | None = None) -> Sources:
+    base = declaration.parent
+    files = {str(file.relative_to(base)): file for file in (declaration, *base.rglob(pattern))}
+    return Sources(
+        folder=CACHE / kind, declaration=declaration, files=files | dict(more or {}), target=f"{kind}-clients"
+    )
+
+
+_EXAMPLE = _HERE.parents[1] / "examples" / "go" / "round_trip.go"
+_GO = _sources("go", GO_MOD, "*.go", {"example/main.go": _EXAMPLE})
+
+
+def go_program(name: str = "conformance") -> Path:
+    """The program of `go/` with the Go clients under test, or the `example` of the manual."""
+    return _GO.built(name)
+
+
+def install_go() -> None:
+    """Build both programs; modules and what was compiled of them stay in the cache folder."""
+    environment = {
+        "GOMODCACHE": str(_GO.folder / "modules"),
+        "GOCACHE": str(_GO.folder / "build"),
+        # A version that is too old says so; it does not fetch another one.
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=mod -modcacherw -buildvcs=false",
+        "CGO_ENABLED": "0",
+    }
+    _run([_tool("go"), "build", "-o", f"{_GO.programs}/", ".", "./example"], _GO.copied(), environment)
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise NotInstalled(f"no {name} on the path")
+    return found
+
+
 # --- all ------------------------------------------------------------------------------------------------------------
 
 
-def _run(command: list[str], folder: Path = JS) -> None:
+def _run(command: list[str], folder: Path = JS, environment: Mapping[str, str] | None = None) -> None:
+    variables = {**os.environ, **(environment or {})}
     try:
-        subprocess.run(command, cwd=folder, timeout=_INSTALL_SECONDS, check=True)
+        subprocess.run(command, cwd=folder, env=variables, timeout=_INSTALL_SECONDS, check=True)
     except (subprocess.SubprocessError, OSError) as error:
         raise NotInstalled(f"{Path(command[0]).name} failed: {error}") from error
 
@@ -243,6 +325,7 @@ _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
     "js": (js_clients, install_js),
     "java": (java_clients, install_java),
     "kafka": (all_kafka_jars, install_kafka),
+    "go": (go_program, install_go),
 }
 
 

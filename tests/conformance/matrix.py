@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from conformance.arena import Transport
-from conformance.clients import CACHE, PACKAGE_JSON, POM, Jars, kafka_version
+from conformance.clients import CACHE, GO_MOD, PACKAGE_JSON, POM, Jars, kafka_version
 
 MARK = "judges"
 # What the last runs of the tests gave, by test.
@@ -37,6 +37,7 @@ class Name(StrEnum):
     PROCESSOR = "azure-eventhub-checkpointstoreblob"
     JS = "@azure/event-hubs"
     JAVA = "azure-messaging-eventhubs"
+    GO = "azeventhubs"
     PROTON = "python-qpid-proton"
     RHEA = "rhea"
     CONFLUENT = "confluent-kafka"
@@ -155,6 +156,10 @@ def _of_npm(package: str) -> Callable[[], str]:
 
 def _of_maven(artifact: str) -> Callable[[], str]:
     return lambda: _found(rf"<artifactId>{re.escape(artifact)}</artifactId>\s*<version>([^<]+)</version>", POM)
+
+
+def _of_go(module: str) -> Callable[[], str]:
+    return lambda: _found(rf"(?m)^\t{re.escape(module)} v(\S+)", GO_MOD)
 
 
 def _of_kafka(jars: Jars) -> Callable[[], str]:
@@ -305,6 +310,27 @@ CLIENTS: tuple[Client, ...] = (
             Feature.LAST_ENQUEUED,
             Feature.PROPERTIES,
             Feature.PROCESSOR,
+            Feature.REFUSALS,
+        ),
+    ),
+    Client(
+        name=Name.GO,
+        language="Go",
+        version=_of_go("github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"),
+        claims=_everywhere(
+            Feature.BATCHES,
+            Feature.SINGLES,
+            Feature.KEY,
+            Feature.PARTITION,
+            Feature.LARGE,
+            Feature.POSITIONS,
+            Feature.LATEST,
+            Feature.PREFETCH,
+            Feature.GROUPS,
+            Feature.OWNER,
+            Feature.PROPERTIES,
+            Feature.PROCESSOR,
+            Feature.FAIL_OVER,
             Feature.REFUSALS,
         ),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.clients import NotInstalled, java_clients, java_tool, js_clients, node
+from conformance.clients import NotInstalled, go_program, java_clients, java_tool, js_clients, node
 from hubmere.ready import write_ready_file
 from hubmere.testing import Node
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.foreign, pytest.mark.timeout(240)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _RUN_SECONDS = 100
 # Examples that read from the beginning get a hub of their own.
-_HUBS = ["orders", "from-javascript", "from-java", "from-proton", "from-rhea", "for-spark"]
+_HUBS = ["orders", "from-javascript", "from-java", "from-go", "from-proton", "from-rhea", "for-spark"]
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,18 @@ def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> Non
     assert printed.splitlines() == ["0: java 0", "1: java 1", "2: java 2"]
 
 
+def test_the_go_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
+    """Over TLS, with the node's own authority, as `make go-clients` built it."""
+    try:
+        program = go_program("example")
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+
+    printed = told([str(program)], with_hub(environment, "from-go"))
+
+    assert printed.splitlines() == ["0: go 0", "1: go 1", "2: go 2"]
+
+
 def test_proton_sends_and_receives(environment: dict[str, str]) -> None:
     """A client of AMQP 1.0 alone."""
     printed = python("amqp/with_proton.py", with_hub(environment, "from-proton"))
@@ -149,7 +161,9 @@ def test_spark_counts_the_events_of_each_partition(environment: dict[str, str]) 
 def test_every_example_is_listed_where_a_reader_looks() -> None:
     """`examples/README.md` says what each is for."""
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    programs = [path for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".mjs", ".java", ".sh", ".properties"}]
+    programs = [
+        path for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".mjs", ".java", ".go", ".sh", ".properties"}
+    ]
     of_projects = {EXAMPLES / "pipelines", EXAMPLES / "streaming"}
 
     missing = [

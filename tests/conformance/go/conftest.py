@@ -1,0 +1,34 @@
+"""The Go program with the clients under test: one process for all tests, and the places where they find hubs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.arena import Arena, Place, Transport
+from conformance.clients import NotInstalled, go_program
+from conformance.driver import Driver
+
+TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
+
+
+@pytest.fixture(scope="session")
+def go() -> Iterator[Driver]:
+    """Carries out operations of the program beside this file."""
+    try:
+        command = [str(go_program())]
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    with Driver(command, {}) as driver:
+        yield driver
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    chosen: Transport = request.param
+    return chosen
+
+
+@pytest.fixture
+def place(arena: Arena, transport: Transport) -> Place:
+    """A fresh hub with two partitions, over each transport in turn."""
+    return arena.place(transport, arena.new_hub())
