@@ -241,6 +241,8 @@ class Node:
             skew_s=int(self._settings.clock_skew_s),
             takes_emulator_key=self._settings.is_emulator,
             rotated_key_grace_s=int(self._settings.rotated_key_grace_s),
+            # Capture jobs that run elsewhere outlive this process.
+            capture_key=self._vault.admin_token(),
         )
         self._audit = self._build_audit()
         broker = Broker(

@@ -8,6 +8,7 @@ missing, malformed, signature, audience, expiry, then the right. Nothing here re
 
 import base64
 import hmac
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -40,6 +41,7 @@ MAX_TOKEN_CHARACTERS = 8192
 # How long open links outlive the rotation of their key, unless their token expires before that. The service lets them
 # live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
 ROTATED_KEY_GRACE_S = 3600
+_CAPTURE_KEY_BYTES = 32
 # Seconds since 1970 in 18 digits reach far beyond any calendar and still fit a 64-bit integer.
 _MAX_EXPIRY_DIGITS = 18
 
@@ -80,8 +82,9 @@ class Principal:
     """Someone known: what was proven, for which resources and until when.
 
     `hub` is the hub whose rule was used (empty for a rule of the namespace), `scope` the path the credential covers.
-    `key_id` is a digest of the key that was used. `is_rotated` says that this key is not in force any more: what is
-    open stays open until the principal expires, nothing new is opened, and nothing is managed.
+    `captures_hub` is the uid of the hub whose capture job this is, if it is one. `key_id` is a digest of the key that
+    was used. `is_rotated` says that this key is not in force any more: what is open stays open until the principal
+    expires, nothing new is opened, and nothing is managed.
     """
 
     namespace: str
@@ -94,6 +97,7 @@ class Principal:
     hub_uid: str = field(default="", compare=False, repr=False)
     key_id: str = field(default="", compare=False, repr=False)
     is_rotated: bool = field(default=False, compare=False)
+    captures_hub: str = field(default="", compare=False)
 
     @classmethod
     def admin(cls) -> "Principal":
@@ -205,10 +209,11 @@ class Access:
 
     Thread rule: used on the owner's thread. `view` is asked anew each time, so a regenerated key counts at once.
     `takes_emulator_key` is for nodes started with the official emulator's configuration, and no others.
-    `rotated_key_grace_s` is how long open connections outlive the rotation of their key.
+    `rotated_key_grace_s` is how long open connections outlive the rotation of their key. `capture_key` signs what the
+    node gives its capture job; a job that is to outlive the node's process needs one that does.
     """
 
-    __slots__ = ("_answers_to", "_rotated_key_grace_s", "_skew_s", "_takes_emulator_key", "_view")
+    __slots__ = ("_answers_to", "_capture_key", "_rotated_key_grace_s", "_skew_s", "_takes_emulator_key", "_view")
 
     def __init__(
         self,
@@ -218,12 +223,14 @@ class Access:
         skew_s: int = 0,
         takes_emulator_key: bool = False,
         rotated_key_grace_s: int = ROTATED_KEY_GRACE_S,
+        capture_key: str | None = None,
     ) -> None:
         self._view = view
         self._answers_to = answers_to
         self._skew_s = skew_s
         self._takes_emulator_key = takes_emulator_key
         self._rotated_key_grace_s = rotated_key_grace_s
+        self._capture_key = (capture_key or secrets.token_hex(_CAPTURE_KEY_BYTES)).encode()
 
     def by_token(self, namespace: Namespace, text: str | None, now_s: float) -> Principal:
         """The holder of a SAS token."""
@@ -260,7 +267,21 @@ class Access:
         rule = self._rule_with_key(named, parts.key)
         if not self._answers_to(namespace, parts.host):
             raise InvalidAudience(parts.host, namespace.name)
-        return self._principal(rule, parts.key)
+        principal = self._principal(rule, parts.key)
+        if parts.capture_credential is None:
+            return principal
+        return replace(principal, captures_hub=self._captured_hub(namespace, path, parts.capture_credential))
+
+    def capture_credential(self, hub: Hub) -> str:
+        """What proves the capture job of a hub, beside a rule's key; only the node can make it."""
+        return hmac.new(self._capture_key, f"capture\n{hub.uid}".encode(), sha256).hexdigest()
+
+    def _captured_hub(self, namespace: Namespace, path: str, credential: str) -> str:
+        hub = self._view().find_hub(namespace.name, path)
+        given = credential.encode(errors="replace")
+        if hub is None or not hmac.compare_digest(self.capture_credential(hub).encode(), given):
+            raise InvalidSignature
+        return hub.uid
 
     def current(self, principal: Principal, now_s: float, *, ends_rotated: bool = False) -> Principal:
         """A principal that signed in before, judged by the rules in force; the same object when nothing has changed.

@@ -21,9 +21,6 @@ from hubmere.store.engine import Hold, PartitionLog
 from hubmere.store.progress import CaptureState
 from hubmere.store.view import Put
 
-# The id of the job's Kafka client: what it reads of a captured hub is neither counted as outgoing nor throttled, since
-# the service's own Capture uses no egress (reference: service 6).
-CLIENT_ID = "hubmere-capture"
 # A job reports every few seconds; one that was silent for this long is not called running any more.
 SILENCE_SECONDS = 30.0
 

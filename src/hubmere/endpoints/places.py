@@ -42,9 +42,10 @@ class Places:
         port = None if self.amqps == _DEFAULT_AMQPS_PORT else self.amqps
         return self._built(rule, key, namespace or rule.namespace, port, is_emulator=False)
 
-    def hub_connection_string(self, rule: AccessRule, hub: str) -> str:
-        """The same for one hub, whosever rule it is: what the capture job reads with."""
-        return ConnectionString.parse(self.connection_string(rule, rule.primary_key)).with_entity(hub).text()
+    def capture_connection_string(self, rule: AccessRule, hub: str, credential: str) -> str:
+        """The same for one hub, whosever rule it is, with what proves the capture job: what the job reads with."""
+        string = ConnectionString.parse(self.connection_string(rule, rule.primary_key)).with_entity(hub)
+        return string.with_capture_credential(credential).text()
 
     def emulator_connection_string(self, rule: AccessRule, key: str) -> str:
         """The same for clients in emulator mode: plain TCP."""

@@ -32,6 +32,8 @@ class ConnectionString:
     signature: str | None = field(default=None, repr=False)
     entity_path: str | None = None
     is_emulator: bool = False
+    # An extension of ours: what a node gives its capture job to prove that it is the job.
+    capture_credential: str | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
@@ -46,6 +48,7 @@ class ConnectionString:
             signature=pairs.get("sharedaccesssignature") or None,
             entity_path=pairs.get("entitypath") or None,
             is_emulator=pairs.get("usedevelopmentemulator", "").lower() == "true",
+            capture_credential=pairs.get("capturecredential") or None,
         )
         parsed._check_credentials()
         return parsed
@@ -64,6 +67,10 @@ class ConnectionString:
         """The same for one hub, or for the namespace."""
         return replace(self, entity_path=entity_path)
 
+    def with_capture_credential(self, credential: str) -> "ConnectionString":
+        """The same for the capture job of the node."""
+        return replace(self, capture_credential=credential)
+
     def text(self) -> str:
         """The string itself, secret included: for whoever asked for it."""
         address = f"[{self.host}]" if ":" in self.host else self.host
@@ -75,6 +82,7 @@ class ConnectionString:
             ("SharedAccessSignature", self.signature),
             ("UseDevelopmentEmulator", "true" if self.is_emulator else None),
             ("EntityPath", self.entity_path),
+            ("CaptureCredential", self.capture_credential),
         ]
         return ";".join(f"{name}={value}" for name, value in pairs if value is not None)
 

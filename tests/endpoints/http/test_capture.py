@@ -285,6 +285,6 @@ def test_the_hubs_connection_string_names_the_hub_whosever_rule_it_is(node: Http
     view = node.broker.catalog.view
     rule = view.rules(view.namespace(NAMESPACE))[0]
 
-    text = Places(namespace=NAMESPACE).hub_connection_string(rule, "orders")
+    text = Places(namespace=NAMESPACE).capture_connection_string(rule, "orders", "proof")
 
-    assert text.endswith("EntityPath=orders")
+    assert text.endswith("EntityPath=orders;CaptureCredential=proof")

@@ -28,6 +28,7 @@ from hubmere.wire.kafka.messages.fetch import (
     ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
 )
+from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from hubmere.wire.kafka.records import decode_records, read_header, split_batches
 
 
@@ -45,19 +46,38 @@ def values_of(records: Any) -> list[bytes | None]:
 # --- the capture job -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("is_captured", "is_charged"), [(True, False), (False, True)])
-def test_the_capture_job_reads_captured_hubs_without_egress(is_captured: bool, is_charged: bool) -> None:
-    """Reference: service 6, Capture uses no egress; its client's name opens nothing for hubs that are not captured."""
+@pytest.mark.parametrize(
+    ("is_captured", "is_job", "is_charged"), [(True, True, False), (False, True, True), (True, False, True)]
+)
+def test_only_the_capture_job_reads_captured_hubs_without_egress(
+    is_captured: bool, is_job: bool, is_charged: bool
+) -> None:
+    """Reference: service 6, Capture uses no egress; the name of its client opens nothing for anybody else."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"egress_bytes_per_unit": 100_000})
     wish = HubSpec(partition_count=1, capture=CaptureDescription(enabled=is_captured))
-    with KafkaNode({"orders": wish}, book=book) as node, RawClient(node, client_id="hubmere-capture") as client:
-        client.sign_in()
-        client.call(a_produce(a_batch(b"x" * 150_000)), 9)
-        answer: Any = client.call(a_fetch(), 11)
+    with KafkaNode({"orders": wish}, book=book) as node:
+        proof = node.call(lambda: node.broker.access.capture_credential(node.hub().entity))
+        string = node.connection_string(hub="orders") + (f";CaptureCredential={proof}" if is_job else "")
+        with RawClient(node, string, client_id="hubmere-capture") as client:
+            client.sign_in()
+            client.call(a_produce(a_batch(b"x" * 150_000)), 9)
+            answer: Any = client.call(a_fetch(), 11)
         counted = node.call(lambda: node.hub().counters.outgoing_messages)
 
     assert len(only(answer).records) > 150_000
     assert (answer.throttle_time_ms > 0, counted > 0) == (is_charged, is_charged)
+
+
+def test_a_capture_credential_of_another_hub_is_refused() -> None:
+    """It is signed for one hub, and a client that shows a wrong one is told so."""
+    with KafkaNode({"orders": 1, "others": 1}) as node:
+        proof = node.call(lambda: node.broker.access.capture_credential(node.hub("others").entity))
+        string = f"{node.connection_string(hub='orders')};CaptureCredential={proof}"
+        with RawClient(node, string) as client:
+            client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            answer = client.call(SaslAuthenticateRequest(auth_bytes=client.plain_token()), 2)
+
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 # --- what comes back -------------------------------------------------------------------------------------------------

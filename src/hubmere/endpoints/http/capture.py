@@ -29,9 +29,16 @@ async def show_plan(call: Call) -> Response:
     """What is to be captured, and where to: for the capture job."""
     call.site.identity.require_admin(call.authorization)
     bootstrap, security = _way_in(call)
-    hubs = call.site.broker.captures.plan()
-    places = call.site.places
-    return json_answer(plan_shape(hubs, places, bootstrap=bootstrap, security=security, ca_file=places.ca_file))
+    broker, places = call.site.broker, call.site.places
+    shape = plan_shape(
+        broker.captures.plan(),
+        places,
+        broker.access.capture_credential,
+        bootstrap=bootstrap,
+        security=security,
+        ca_file=places.ca_file,
+    )
+    return json_answer(shape)
 
 
 async def take_progress(call: Call) -> Response:

@@ -5,7 +5,7 @@ The plan carries keys and the credentials of destinations: it is for the job and
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -23,6 +23,7 @@ from hubmere.broker.capture import (
 from hubmere.endpoints.http.arm_models import ArmModel
 from hubmere.endpoints.http.arm_shapes import Json, instant
 from hubmere.endpoints.places import Places
+from hubmere.model.entity import Hub
 
 # Whole numbers that a catalog column holds.
 Number = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -136,20 +137,26 @@ class ProgressBody(ArmModel):
 
 
 def plan_shape(
-    hubs: Sequence[PlannedHub], places: Places, *, bootstrap: str, security: str, ca_file: str | None
+    hubs: Sequence[PlannedHub],
+    places: Places,
+    credential_of: Callable[[Hub], str],
+    *,
+    bootstrap: str,
+    security: str,
+    ca_file: str | None,
 ) -> Json:
     """The plan; its revision is another one whenever anything in it is."""
     plan: Json = {
         "bootstrap": bootstrap,
         "security": security,
         "caFile": ca_file,
-        "hubs": [_planned_shape(hub, places) for hub in hubs],
+        "hubs": [_planned_shape(hub, places, credential_of(hub.entity)) for hub in hubs],
     }
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     return {"revision": digest[:_REVISION_CHARACTERS], **plan}
 
 
-def _planned_shape(planned: PlannedHub, places: Places) -> Json:
+def _planned_shape(planned: PlannedHub, places: Places, credential: str) -> Json:
     hub, capture, start = planned.entity, planned.capture, planned.entity.captured_since
     return {
         "namespace": hub.namespace,
@@ -157,7 +164,7 @@ def _planned_shape(planned: PlannedHub, places: Places) -> Json:
         "id": start.id,
         "topicId": hub.topic_id,
         "partitionCount": hub.partition_count,
-        "connectionString": places.hub_connection_string(planned.rule, hub.name),
+        "connectionString": places.capture_connection_string(planned.rule, hub.name, credential),
         "since": {str(number): start.first_sequence(number) for number in range(hub.partition_count)},
         "encoding": capture.encoding.value,
         "intervalSeconds": capture.interval_s,

@@ -9,7 +9,6 @@ asked, since half a batch is of no use.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from hubmere.broker.capture import CLIENT_ID as CAPTURE_CLIENT_ID
 from hubmere.broker.fetching import Follow, charge_fetch
 from hubmere.broker.live import LiveHub
 from hubmere.broker.tracing import Tracer
@@ -28,8 +27,9 @@ MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
 # The longest that a fetch is parked, whatever a client asks for; clients give up on a request after some 30 s.
 MAX_WAIT_MS: Final = 30_000
 READ_COMMITTED: Final = 1
-# Clients whose id begins so (the Spark source does) are told where batches lie in the log, beside what Kafka tells:
-# from it they make the AMQP offset of each event. Compacted hubs have none: there it is the sequence number.
+# Clients whose id begins so (the Spark source does) are told where batches lie in the log, in a tagged field of our
+# own: from it they make the AMQP offset of each event. Compacted hubs have none: there it is the sequence number.
+# Anybody may take such an id: the field says what every AMQP reader is told, and Kafka clients skip unknown tags.
 OUR_CLIENTS: Final = "hubmere-"
 # Whoever wants no more than this has enough with any batch (its header has 61 bytes).
 _ANY_BATCH_BYTES: Final = 61
@@ -139,8 +139,8 @@ class _Fetch:
     def _charge(self, read: _Read, hub: LiveHub) -> float:
         session, size_bytes = self._session, len(read.told.records)
         session.weigh(size_bytes)
-        # What the capture job reads of a captured hub costs no egress (reference: service 6).
-        if self._request.client_id == CAPTURE_CLIENT_ID and hub.entity.is_captured:
+        # What the hub's own capture job reads costs no egress (reference: service 6).
+        if session.principal.captures_hub == hub.entity.uid and hub.entity.is_captured:
             return 0.0
         return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, session.reach.leash)
 

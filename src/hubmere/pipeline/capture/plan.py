@@ -13,7 +13,8 @@ from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.names import DELTA_FORMAT, EXTENSIONS, NameFormat
 from hubmere.pipeline.capture.windows import Rules
 
-# The node counts no egress for this one (reference: service 6, "reads internal log, uses no egress").
+# For logs and the portal. That the node counts no egress for the job (reference: service 6) rests on the credential in
+# the connection string of the plan.
 CLIENT_ID: Final = CLIENT_ID_PREFIX + "capture"
 # A node restarts within a second; one that is away for longer fails the query, which is then begun again with back-off.
 _PATIENCE_S: Final = 30.0
