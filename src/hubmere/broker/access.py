@@ -42,6 +42,10 @@ MAX_TOKEN_CHARACTERS = 8192
 # live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
 ROTATED_KEY_GRACE_S = 3600
 _CAPTURE_KEY_BYTES = 32
+# Words of paths: below a hub come its publishers, and below everything that takes events their messages.
+_PUBLISHERS = "publishers"
+_PUBLISHER_SEGMENT = "/publisher/"
+_MESSAGES = "messages"
 # Seconds since 1970 in 18 digits reach far beyond any calendar and still fit a 64-bit integer.
 _MAX_EXPIRY_DIGITS = 18
 
@@ -51,11 +55,16 @@ AnswersTo = Callable[[Namespace, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What is asked for: a path below a namespace, folded, without slashes at its ends; `hub` is the hub it lies in."""
+    """What is asked for: a path below a namespace, folded, without slashes at its ends; `hub` is the hub it lies in.
+
+    `is_messages` says that events of the path are meant: then a credential for its `/messages` will do, which is where
+    devices post to and what most of them sign.
+    """
 
     namespace: str
     hub: str = ""
     path: str = ""
+    is_messages: bool = False
 
     @classmethod
     def of_namespace(cls, namespace: str) -> "Resource":
@@ -63,14 +72,14 @@ class Resource:
         return cls(fold(namespace))
 
     @classmethod
-    def of_hub(cls, namespace: str, hub: str, *below: str) -> "Resource":
+    def of_hub(cls, namespace: str, hub: str, *below: str, is_messages: bool = False) -> "Resource":
         """A hub, or what lies below it: `consumergroups`, a group, `partitions`, an id."""
-        return cls(fold(namespace), fold(hub), fold("/".join((hub, *below))))
+        return cls(fold(namespace), fold(hub), fold("/".join((hub, *below))), is_messages)
 
     @classmethod
     def of_publisher(cls, namespace: str, hub: str, publisher: str) -> "Resource":
-        """A publisher's path on a hub."""
-        return cls.of_hub(namespace, hub, "publishers", publisher)
+        """A publisher's path on a hub, to which it sends."""
+        return cls.of_hub(namespace, hub, _PUBLISHERS, publisher, is_messages=True)
 
     def __str__(self) -> str:
         """How refusals name it."""
@@ -108,11 +117,12 @@ class Principal:
         """Whether the credential reaches the resource: equal to its scope or below it at a `/`."""
         if self.is_admin:
             return True
-        return (
-            self.namespace == resource.namespace
-            and (not self.hub or self.hub == resource.hub)
-            and (not self.scope or self.scope == resource.path or resource.path.startswith(self.scope + "/"))
-        )
+        if self.namespace != resource.namespace or (self.hub and self.hub != resource.hub):
+            return False
+        scope, path = self.scope, resource.path
+        if not scope or scope == path or path.startswith(scope + "/"):
+            return True
+        return resource.is_messages and scope == f"{path}/{_MESSAGES}"
 
     def may(self, right: Rights, resource: Resource) -> bool:
         """Whether one of the given rights is held on the resource."""
@@ -193,15 +203,27 @@ def make_token(uri: str, rule: str, key: str, *, expires_at_s: int) -> str:
 
 
 def split_audience(resource: str) -> tuple[str, str]:
-    """Host and path of an encoded resource URI, folded: without scheme, port and superfluous slashes.
+    """Host and path of a resource URI, folded: without scheme, port, query and superfluous slashes.
 
-    The URI inside may be encoded itself (a publisher named `dev 01`), so its segments are decoded once more.
+    1. A resource without a literal `/` behind its scheme is URL-encoded as a whole, as the service asks for, and is
+       decoded. One that has a literal `/` was left as it is by its client.
+    2. The URI is split into segments, and each is decoded once, as the path of a request is: a publisher `dev 01` is
+       written `dev%2001`. A slash that was encoded inside a segment stays encoded, so that it never separates two.
     """
-    decoded = fold(unquote_plus(resource))
-    _, found, rest = decoded.partition("://")
-    authority, _, path = (rest if found else decoded).lstrip("/").partition("/")
+    is_plain = "/" in resource.rpartition("://")[2]
+    uri = resource if is_plain else _decoded(resource.replace("+", " "))
+    _, found, rest = uri.partition("://")
+    authority, _, path = (rest if found else uri).partition("?")[0].lstrip("/").partition("/")
     host = authority[1:].partition("]")[0] if authority.startswith("[") else authority.partition(":")[0]
-    return host, "/".join(fold(unquote(segment)) for segment in path.split("/") if segment)
+    segments = (_decoded(segment).replace("/", "%2f") for segment in path.split("/") if segment)
+    return fold(host), fold("/".join(segments))
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise MalformedToken("The token's 'sr' is not UTF-8.") from None
 
 
 class Access:
@@ -239,6 +261,7 @@ class Access:
         _check_local_auth(namespace)
         token = Token.parse(text)
         host, path = split_audience(token.resource)
+        path = self._plural(namespace, path)
         rule, key = self._rule_signing(token, self._scopes(namespace, path))
         if not self._answers_to(namespace, host):
             raise InvalidAudience(host, namespace.name)
@@ -331,6 +354,16 @@ class Access:
         if hub is not None:
             yield hub
         yield namespace
+
+    def _plural(self, namespace: Namespace, path: str) -> str:
+        """The path with `publishers` where one page of the service's API, and its clients, write `publisher`."""
+        if _PUBLISHER_SEGMENT not in path:
+            return path
+        hub = self._hub_of(namespace, path)
+        below = "" if hub is None else path[len(hub.name) :]
+        if hub is None or not below.startswith(_PUBLISHER_SEGMENT):
+            return path
+        return f"{fold(hub.name)}/{_PUBLISHERS}/{below[len(_PUBLISHER_SEGMENT) :]}"
 
     def _hub_of(self, namespace: Namespace, path: str) -> Hub | None:
         # A hub from the emulator's configuration may have '/' in its name, so the longest name that fits is taken;

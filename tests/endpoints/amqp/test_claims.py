@@ -255,3 +255,31 @@ def test_an_open_link_outlives_its_regenerated_key_and_no_new_token_of_it_is_tak
         status, text = client.put_token("orders", old)
 
     assert (status, text.partition(":")[0]) == (401, "InvalidSignature")
+
+
+@pytest.mark.parametrize("audience", ["orders", "orders/messages"])
+def test_a_token_for_the_messages_of_a_hub_sends_to_it_and_does_nothing_else(node: AmqpNode, audience: str) -> None:
+    """Devices sign the URL that they post to over HTTPS, and use the same token here."""
+    with RawClient(node) as client:
+        status, _ = client.put_token(audience, client.token("orders/messages"))
+        sender = client.sender("orders")
+        client.publish(sender, an_event("by its very URL"))
+        with pytest.raises(Refused) as reading:
+            client.reader()
+        with pytest.raises(Refused) as partition:
+            client.sender("orders/Partitions/0")
+
+    assert status == 202
+    assert reading.value.condition == partition.value.condition == "amqp:unauthorized-access"
+
+
+def test_a_publishers_token_sends_to_its_path_only(node: AmqpNode) -> None:
+    """With `/messages` or without."""
+    with RawClient(node) as client:
+        status, _ = client.put_token("orders/publishers/a", client.token("orders/publishers/a/messages"))
+        client.publish(client.sender("orders/Publishers/a"), an_event("a"))
+        with pytest.raises(Refused):
+            client.sender("orders/Publishers/ab")
+        wide, _ = client.put_token("orders", client.token("orders/publishers/a/messages"))
+
+    assert (status, wide) == (202, 401)

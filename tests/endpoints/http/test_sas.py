@@ -129,3 +129,30 @@ def test_an_address_that_a_rule_names_is_let_in(node: HttpNode) -> None:
 def test_a_token_for_another_host_is_refused(node: HttpNode) -> None:
     """Service 2.2: the host must be one that the listener answers to."""
     assert _post(node, node.sas("orders", host="elsewhere.example.com")) == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "orders/messages",
+        "orders/publishers/dev%2001/messages",
+        "orders/publisher/a/messages",
+        "orders/partitions/0/messages",
+    ],
+)
+@pytest.mark.parametrize("query", ["", "?timeout=60&api-version=2014-01"])
+def test_a_token_signed_for_the_very_url_that_is_posted_to_is_taken(node: HttpNode, path: str, query: str) -> None:
+    """Most device code signs the URL that it posts to, with or without the query."""
+    token = node.sas(path + query)
+
+    assert _post(node, token, f"/{path}{query}") == 201
+    assert _post(node, token, "/orders2/messages") == 401
+    assert _post(node, token, "/orders/publishers/other/messages") == 401
+
+
+def test_a_token_for_the_messages_of_a_hub_reads_nothing(node: HttpNode) -> None:
+    """It opens the one path that it names."""
+    with node.client(Authorization=node.sas("orders/messages")) as client:
+        looking = client.get("/orders/consumergroups/$Default/partitions/0/messages")
+
+    assert looking.status_code == 401

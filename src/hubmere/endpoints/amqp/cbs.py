@@ -149,14 +149,15 @@ class ClaimsNode:
         path = split_audience(audience)[1]
         hub = self._hub_in(path)
         namespace = self._namespace.entity.name
-        resource = Resource(principal.namespace, hub or path.partition("/")[0], path)
+        resource = Resource(principal.namespace, hub or path.partition("/")[0], path, is_messages=True)
         if not principal.covers(resource):
             raise InvalidAudience(
                 f"{principal.namespace}/{principal.scope or principal.hub}".rstrip("/"), str(resource)
             )
         if path and hub is None:
             raise HubNotFound(f"sb://{namespace}/{path.partition('/')[0]}")
-        return replace(principal, scope=path)
+        # A token for the messages of the audience covers less than the audience, and still does.
+        return principal if len(principal.scope) > len(path) else replace(principal, scope=path)
 
     def _hub_in(self, path: str) -> str | None:
         """The folded name of the hub in which a path lies; the longest that fits, for names with '/' in them."""

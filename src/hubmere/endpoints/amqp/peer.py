@@ -66,7 +66,8 @@ _REMEMBERED_RESOURCES = 4096
 
 @lru_cache(maxsize=_REMEMBERED_RESOURCES)
 def _resource(namespace: str, address: HubAddress) -> Resource:
-    return Resource.of_hub(namespace, address.hub, *address.below)
+    # A link carries events in both directions: what it stands for is the path's messages.
+    return Resource.of_hub(namespace, address.hub, *address.below, is_messages=True)
 
 
 class Peer:

@@ -52,7 +52,7 @@ def _authorized_hub(call: Call) -> LiveHub:
     principal = call.known_as(call.site.identity.of_data(namespace, call.peer, call.authorization))
     name = call.names["hub"] if hub is None else hub.name
     below = ("consumergroups", call.names["group"], "partitions", call.names["partition"])
-    principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below))
+    principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below, is_messages=True))
     return namespace.hub(name)
 
 

@@ -119,8 +119,8 @@ def resource_of(namespace: str, hub: str, target: Target) -> Resource:
     if target.publisher is not None:
         return Resource.of_publisher(namespace, hub, target.publisher)
     if target.partition is not None:
-        return Resource.of_hub(namespace, hub, _PARTITIONS, target.partition)
-    return Resource.of_hub(namespace, hub)
+        return Resource.of_hub(namespace, hub, _PARTITIONS, target.partition, is_messages=True)
+    return Resource.of_hub(namespace, hub, is_messages=True)
 
 
 def events_of(head: Head, body: bytes) -> list[HttpEvent]:

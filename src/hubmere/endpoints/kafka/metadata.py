@@ -135,7 +135,7 @@ def visible_hubs(session: KafkaSession) -> list[LiveHub]:
         return []
     name = namespace.entity.name
     hubs = sorted(namespace.hubs.values(), key=lambda hub: hub.name)
-    return [hub for hub in hubs if principal.may(_ANY, Resource.of_hub(name, hub.name))]
+    return [hub for hub in hubs if principal.may(_ANY, Resource.of_hub(name, hub.name, is_messages=True))]
 
 
 def _look_up(

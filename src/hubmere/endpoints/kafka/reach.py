@@ -59,7 +59,8 @@ class Reach:
         """The hub of a topic's exact name, for a client that has the right on it; refusals do not tell what exists."""
         namespace = self.namespace
         self._broker.require_kafka(namespace.entity)
-        self.principal.require(right, Resource.of_hub(namespace.entity.name, name))
+        is_sending = bool(right & Rights.SEND)
+        self.principal.require(right, Resource.of_hub(namespace.entity.name, name, is_messages=is_sending))
         if self.principal.is_rotated and name not in self._used:
             raise CredentialRevoked(self.principal.rule)
         hub = namespace.hubs.get(fold(name))

@@ -1,0 +1,159 @@
+"""The resource of a token is a prefix, by path segments, of what the token opens, however it is written."""
+
+import base64
+import hmac
+from urllib.parse import quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.test_access import HOST, World
+from hubmere.broker.access import Access, Principal, Resource, make_token
+from hubmere.model.errors import MalformedToken, Refusal
+from model.builders import NOW_S
+
+EXPIRY = NOW_S + 60
+WORLD = World()
+ACCESS: Access = WORLD.access
+NAMESPACE = WORLD.namespace.name
+
+# Names that are each other's beginnings, differ by case, and have characters that encoding changes.
+SEGMENTS = st.sampled_from(
+    [
+        "eh1",
+        "EH1",
+        "eh10",
+        "publishers",
+        "a",
+        "A",
+        "ab",
+        "a b",
+        "a+b",
+        "a%62",
+        "%2e%2e",
+        "messages",
+        "\u00fc",
+        "x?y",
+        ".",
+    ]
+)
+PATHS = st.lists(SEGMENTS, min_size=1, max_size=5)
+
+
+def encoded(text: str, draw: st.DataObject) -> str:
+    """A segment percent-encoded in one of the ways that clients write: what has to be, and more, in either case."""
+    out = []
+    for byte in text.encode():
+        character = chr(byte)
+        must = not (character.isascii() and (character.isalnum() or character in "-._~"))
+        if must or draw.draw(st.booleans()):
+            code = f"%{byte:02X}"
+            out.append(code if draw.draw(st.booleans()) else code.lower())
+        else:
+            out.append(character)
+    return "".join(out)
+
+
+def a_uri(path: list[str], draw: st.DataObject) -> str:
+    scheme = draw.draw(st.sampled_from(["sb://", "amqps://", "amqp://", "https://", "HTTPS://"]))
+    port = draw.draw(st.sampled_from(["", ":443", ":5671"]))
+    slash = draw.draw(st.sampled_from(["/", "//"]))
+    tail = draw.draw(st.sampled_from(["", "/", "?timeout=60&api-version=2014-01", "/?x=/eh2"]))
+    host = draw.draw(st.sampled_from([HOST, HOST.upper()]))
+    return f"{scheme}{host}{port}{slash}" + slash.join(encoded(segment, draw) for segment in path) + tail
+
+
+def holder_of(uri: str, *, is_encoded: bool = True) -> Principal:
+    """Who holds a token for a URI, signed with the root key."""
+    token = make_token(uri, WORLD.root.name, WORLD.root.primary_key, expires_at_s=EXPIRY)
+    if not is_encoded:
+        digest = hmac.new(WORLD.root.primary_key.encode(), f"{uri}\n{EXPIRY}".encode(), "sha256").digest()
+        signature = quote_plus(base64.b64encode(digest).decode())
+        token = f"SharedAccessSignature sr={uri}&sig={signature}&se={EXPIRY}&skn={WORLD.root.name}"
+    return ACCESS.by_token(WORLD.namespace, token, NOW_S)
+
+
+@given(scope=PATHS, asked=PATHS, draw=st.data())
+def test_a_token_opens_what_its_segments_are_a_prefix_of_and_nothing_else(
+    scope: list[str], asked: list[str], draw: st.DataObject
+) -> None:
+    """Whatever scheme, port, case, encoding, slashes and query its client has written."""
+    principal = holder_of(a_uri(scope, draw), is_encoded=True)
+    folded, wanted = ([segment.lower() for segment in path] for path in (scope, asked))
+
+    opens = principal.covers(Resource.of_hub(NAMESPACE, asked[0], *asked[1:]))
+
+    assert opens is (wanted[: len(folded)] == folded)
+
+
+@given(path=PATHS, draw=st.data())
+def test_a_token_for_the_very_url_that_is_posted_to_opens_it(path: list[str], draw: st.DataObject) -> None:
+    """`/messages` is part of the path; the token opens the messages of this path and not the path itself."""
+    principal = holder_of(a_uri([*path, "messages"], draw))
+
+    posted = Resource.of_hub(NAMESPACE, path[0], *path[1:], is_messages=True)
+    whole = Resource.of_hub(NAMESPACE, path[0], *path[1:])
+    longer = Resource.of_hub(NAMESPACE, path[0], *path[1:-1], path[-1] + "0", is_messages=True)
+
+    assert principal.covers(posted)
+    assert not principal.covers(whole)
+    assert not principal.covers(longer)
+
+
+@pytest.mark.parametrize(
+    ("resource", "asked"),
+    [
+        ("eh1", "eh10"),
+        ("eh1/publishers/a", "eh1/publishers/ab"),
+        ("eh1/publishers/a", "eh1/publishers"),
+        ("eh1/publishers/a", "eh1"),
+        ("eh1/publishers/a/..", "eh1/publishers"),
+        ("eh1/publishers/%2e%2e", "eh1"),
+        ("eh1/./publishers/a", "eh1/publishers/a"),
+        ("eh1%2Fpublishers%2Fa", "eh1/publishers/a"),
+        ("eh1%252Fpublishers", "eh1/publishers/a"),
+        ("eh1/publishers/%2561", "eh1/publishers/a"),
+        ("eh1/publishers/a;b", "eh1/publishers/a"),
+        ("eh1/publishers/a#b", "eh1/publishers/a"),
+        ("eh1/publishers/a%3Fb", "eh1/publishers/a"),
+        ("eh1/messages", "eh1/consumergroups/g"),
+    ],
+)
+def test_a_token_for_something_else_opens_nothing(resource: str, asked: str) -> None:
+    """Longer names, dot segments, encoded slashes and double encoding are no way around."""
+    hub, *below = asked.split("/")
+    for is_encoded in (True, False):
+        principal = holder_of(f"https://{HOST}/{resource}", is_encoded=is_encoded)
+
+        assert not principal.covers(Resource.of_hub(NAMESPACE, hub, *below, is_messages=True))
+
+
+@pytest.mark.parametrize("path", ["eh1/publisher/a/messages", "EH1/Publisher/A"])
+def test_the_singular_of_publishers_is_taken(path: str) -> None:
+    """One page of the service's API writes it so, and requests are taken in both forms."""
+    principal = holder_of(f"https://{HOST}/{path}")
+
+    assert principal.covers(Resource.of_publisher(NAMESPACE, "eh1", "a"))
+    assert not principal.covers(Resource.of_publisher(NAMESPACE, "eh1", "b"))
+
+
+@pytest.mark.parametrize("path", ["missing/publisher/a", "eh1/x/publisher/a"])
+def test_the_word_publisher_elsewhere_is_a_name(path: str) -> None:
+    """Only what follows a hub is a list of publishers."""
+    assert holder_of(f"https://{HOST}/{path}").scope == path
+
+
+def test_a_resource_that_is_not_utf_8_is_malformed() -> None:
+    """Two different broken names must not become the same one."""
+    with pytest.raises(MalformedToken):
+        holder_of(f"https://{HOST}/eh1/publishers/%FF")
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_is_a_resource_or_a_refusal(text: str) -> None:
+    """No resource breaks the node."""
+    token = f"SharedAccessSignature sr={text}&sig=x&se={EXPIRY}&skn=send"
+
+    with pytest.raises(Refusal):
+        ACCESS.by_token(WORLD.namespace, token, NOW_S)
