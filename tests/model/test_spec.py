@@ -13,6 +13,7 @@ from hubmere.model.entity import (
     CleanupPolicy,
     DefaultAction,
     KeyKind,
+    LogSettings,
     NetworkRuleSet,
     Rights,
     Status,
@@ -351,4 +352,44 @@ def test_application_group_needs_the_tier_an_identity_and_few_policies() -> None
     with pytest.raises(InvalidArgument):
         spec.checked_application_group(
             replace(group, policies=(replace(policy, rate_per_s=0),)), premium, tier=Tier.PREMIUM
+        )
+
+
+def test_log_settings_stay_when_another_api_replaces_a_hub() -> None:
+    """Only Kafka has words for them."""
+    namespace, own = a_namespace(), LogSettings(segment_ms=60_000)
+    hub = replace(a_hub(), log_settings=own)
+
+    changed = spec.changed_hub(namespace, hub, HubSpec(), limits(), existing=[hub], now_ms=NOW_MS)
+
+    assert changed.log_settings == own
+
+
+def test_log_settings_beyond_a_lowered_limit_do_not_hinder_other_changes() -> None:
+    """A node may be started with lower limits than a hub was made with."""
+    namespace, own = a_namespace(), LogSettings(max_message_bytes=10 * limits().publication_bytes)
+    hub = replace(a_hub(), log_settings=own)
+
+    changed = spec.changed_hub(
+        namespace, hub, replace(HubSpec.of(hub), retention_hours=2), limits(), existing=[hub], now_ms=NOW_MS
+    )
+
+    assert (changed.retention.hours, changed.log_settings) == (2, own)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        LogSettings(max_message_bytes=2**40),
+        LogSettings(retention_bytes=-5),
+        LogSettings(segment_bytes=1),
+        LogSettings(segment_ms=1),
+        LogSettings(max_compaction_lag_ms=1),
+    ],
+)
+def test_log_settings_out_of_range_are_refused(wanted: LogSettings) -> None:
+    """With the range."""
+    with pytest.raises(InvalidArgument, match=r"between|at least"):
+        spec.new_hub(
+            a_namespace(), hub_name("fresh"), HubSpec(log_settings=wanted), limits(), existing=[], now_ms=NOW_MS
         )

@@ -13,7 +13,7 @@ from hubmere.broker.quota import Rates, Throughput
 from hubmere.broker.rates import PartitionRates
 from hubmere.broker.routing import RoundRobin
 from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.model.entity import Hub, Namespace, Retention, TimestampType
+from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, TimestampType
 from hubmere.model.errors import EntityDisabled, HubNotFound, PublisherRevoked, Refusal
 from hubmere.model.names import fold
 from hubmere.model.tier import Limits
@@ -30,19 +30,34 @@ _UNBOUNDED = 1e18
 Evicted = Callable[[Refusal], None]
 
 
-def log_config(retention: Retention, timestamp_type: TimestampType, segment_bytes: int) -> LogConfig:
-    """How the logs of a hub are kept."""
-    retention_ms = None if retention.hours is None else retention.hours * _HOUR_MS
-    segment_ms = _LONGEST_SEGMENT_MS if retention_ms is None else retention_ms // _SEGMENTS_PER_RETENTION
+def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
+    """How the logs of a hub are kept; `segment_bytes` is the node's own, for hubs without one."""
+    retention, own = hub.retention, hub.log_settings
     return LogConfig(
-        retention_ms=retention_ms,
-        segment_bytes=segment_bytes,
-        segment_ms=min(segment_ms, _LONGEST_SEGMENT_MS),
-        append_time=timestamp_type is TimestampType.LOG_APPEND,
+        retention_ms=None if retention.hours is None else retention.hours * _HOUR_MS,
+        # Kafka: only a policy that deletes looks at size and age.
+        retention_bytes=None if retention.policy is CleanupPolicy.COMPACT else own.retention_bytes,
+        segment_bytes=segment_bytes if own.segment_bytes is None else own.segment_bytes,
+        segment_ms=_segment_ms(retention, own),
+        append_time=hub.timestamp_type is TimestampType.LOG_APPEND,
         compact=retention.is_compacted,
         tombstone_retention_ms=retention.tombstone_hours * _HOUR_MS,
         min_compaction_lag_ms=retention.min_compaction_lag_minutes * _MINUTE_MS,
     )
+
+
+def _segment_ms(retention: Retention, own: LogSettings) -> int:
+    """Chosen so that events go close to their time, unless the hub has its own; compaction must not come too late."""
+    if own.segment_ms is not None:
+        chosen = own.segment_ms
+    elif retention.hours is None:
+        chosen = _LONGEST_SEGMENT_MS
+    else:
+        chosen = min(retention.hours * _HOUR_MS // _SEGMENTS_PER_RETENTION, _LONGEST_SEGMENT_MS)
+    if retention.is_compacted and own.max_compaction_lag_ms is not None:
+        # As Kafka does: only a sealed segment is compacted.
+        return min(chosen, own.max_compaction_lag_ms)
+    return chosen
 
 
 def rates_of(limits: Limits, capacity: int) -> Rates | None:
@@ -113,6 +128,7 @@ class LiveHub:
         "counters",
         "entity",
         "namespace",
+        "publication_bytes",
         "publishers",
         "rates",
         "readers",
@@ -133,6 +149,8 @@ class LiveHub:
         self.counters = Counters()
         self.rates = PartitionRates()
         self._seen_bytes = (0, 0)
+        # The largest publication that is taken: asked for each of them, so it is worked out once.
+        self.publication_bytes = self._largest_publication()
         self.turn = RoundRobin()
 
     @property
@@ -148,7 +166,11 @@ class LiveHub:
     @property
     def config(self) -> LogConfig:
         """How the hub's logs are kept."""
-        return log_config(self.entity.retention, self.entity.timestamp_type, self._segment_bytes)
+        return log_config(self.entity, self._segment_bytes)
+
+    def _largest_publication(self) -> int:
+        own, limit = self.entity.log_settings.max_message_bytes, self.namespace.limits.publication_bytes
+        return limit if own is None else min(own, limit)
 
     def log(self, partition: int) -> PartitionLog:
         """The log of an existing partition, opened when first asked for."""
@@ -226,6 +248,7 @@ class LiveHub:
     def update(self, entity: Hub) -> None:
         """Take changed settings: logs are kept the new way, and links that the new status forbids are let go."""
         self.entity = entity
+        self.publication_bytes = self._largest_publication()
         for log in self._logs.values():
             log.reconfigure(self.config)
         if not entity.status.may_send:

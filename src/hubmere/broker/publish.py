@@ -54,7 +54,7 @@ class Publisher:
     @property
     def limit_bytes(self) -> int:
         """The largest publication that is taken."""
-        return self.hub.namespace.limits.publication_bytes
+        return self.hub.publication_bytes
 
     def close(self) -> None:
         """Let go of the hub; closing twice is harmless."""

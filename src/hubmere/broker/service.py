@@ -109,6 +109,7 @@ class Broker:
         self.revocation = Revocation(access, self.roster.connections)
         self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
+        self.segment_bytes = segment_bytes
         self._following = Following(catalog, engine, book, self.namespaces, segment_bytes, self.roster, self.revocation)
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(

@@ -240,6 +240,20 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How the logs of a hub are kept beyond its retention: what Kafka clients set, the service has no word for it.
+
+    None follows the node's settings and the tier's limits.
+    """
+
+    max_message_bytes: int | None = None
+    retention_bytes: int | None = None
+    segment_bytes: int | None = None
+    segment_ms: int | None = None
+    max_compaction_lag_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureDestination:
     """Where captured files go; names and fields are those of the management API."""
 
@@ -292,6 +306,7 @@ class Hub:
     topic_id: str
     partition_count: int = DEFAULT_PARTITION_COUNT
     retention: Retention = Retention()
+    log_settings: LogSettings = LogSettings()
     status: Status = Status.ACTIVE
     timestamp_type: TimestampType = TimestampType.LOG_APPEND
     user_metadata: str = ""

@@ -24,6 +24,7 @@ from hubmere.model.entity import (
     ConsumerGroup,
     Hub,
     KeyKind,
+    LogSettings,
     Namespace,
     NetworkRuleSet,
     PublicNetworkAccess,
@@ -44,6 +45,11 @@ USER_METADATA_CHARACTERS = 1024
 TLS_VERSIONS = ("1.0", "1.1", "1.2", "1.3")
 # As ARM bounds tags of any resource.
 MAX_TAGS = 50
+
+# As the node's own setting: Kafka takes no smaller ones either (KIP-1030), and positions in a file have 31 bits.
+SEGMENT_BYTES = range(1024 * 1024, 2**31)
+# Each segment is a few files: one that is rolled more often would fill a folder with them.
+LEAST_SEGMENT_MS = 1000
 
 CAPTURE_INTERVAL_S = range(60, 901)
 CAPTURE_SIZE_BYTES = range(10_485_760, 524_288_001)
@@ -205,13 +211,18 @@ def _check_mask(mask: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSpec:
-    """What is wished of a hub; hours win over days where an API has both (reference: service 8)."""
+    """What is wished of a hub; hours win over days where an API has both (reference: service 8).
+
+    `log_settings` that are not given stay as they were: only Kafka has words for them, and a hub that is replaced by
+    another API must not lose them.
+    """
 
     partition_count: int | None = None
     retention_hours: int | None = None
     cleanup_policy: CleanupPolicy | None = None
     tombstone_hours: int | None = None
     min_compaction_lag_minutes: int | None = None
+    log_settings: LogSettings | None = None
     status: Status = Status.ACTIVE
     timestamp_type: TimestampType = TimestampType.LOG_APPEND
     user_metadata: str = ""
@@ -226,6 +237,7 @@ class HubSpec:
             cleanup_policy=hub.retention.policy,
             tombstone_hours=hub.retention.tombstone_hours,
             min_compaction_lag_minutes=hub.retention.min_compaction_lag_minutes,
+            log_settings=hub.log_settings,
             status=hub.status,
             timestamp_type=hub.timestamp_type,
             user_metadata=hub.user_metadata,
@@ -248,6 +260,7 @@ def new_hub(
         topic_id=str(uuid.uuid4()),
         partition_count=count,
         retention=_checked_retention(spec, spec.cleanup_policy or CleanupPolicy.DELETE, limits, namespace.tier),
+        log_settings=_checked_log_settings(spec.log_settings or LogSettings(), limits),
         status=_check_status(spec.status),
         timestamp_type=spec.timestamp_type,
         user_metadata=_check_metadata(spec.user_metadata),
@@ -272,6 +285,7 @@ def changed_hub(
         hub,
         partition_count=count,
         retention=_checked_retention(spec, hub.retention.policy, limits, namespace.tier),
+        log_settings=_changed_log_settings(hub.log_settings, spec.log_settings, limits),
         status=_check_status(spec.status),
         timestamp_type=spec.timestamp_type,
         user_metadata=_check_metadata(spec.user_metadata),
@@ -309,6 +323,24 @@ def _checked_retention(spec: HubSpec, policy: CleanupPolicy, limits: Limits, tie
             "minimum compaction lag in minutes", spec.min_compaction_lag_minutes or 0, 0, None
         ),
     )
+
+
+def _changed_log_settings(present: LogSettings, wanted: LogSettings | None, limits: Limits) -> LogSettings:
+    """Settings that stay are not checked again: a node with lower limits than before can still change the others."""
+    return present if wanted in (None, present) else _checked_log_settings(wanted, limits)
+
+
+def _checked_log_settings(wanted: LogSettings, limits: Limits) -> LogSettings:
+    for name, value, lowest, highest in (
+        ("largest message in bytes", wanted.max_message_bytes, 0, limits.publication_bytes),
+        ("retention in bytes", wanted.retention_bytes, 0, None),
+        ("segment size in bytes", wanted.segment_bytes, SEGMENT_BYTES.start, SEGMENT_BYTES[-1]),
+        ("segment age in milliseconds", wanted.segment_ms, LEAST_SEGMENT_MS, None),
+        ("maximum compaction lag in milliseconds", wanted.max_compaction_lag_ms, LEAST_SEGMENT_MS, None),
+    ):
+        if value is not None:
+            _check_range(name, value, lowest, highest)
+    return wanted
 
 
 def _checked_hours(hours: int | None, policy: CleanupPolicy, limits: Limits) -> int | None:

@@ -1,11 +1,16 @@
 """Which entries of a topic's configuration are taken, and which are a mistake."""
 
+from dataclasses import replace
+
 import pytest
 
-from hubmere.endpoints.kafka.configs import IGNORED, TOPIC_ENTRIES, changed
+from hubmere.endpoints.kafka.configs import INERT, TOPIC_ENTRIES, Defaults, changed, topic_configs
+from hubmere.model.entity import Hub, Retention
 from hubmere.model.errors import InvalidArgument
+from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Limits
+from hubmere.wire.kafka.messages.configs import ConfigSource
 
 # Every entry that DescribeConfigs of Apache Kafka 4.3 shows of a topic.
 _OF_KAFKA = [
@@ -44,14 +49,14 @@ _OF_KAFKA = [
 ]
 
 
-def test_every_entry_of_kafka_is_taken() -> None:
-    """MirrorMaker copies a topic with all its entries; one that is refused would keep the others from being copied."""
-    assert not set(_OF_KAFKA) - TOPIC_ENTRIES.keys() - IGNORED
+def test_every_entry_of_kafka_is_known() -> None:
+    """MirrorMaker sets entries back that have their default at the source; an unknown one would stop the others."""
+    assert not set(_OF_KAFKA) - TOPIC_ENTRIES.keys() - INERT.keys()
 
 
-@pytest.mark.parametrize("name", sorted(IGNORED))
-def test_entry_without_a_meaning_here_changes_nothing(name: str) -> None:
-    """It is no mistake either."""
+@pytest.mark.parametrize("name", sorted(INERT))
+def test_entry_with_nothing_to_act_on_changes_nothing(name: str) -> None:
+    """It is no mistake either, and no client can notice."""
     wish = HubSpec(partition_count=2)
 
     assert changed(wish, name, "1", Limits()) == wish
@@ -61,3 +66,66 @@ def test_unknown_entry_is_refused() -> None:
     """A misspelt entry must not look as if it had an effect."""
     with pytest.raises(InvalidArgument, match=r"retention\.weeks"):
         changed(HubSpec(), "retention.weeks", "1", Limits())
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_ENTRIES))
+def test_entry_set_back_is_taken(name: str) -> None:
+    """Whatever it is about: null asks for the default."""
+    assert changed(HubSpec(), name, None, Limits()).retention_hours is None
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in TOPIC_ENTRIES.values() if entry.change is None])
+def test_entry_that_is_fixed_takes_its_own_value_alone(name: str) -> None:
+    """What is taken is in force."""
+    defaults = Defaults(limits=Limits(), segment_bytes=1 << 28)
+    (shown,) = topic_configs(a_hub(), defaults, [name])
+
+    assert changed(HubSpec(), name, shown.value, Limits()) == HubSpec()
+    with pytest.raises(InvalidArgument, match="fixed here"):
+        changed(HubSpec(), name, "12345", Limits())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("max.message.bytes", "1000", "max_message_bytes", 1000),
+        ("retention.bytes", "5000000", "retention_bytes", 5_000_000),
+        ("retention.bytes", "-1", "retention_bytes", None),
+        ("segment.bytes", "1048576", "segment_bytes", 1_048_576),
+        ("segment.ms", "60000", "segment_ms", 60_000),
+        ("max.compaction.lag.ms", "60000", "max_compaction_lag_ms", 60_000),
+        ("max.compaction.lag.ms", str(2**63 - 1), "max_compaction_lag_ms", None),
+    ],
+)
+def test_entry_becomes_a_setting_and_is_shown(name: str, text: str, field: str, value: int | None) -> None:
+    """As it was given, and as the topic's own unless it stands for none."""
+    wish = changed(HubSpec(), name, text, Limits())
+    assert wish.log_settings is not None
+
+    hub = replace(a_hub(), log_settings=wish.log_settings)
+    (shown,) = topic_configs(hub, Defaults(limits=Limits(), segment_bytes=1 << 28), [name])
+
+    assert getattr(wish.log_settings, field) == value
+    assert (shown.value, shown.source is ConfigSource.TOPIC) == (text, value is not None)
+
+
+@pytest.mark.parametrize("name", ["max.message.bytes", "retention.bytes", "segment.bytes", "segment.ms"])
+def test_entry_that_is_no_number_is_refused(name: str) -> None:
+    """With what was expected."""
+    with pytest.raises(InvalidArgument, match="a whole number"):
+        changed(HubSpec(), name, "many", Limits())
+
+
+def test_segment_age_without_a_setting_is_the_one_in_force() -> None:
+    """A tenth of the retention, so that events go close to their time, and a day at most."""
+    defaults = Defaults(limits=Limits(), segment_bytes=1 << 28)
+    ages = [
+        topic_configs(replace(a_hub(), retention=Retention(hours=hours)), defaults, ["segment.ms"])[0].value
+        for hours in (10, 1000)
+    ]
+
+    assert ages == ["3600000", "86400000"]
+
+
+def a_hub() -> Hub:
+    return Hub(namespace=namespace_name("hubmere"), name=hub_name("orders"), uid="u", topic_id="t")

@@ -206,8 +206,8 @@ class DataPlane:
         """Hand events to the log; the future is done when they are durable."""
         hub, target = admission.hub, admission.target
         events, size_bytes = events_of(given.head, given.body), len(given.body) + given.head.custom_bytes
-        if size_bytes > hub.namespace.limits.publication_bytes:
-            raise PublicationTooLarge(size_bytes, hub.namespace.limits.publication_bytes)
+        if size_bytes > hub.publication_bytes:
+            raise PublicationTooLarge(size_bytes, hub.publication_bytes)
         publisher = self._site.broker.open_publisher(
             hub, partition=target.partition, publisher=target.publisher, principal=admission.principal
         )
@@ -264,7 +264,7 @@ class DataPlane:
         return await read_body(receive, head.length, self._limit_bytes(hub), PublicationTooLarge)
 
     def _limit_bytes(self, hub: LiveHub) -> int:
-        return min(hub.namespace.limits.publication_bytes, self._site.body_limit_bytes)
+        return min(hub.publication_bytes, self._site.body_limit_bytes)
 
     def _publish(
         self, publisher: Publisher, publication: Publication, size_bytes: int, waiting: "asyncio.Future[None]"

@@ -83,6 +83,11 @@ def outcome(refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
     return (ErrorCode.NONE, None) if refusal is None else (_code(refusal), refusal.text())
 
 
+def defaults_of(session: KafkaSession) -> configs.Defaults:
+    """What holds for topics of the client's namespace that say nothing else."""
+    return configs.Defaults(limits=session.namespace.limits, segment_bytes=session.shared.broker.segment_bytes)
+
+
 def repeated(keys: Iterable[K]) -> frozenset[K]:
     """What a request names more than once."""
     return frozenset(key for key, count in Counter(keys).items() if count > 1)
@@ -173,7 +178,7 @@ def _created(session: KafkaSession, name: str, refusal: Refusal | None, made: li
                 config_source=shown.source,
                 is_sensitive=False,
             )
-            for shown in configs.topic_configs(hub, session.namespace.limits, None)
+            for shown in configs.topic_configs(hub, defaults_of(session), None)
         ),
     )
 

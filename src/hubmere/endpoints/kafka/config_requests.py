@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hubmere.endpoints.kafka import configs
-from hubmere.endpoints.kafka.admin import outcome, repeated, update_hub
+from hubmere.endpoints.kafka.admin import defaults_of, outcome, repeated, update_hub
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.model.entity import Hub, Rights
@@ -68,7 +68,9 @@ def _describe(session: KafkaSession, resource: ConfigResource, *, with_synonyms:
 def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Shown]:
     limits, names = session.namespace.limits, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
-        return configs.topic_configs(session.reach.hub(resource.resource_name, _ANY).entity, limits, names)
+        return configs.topic_configs(
+            session.reach.hub(resource.resource_name, _ANY).entity, defaults_of(session), names
+        )
     if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
         return configs.broker_configs(
             limits,
@@ -104,9 +106,9 @@ def incremental_alter_configs(session: KafkaSession, request: Request) -> None:
         entries = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
 
         def change(hub: Hub, entries: list[tuple[str, int, str | None]] = entries) -> HubSpec:
-            limits = session.namespace.limits
-            given = [(name, configs.operated(hub, name, how, value, limits)) for name, how, value in entries]
-            return configs.wish(HubSpec.of(hub), given, limits)
+            defaults = defaults_of(session)
+            given = [(name, configs.operated(hub, name, how, value, defaults)) for name, how, value in entries]
+            return configs.wish(HubSpec.of(hub), given, defaults.limits)
 
         names = [name for name, _, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))

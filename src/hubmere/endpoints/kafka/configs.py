@@ -1,16 +1,20 @@
-"""Topic and broker configuration: which entries of Kafka's are settings of a hub, which are shown, which are ignored.
+"""Topic and broker configuration: which entries of Kafka's are settings of a hub, and which are fixed here.
 
-One table of entries: how an entry is read from a hub, and how it changes what is wished of one. Entries of Kafka that
-mean nothing here are taken without effect, since tools copy whole configurations; unknown ones are refused. Values are
-told in Kafka's terms: milliseconds, lower-case policies (reference: kafka 1.7 and 2.14).
+One table of entries: how an entry is read from a hub, and how it changes what is wished of one. An entry that is taken
+is in force and is shown: what cannot be chosen here (a codec, tiered storage) is taken only with the value that holds
+anyway, and refused otherwise. A few entries govern things that no client can notice here (files, replicas, formats of
+old); tools copy whole configurations, so these are taken and have nothing to act on. Unknown entries are refused.
+Values are told in Kafka's terms: milliseconds, lower-case policies (reference: kafka 1.7 and 2.14).
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hubmere.model.entity import CleanupPolicy, Hub, TimestampType
+from hubmere.broker.live import log_config
+from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, TimestampType
 from hubmere.model.errors import InvalidArgument
+from hubmere.model.names import HubName, NamespaceName
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Limits
 from hubmere.wire.kafka.messages.configs import ConfigOperation, ConfigSource, ConfigType
@@ -20,6 +24,9 @@ _MINUTE_MS: Final = 60_000
 # "For ever" where the tier knows no longest retention but deletes all the same: longer than any disk lasts.
 _LONGEST_HOURS: Final = 100 * 365 * 24
 _FOREVER: Final = -1
+# MirrorMaker creates topics with every default of its source: those of Kafka stand for the default here.
+_KAFKA_MAX_MESSAGE_BYTES: Final = 1_048_588
+_OLD_DEFAULTS: Final[Mapping[str, str]] = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
 _POLICIES: Final[Mapping[frozenset[str], CleanupPolicy]] = {
     frozenset({"delete"}): CleanupPolicy.DELETE,
@@ -37,13 +44,22 @@ _TIMESTAMP_TYPES: Final[Mapping[str, TimestampType]] = {
 }
 _TIMESTAMP_TEXTS: Final = {kind: text for text, kind in _TIMESTAMP_TYPES.items()}
 
-Read = Callable[[Hub, Limits], str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What holds for a hub without settings of its own: the tier's limits, and the node's segment size."""
+
+    limits: Limits
+    segment_bytes: int
+
+
+Read = Callable[[Hub, Defaults], str]
 Change = Callable[[HubSpec, str, Limits], HubSpec]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One configuration entry: `change` is None where it is shown but cannot be chosen."""
+    """One configuration entry: `change` is None where the value is fixed, and any other is refused."""
 
     name: str
     kind: ConfigType
@@ -107,18 +123,55 @@ def _change_timestamps(spec: HubSpec, text: str, _: Limits) -> HubSpec:
     return replace(spec, timestamp_type=_TIMESTAMP_TYPES[text])
 
 
-def _retention_ms(hub: Hub, _: Limits) -> str:
+def _setting(name: str, field: str, *, unset: int | None = None) -> Change:
+    """Sets a number that only Kafka has a word for; `unset` is the value that stands for none."""
+
+    def change(spec: HubSpec, text: str, _: Limits) -> HubSpec:
+        number = _number(name, text)
+        return _with_setting(spec, field, None if number == unset else number)
+
+    return change
+
+
+def _change_max_message(spec: HubSpec, text: str, limits: Limits) -> HubSpec:
+    """Kafka's own default is 12 bytes above 1 MiB; where the tier takes less, the tier's limit is meant."""
+    number = _number("max.message.bytes", text)
+    is_default = number == _KAFKA_MAX_MESSAGE_BYTES > limits.publication_bytes
+    return _with_setting(spec, "max_message_bytes", None if is_default else number)
+
+
+def _with_setting(spec: HubSpec, field: str, value: int | None) -> HubSpec:
+    return replace(spec, log_settings=replace(spec.log_settings or LogSettings(), **{field: value}))
+
+
+def _or(value: int | None, otherwise: int) -> str:
+    return str(otherwise if value is None else value)
+
+
+def _max_message_bytes(hub: Hub, defaults: Defaults) -> str:
+    limit, own = defaults.limits.publication_bytes, hub.log_settings.max_message_bytes
+    return str(limit if own is None else min(own, limit))
+
+
+def _segment_ms(hub: Hub, defaults: Defaults) -> str:
+    """Without a lag of compaction, which bounds it but is an entry of its own."""
+    settings = replace(hub.log_settings, max_compaction_lag_ms=None)
+    return str(log_config(replace(hub, log_settings=settings), defaults.segment_bytes).segment_ms)
+
+
+def _retention_ms(hub: Hub, _: Defaults) -> str:
     hours = hub.retention.hours
     return str(_FOREVER if hours is None or hours >= _LONGEST_HOURS else hours * _HOUR_MS)
 
 
 def _constant(value: object) -> Read:
-    return lambda _hub, _limits: str(value)
+    return lambda _hub, _defaults: str(value)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
 _LONG, _INT, _TEXT, _LIST = ConfigType.LONG, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
+_FLAG = ConfigType.BOOLEAN
 _MAX_LONG: Final = 2**63 - 1
 
 TOPIC_ENTRIES: Final[Mapping[str, Entry]] = {
@@ -137,9 +190,24 @@ TOPIC_ENTRIES: Final[Mapping[str, Entry]] = {
             read=lambda hub, _: str(hub.retention.tombstone_hours * _HOUR_MS),
             change=_change_tombstones,
         ),
-        Entry(name="max.message.bytes", kind=_INT, read=lambda _, limits: str(limits.publication_bytes)),
+        # -2: as the whole retention, since there is no remote storage.
+        Entry(name="local.retention.bytes", kind=_LONG, read=_constant(-2)),
+        Entry(name="local.retention.ms", kind=_LONG, read=_constant(-2)),
+        Entry(
+            name="max.compaction.lag.ms",
+            kind=_LONG,
+            read=lambda hub, _: _or(hub.log_settings.max_compaction_lag_ms, _MAX_LONG),
+            change=_setting("max.compaction.lag.ms", "max_compaction_lag_ms", unset=_MAX_LONG),
+        ),
+        Entry(
+            name="max.message.bytes",
+            kind=_INT,
+            read=_max_message_bytes,
+            change=_change_max_message,
+        ),
         Entry(name="message.timestamp.after.max.ms", kind=_LONG, read=_constant(_HOUR_MS)),
         Entry(name="message.timestamp.before.max.ms", kind=_LONG, read=_constant(_MAX_LONG)),
+        Entry(name="message.timestamp.difference.max.ms", kind=_LONG, read=_constant(_MAX_LONG)),
         Entry(
             name="message.timestamp.type",
             kind=_TEXT,
@@ -153,55 +221,78 @@ TOPIC_ENTRIES: Final[Mapping[str, Entry]] = {
             change=_change_lag,
         ),
         Entry(name="min.insync.replicas", kind=_INT, read=_constant(1)),
-        Entry(name="retention.bytes", kind=_LONG, read=_constant(-1)),
+        Entry(name="remote.log.copy.disable", kind=_FLAG, read=_constant("false")),
+        Entry(name="remote.log.delete.on.disable", kind=_FLAG, read=_constant("false")),
+        Entry(name="remote.storage.enable", kind=_FLAG, read=_constant("false")),
+        Entry(
+            name="retention.bytes",
+            kind=_LONG,
+            read=lambda hub, _: _or(hub.log_settings.retention_bytes, _FOREVER),
+            change=_setting("retention.bytes", "retention_bytes", unset=_FOREVER),
+        ),
         Entry(name="retention.ms", kind=_LONG, read=_retention_ms, change=_change_retention),
-        Entry(name="segment.bytes", kind=_INT, read=_constant(1 << 30)),
-        Entry(name="segment.ms", kind=_LONG, read=_constant(7 * 24 * _HOUR_MS)),
+        Entry(
+            name="segment.bytes",
+            kind=_INT,
+            read=lambda hub, defaults: _or(hub.log_settings.segment_bytes, defaults.segment_bytes),
+            change=_setting("segment.bytes", "segment_bytes"),
+        ),
+        Entry(name="segment.ms", kind=_LONG, read=_segment_ms, change=_setting("segment.ms", "segment_ms")),
     )
 }
 
-# Entries of Kafka's that are neither shown nor have a meaning here, and are no mistake either.
-IGNORED: Final = frozenset(
-    {
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "message.downconversion.enable",
-        "message.format.version",
-        "message.timestamp.difference.max.ms",
-        "min.cleanable.dirty.ratio",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "unclean.leader.election.enable",
-    }
-)
+# Entries of Kafka's that have nothing to act on here, whatever their value, with the reason.
+INERT: Final[Mapping[str, str]] = {
+    "compression.gzip.level": "batches keep the codec of their producer",
+    "compression.lz4.level": "batches keep the codec of their producer",
+    "compression.zstd.level": "batches keep the codec of their producer",
+    "file.delete.delay.ms": "files go once nobody reads them",
+    "flush.messages": "everything is flushed before it is acknowledged",
+    "flush.ms": "everything is flushed before it is acknowledged",
+    "follower.replication.throttled.replicas": "there are no followers",
+    "index.interval.bytes": "the layout of an index is the node's own",
+    "leader.replication.throttled.replicas": "there are no followers",
+    "message.downconversion.enable": "formats before version 2 are not served",
+    "message.format.version": "every batch has format version 2",
+    "min.cleanable.dirty.ratio": "a sealed segment is compacted at once, which is within any ratio",
+    "preallocate": "the layout of a file is the node's own",
+    "segment.index.bytes": "the layout of an index is the node's own",
+    "segment.jitter.ms": "segments of one hub are not rolled together",
+    "unclean.leader.election.enable": "there is one replica",
+}
 
 
 def changed(spec: HubSpec, name: str, value: str | None, limits: Limits) -> HubSpec:
     """A wish with one entry set; null sets it back to its default."""
     entry = TOPIC_ENTRIES.get(name)
-    if entry is None and name not in IGNORED:
-        raise InvalidArgument("topic configuration entry", name, "one of those that DescribeConfigs shows")
-    if entry is None or entry.change is None:
+    if entry is None:
+        if name not in INERT:
+            raise InvalidArgument("topic configuration entry", name, "one of those that DescribeConfigs shows")
         return spec
-    return reset(spec, name) if value is None else entry.change(spec, value, limits)
+    if value is None:
+        return reset(spec, name)
+    if entry.change is None:
+        _require_fixed(entry, value, limits)
+        return spec
+    return entry.change(spec, value, limits)
+
+
+def _require_fixed(entry: Entry, value: str, limits: Limits) -> None:
+    """Refuse to set an entry to anything but what holds anyway."""
+    fixed = entry.read(_BLANK, Defaults(limits=limits, segment_bytes=0))
+    is_number = entry.kind in (_INT, _LONG)
+    is_same = str(_number(entry.name, value)) == fixed if is_number else value.strip().lower() == fixed
+    if not is_same and value != _OLD_DEFAULTS.get(entry.name):
+        raise InvalidArgument(f"value of {entry.name}", value, f"{fixed}, which is fixed here")
+
+
+_BLANK: Final = Hub(namespace=NamespaceName(""), name=HubName(""), uid="", topic_id="")
 
 
 def reset(spec: HubSpec, name: str) -> HubSpec:
     """A wish with one entry back at its default."""
+    if name in _SETTINGS:
+        return _with_setting(spec, _SETTINGS[name], None)
     blank = HubSpec()
     fields = _FIELDS.get(name, ())
     return replace(spec, **{field: getattr(blank, field) for field in fields})
@@ -213,6 +304,13 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "message.timestamp.type": ("timestamp_type",),
     "min.compaction.lag.ms": ("min_compaction_lag_minutes",),
     "retention.ms": ("retention_hours",),
+}
+_SETTINGS: Final[Mapping[str, str]] = {
+    "max.compaction.lag.ms": "max_compaction_lag_ms",
+    "max.message.bytes": "max_message_bytes",
+    "retention.bytes": "retention_bytes",
+    "segment.bytes": "segment_bytes",
+    "segment.ms": "segment_ms",
 }
 
 
@@ -229,7 +327,7 @@ def settled(spec: HubSpec) -> HubSpec:
     return replace(spec, retention_hours=None) if is_kept else spec
 
 
-def operated(hub: Hub, name: str, operation: int, value: str | None, limits: Limits) -> str | None:
+def operated(hub: Hub, name: str, operation: int, value: str | None, defaults: Defaults) -> str | None:
     """The value that an incremental operation leads to; None for the default (KIP-339)."""
     if operation == ConfigOperation.DELETE:
         return None
@@ -238,7 +336,7 @@ def operated(hub: Hub, name: str, operation: int, value: str | None, limits: Lim
     entry = TOPIC_ENTRIES.get(name)
     if entry is None or entry.kind is not ConfigType.LIST or operation not in tuple(ConfigOperation):
         raise InvalidArgument("operation on a configuration entry", name, "append and subtract need a list")
-    current = entry.read(hub, limits).split(",")
+    current = entry.read(hub, defaults).split(",")
     given = (value or "").split(",")
     if operation == ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*current, *given]))
@@ -248,16 +346,15 @@ def operated(hub: Hub, name: str, operation: int, value: str | None, limits: Lim
 # --- what is in force ------------------------------------------------------------------------------------------------
 
 
-def topic_configs(hub: Hub, limits: Limits, names: Iterable[str] | None) -> list[Shown]:
+def topic_configs(hub: Hub, defaults: Defaults, names: Iterable[str] | None) -> list[Shown]:
     """The entries of a hub; no names, or none at all, ask for every one."""
-    blank = Hub(namespace=hub.namespace, name=hub.name, uid=hub.uid, topic_id=hub.topic_id)
     wanted = frozenset(names or ())
     shown = []
     for entry in TOPIC_ENTRIES.values():
         if wanted and entry.name not in wanted:
             continue
-        value = entry.read(hub, limits)
-        is_default = value == entry.read(blank, limits)
+        value = entry.read(hub, defaults)
+        is_default = value == entry.read(_BLANK, defaults) if entry.name not in _SETTINGS else not _is_set(hub, entry)
         shown.append(
             Shown(
                 name=entry.name,
@@ -268,6 +365,10 @@ def topic_configs(hub: Hub, limits: Limits, names: Iterable[str] | None) -> list
             )
         )
     return shown
+
+
+def _is_set(hub: Hub, entry: Entry) -> bool:
+    return getattr(hub.log_settings, _SETTINGS[entry.name]) is not None
 
 
 def broker_configs(
