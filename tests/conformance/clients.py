@@ -1,7 +1,7 @@
 """Where foreign clients of other languages are, and how they get there: packages, jars and programs under `.cache`.
 
-`python tests/conformance/clients.py js java kafka go` installs what is missing; `make js-clients java-clients
-kafka-jars go-clients` calls it. Where a tool or a registry cannot be reached it says so and ends well:
+`python tests/conformance/clients.py js java kafka go rust` installs what is missing; `make js-clients java-clients
+kafka-jars go-clients rust-clients` calls it. Where a tool or a registry cannot be reached it says so and ends well:
 tests that need the clients are then skipped with the same reason.
 """
 
@@ -25,6 +25,7 @@ KAFKA = CACHE / "kafka"
 PACKAGE_JSON = _HERE / "js" / "package.json"
 POM = _HERE / "java" / "pom.xml"
 GO_MOD = _HERE / "go" / "go.mod"
+CARGO_TOML = _HERE / "rust" / "Cargo.toml"
 
 # The plugin is named in full: the one that comes with Maven differs from version to version.
 _COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -222,7 +223,7 @@ def _pom(jars: Jars) -> str:
     )
 
 
-# --- Go -------------------------------------------------------------------------------------------------------------
+# --- Go and Rust ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +274,7 @@ def _sources(kind: str, declaration: Path, pattern: str, more: Mapping[str, Path
 
 _EXAMPLE = _HERE.parents[1] / "examples" / "go" / "round_trip.go"
 _GO = _sources("go", GO_MOD, "*.go", {"example/main.go": _EXAMPLE})
+_RUST = _sources("rust", CARGO_TOML, "*.rs")
 
 
 def go_program(name: str = "conformance") -> Path:
@@ -291,6 +293,19 @@ def install_go() -> None:
         "CGO_ENABLED": "0",
     }
     _run([_tool("go"), "build", "-o", f"{_GO.programs}/", ".", "./example"], _GO.copied(), environment)
+
+
+def rust_program() -> Path:
+    """The program of `rust/` with the Rust client under test."""
+    return _RUST.built("driver")
+
+
+def install_rust() -> None:
+    """Build it; librdkafka comes with the crate and is compiled with it."""
+    _tool("cc")
+    target = _RUST.folder / "target"
+    _run([_tool("cargo"), "build", "--quiet"], _RUST.copied(), {"CARGO_TARGET_DIR": str(target)})
+    shutil.copy2(target / "debug" / "driver", _RUST.program("driver"))
 
 
 def _tool(name: str) -> str:
@@ -326,6 +341,7 @@ _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
     "java": (java_clients, install_java),
     "kafka": (all_kafka_jars, install_kafka),
     "go": (go_program, install_go),
+    "rust": (rust_program, install_rust),
 }
 
 

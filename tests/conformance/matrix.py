@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from conformance.arena import Transport
-from conformance.clients import CACHE, GO_MOD, PACKAGE_JSON, POM, Jars, kafka_version
+from conformance.clients import CACHE, CARGO_TOML, GO_MOD, PACKAGE_JSON, POM, Jars, kafka_version
 
 MARK = "judges"
 # What the last runs of the tests gave, by test.
@@ -48,6 +48,10 @@ class Name(StrEnum):
     KAFKA_TOOLS_3 = "kafka-tools 3"
     KAFKA_TOOLS_4 = "kafka-tools 4"
     KAFKAJS = "kafkajs"
+    FRANZ = "franz-go"
+    SARAMA = "sarama"
+    KAFKA_GO = "kafka-go"
+    RUST = "rust-rdkafka"
     KAFKA_CONNECT = "Kafka Connect"
     MIRROR_MAKER = "MirrorMaker 2"
     KAFKA_STREAMS = "Kafka Streams"
@@ -162,6 +166,10 @@ def _of_go(module: str) -> Callable[[], str]:
     return lambda: _found(rf"(?m)^\t{re.escape(module)} v(\S+)", GO_MOD)
 
 
+def _of_cargo(crate: str) -> Callable[[], str]:
+    return lambda: _found(rf'(?m)^{re.escape(crate)} = .*"=([^"]+)"', CARGO_TOML)
+
+
 def _of_kafka(jars: Jars) -> Callable[[], str]:
     return lambda: kafka_version(jars)
 
@@ -211,6 +219,30 @@ _KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
     ),
     Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
 }
+# What every client in Go or Rust does, and what those have that know transactions.
+_GO_OR_RUST = frozenset(
+    {
+        Feature.RECORDS,
+        Feature.CODECS,
+        Feature.ACKS,
+        Feature.POSITIONS,
+        Feature.COMMITS,
+        Feature.GROUPS,
+        Feature.TOPICS,
+        Feature.CONFIGS,
+        Feature.GROUP_ADMIN,
+        Feature.REFUSALS,
+    }
+)
+_WITH_TRANSACTIONS = _GO_OR_RUST | {
+    Feature.IDEMPOTENT,
+    Feature.STATIC,
+    Feature.TRANSACTIONS,
+    Feature.EXACTLY_ONCE,
+    Feature.FENCING,
+    Feature.RECORD_ADMIN,
+}
+_GO_TLS = frozenset({Feature.CODECS, Feature.GROUPS})
 _KAFKA_TOOLS = _over(
     (Transport.PLAIN,),
     Feature.CONSOLE,
@@ -440,6 +472,34 @@ CLIENTS: tuple[Client, ...] = (
             ),
             Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
         },
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.FRANZ,
+        language="Go",
+        version=_of_go("github.com/twmb/franz-go"),
+        claims={Transport.PLAIN: _WITH_TRANSACTIONS, Transport.TLS: _GO_TLS},
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.SARAMA,
+        language="Go",
+        version=_of_go("github.com/IBM/sarama"),
+        claims={Transport.PLAIN: _WITH_TRANSACTIONS, Transport.TLS: _GO_TLS},
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_GO,
+        language="Go",
+        version=_of_go("github.com/segmentio/kafka-go"),
+        claims={Transport.PLAIN: _GO_OR_RUST, Transport.TLS: _GO_TLS},
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.RUST,
+        language="Rust, on librdkafka",
+        version=_of_cargo("rdkafka"),
+        claims={Transport.PLAIN: _WITH_TRANSACTIONS},
         protocol=Protocol.KAFKA,
     ),
     Client(

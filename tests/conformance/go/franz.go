@@ -83,7 +83,9 @@ var franzCodecs = map[string]kgo.CompressionCodec{
 }
 
 func franzOptions(given producing) []kgo.Opt {
-	options := []kgo.Opt{kgo.ProducerBatchCompression(franzCodecs[given.Codec])}
+	// The node's limit shall judge, not the client's own.
+	limit := kgo.ProducerBatchMaxBytes(5_000_000)
+	options := []kgo.Opt{limit, kgo.ProducerBatchCompression(franzCodecs[given.Codec])}
 	if !given.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}

@@ -81,6 +81,8 @@ func kafkaGoProduce(ctx context.Context, given producing) (any, error) {
 		Balancer:     kafka.BalancerFunc(func(kafka.Message, ...int) int { return partition }),
 		Compression:  kafkaGoCodecs[given.Codec],
 		RequiredAcks: kafka.RequireAll, BatchTimeout: 10 * time.Millisecond, MaxAttempts: 3, BatchSize: 1000,
+		// The node's limit shall judge, not the client's own.
+		BatchBytes: 5_000_000,
 		Completion: func(messages []kafka.Message, _ error) {
 			for _, one := range messages {
 				offsets = append(offsets, one.Offset)

@@ -51,6 +51,8 @@ func saramaConfig(at kafkaPlace) (*sarama.Config, error) {
 	config.Net.SASL.Mechanism = sarama.SASLTypePlaintext
 	config.Net.SASL.User, config.Net.SASL.Password = at.User, at.Password
 	config.Producer.Return.Successes = true
+	// The node's limit shall judge, not the client's own.
+	config.Producer.MaxMessageBytes = 5_000_000
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
@@ -96,12 +98,12 @@ func saramaProduce(_ context.Context, given producing) (any, error) {
 		return nil, err
 	}
 	config.Producer.Compression = saramaCodecs[given.Codec]
+	config.Producer.RequiredAcks = sarama.WaitForAll
 	if given.Acks != nil {
 		config.Producer.RequiredAcks = sarama.RequiredAcks(*given.Acks)
 	}
 	if given.Idempotent {
 		config.Producer.Idempotent, config.Net.MaxOpenRequests = true, 1
-		config.Producer.RequiredAcks = sarama.WaitForAll
 	}
 	producer, err := sarama.NewSyncProducer([]string{given.Place.Broker}, config)
 	if err != nil {
