@@ -100,11 +100,18 @@ class FaultyFiles(Files):
         self.write = self._write
         self.pread = self._pread
         self.fdatasync = self._fdatasync
+        self.pwrite = self._pwrite
         self.close = self._close
+        self._boots = 0
 
     def after_cut(self, loss: Loss, seed: int = 0) -> "FaultyFiles":
-        """The disk as the next start finds it."""
-        return FaultyFiles(self._disk.after_cut(loss, Random(seed)))
+        """The disk as the next start finds it; only `kill -9` leaves the machine running."""
+        survivor = FaultyFiles(self._disk.after_cut(loss, Random(seed)))
+        survivor._boots = self._boots + (loss is not Loss.NONE)
+        return survivor
+
+    def boot_id(self) -> str:
+        return f"boot {self._boots}"
 
     @property
     def open_count(self) -> int:
@@ -147,6 +154,18 @@ class FaultyFiles(Files):
         if room == 0 and len(data):
             raise OSError(errno.ENOSPC, "No space left on device")
         return min(room, len(data))
+
+    def open_for_overwriting(self, path: Path) -> int:
+        return self.open(path, create=True)
+
+    def _pwrite(self, fd: int, data: Buffer, at: int) -> int:
+        self._call("pwrite")
+        content = self._open[fd].content
+        if at + len(data) - len(content) > self._room():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        content.extend(bytes(max(at - len(content), 0)))
+        content[at : at + len(data)] = data
+        return len(data)
 
     def _room(self) -> int:
         if self.capacity_bytes is None:

@@ -204,7 +204,7 @@ def test_a_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
 
 
 def test_a_flipped_byte_in_an_old_segment_is_named_and_never_served() -> None:
-    """Only the broken batch is refused; everything around it is served, and nothing is cut."""
+    """Readers pass over the broken batch alone; everything around it is served, and nothing is cut."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     publish(log, owner, 20)
@@ -213,18 +213,17 @@ def test_a_flipped_byte_in_an_old_segment_is_named_and_never_served() -> None:
     batch = size // 5
     files.corrupt(ROOT / "log" / LOG_0 / (stem(0) + LOG), 2 * batch + 100)
 
-    _, again = a_log(files, owner)
-    good = again.read(0, 10_000)
+    engine, again = a_log(files, owner)
+    good, after = again.read(0, 10_000), again.read(2, 10_000)
 
     assert good is not None
     assert good.next_sequence == 2
-    with pytest.raises(CorruptBatch) as refusal:
-        again.read(2, 10_000)
-    assert f"{LOG_0}/{stem(0)}{LOG} at byte {2 * batch}" in str(refusal.value)
-    after = again.read(3, 10_000)
     assert after is not None
     assert after.first_sequence == 3
     assert again.state.end_sequence == 20
+    (damaged,) = engine.damage.ranges(LOG_0)
+    assert (damaged.first_sequence, damaged.next_sequence) == (2, 3)
+    assert damaged.place == f"{stem(0)}{LOG} bytes {2 * batch} to {3 * batch}"
 
 
 def test_a_disk_that_cannot_read_refuses_the_read_only() -> None:

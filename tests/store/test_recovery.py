@@ -8,7 +8,8 @@ from hubmere.model.errors import CorruptBatch
 from hubmere.model.position import Position
 from hubmere.store import log as log_module
 from hubmere.store.log import LocalLog
-from hubmere.store.manifest import EPOCHS, RECOVERY, SEGMENTS
+from hubmere.store.manifest import RECOVERY, SEGMENTS
+from hubmere.store.marks import MARKS
 from hubmere.store.segment import INDEX, LOG, TIME_INDEX, stem
 from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
@@ -180,17 +181,24 @@ def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:
         reopened(files)
 
 
-def test_a_disk_that_lost_confirmed_data_raises_the_leader_epoch() -> None:
-    """Kafka clients detect the truncation by the epoch; the operator by the log."""
-    files = a_written_disk()
+def test_a_file_that_ends_before_the_recovery_point_is_named_and_numbers_are_not_reused() -> None:
+    """The disk has lost what it had confirmed: the operator hears of it, and checkpoints of readers stay right."""
+    files, owner = a_written_disk(), Owner()
+    offset = reopened(files).state.last_offset
     path = FOLDER / (stem(15) + LOG)
     fd = files.open(path, write=True)
     files.truncate(fd, 200)
 
-    log = reopened(files)
+    engine = an_engine(ROOT, owner, files)
+    log = engine.open(LOG_0, small_segments())
+    receipt = log.append(a_batch([b"new"]), 3_000)
+    owner.run()
 
-    assert log.state.end_sequence == 16
-    assert b"\n1 15\n" in files.read(FOLDER / EPOCHS)
+    (lost,) = engine.damage.ranges(LOG_0)
+    assert (lost.first_sequence, lost.next_sequence) == (16, 20)
+    assert receipt.sequence_number == 20
+    assert receipt.offset > offset
+    assert bases(log) == [*range(16), 20]
 
 
 def test_leftovers_of_a_crash_are_tidied_away() -> None:
@@ -213,7 +221,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
 
     engine = an_engine(ROOT, Owner(), files)
 
-    assert files.names(ROOT / "log") == []
+    assert files.names(ROOT / "log") == [MARKS]
     assert engine.open(LOG_0, small_segments()).state.end_sequence == 0
 
 

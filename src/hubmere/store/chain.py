@@ -2,7 +2,8 @@
 
 Every look-up is a bisection over segments, then over a sparse index, then a short walk over batch headers. Readers are
 given a `Limit`, the end of what they may see; the chain knows nothing of commits. A change of the list of segments is
-made durable before the files follow it (see manifest).
+made durable before the files follow it (see manifest). Damaged ranges are passed over: a read goes on at the next
+intact batch, or, where none follows, gives an empty batch that stands for the rest.
 Thread rule: the owner's thread only.
 """
 
@@ -13,9 +14,21 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from hubmere.model.batch import APPEND_TIME, BatchHeader, index_at_offset, spread_offset
+from hubmere.model.batch import (
+    APPEND_TIME,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER,
+    BatchHeader,
+    index_at_offset,
+    seal,
+    spread_offset,
+    write_header,
+)
 from hubmere.store.engine import AbortedTransaction, Chunk
 from hubmere.store.files import unlink_if_there
+from hubmere.store.gaps import LogGaps
 from hubmere.store.manifest import Manifest, SegmentStart, write_manifest
 from hubmere.store.records import opened, records
 from hubmere.store.segment import LOG, SIDE_FILES, SNAPSHOT, Segment, Space
@@ -23,6 +36,9 @@ from hubmere.store.segment import LOG, SIDE_FILES, SNAPSHOT, Segment, Space
 # Batches at the tail whose positions are kept, so that a reader near the end needs no walk; 16 bytes each. The older
 # half goes when there are more.
 MAX_RECENT_BATCHES = 8192
+
+# An empty batch covers at most so many sequence numbers: its last delta is 32-bit.
+_MOST_COVERED = 2**31 - 1
 
 _BASE_SEQUENCE = Struct(">q")
 DELETED = ".deleted"
@@ -39,9 +55,17 @@ class Chain:
     """The segments of one log; the last one is active."""
 
     def __init__(
-        self, space: Space, directory: Path, first_sequence: int, segments: list[Segment], *, compact: bool
+        self,
+        space: Space,
+        directory: Path,
+        first_sequence: int,
+        segments: list[Segment],
+        gaps: LogGaps,
+        *,
+        compact: bool,
     ) -> None:
         self._space = space
+        self.gaps = gaps
         self.directory = directory
         self.first_sequence = first_sequence
         self.segments = segments
@@ -73,9 +97,23 @@ class Chain:
             return self._read_recent(sequence, max_bytes, limit)
         for segment, end in self._spans(sequence, limit):
             found = self._locate_in(segment, sequence, end)
-            if found is not None:
-                return self._read_from(segment, *found, max_bytes, end, limit)
-        return None
+            while found is not None:
+                chunk = self._read_from(segment, *found, max_bytes, end, limit)
+                if chunk is not None:
+                    return chunk
+                found = self._locate_in(segment, sequence, end)
+        return self._empty_batch(sequence, limit) if self.gaps and sequence < limit.sequence else None
+
+    def _empty_batch(self, sequence: int, limit: Limit) -> Chunk:
+        """Stands for damaged events at the end, so that readers move on; Kafka's format has batches without records."""
+        last_delta = min(limit.sequence - sequence - 1, _MOST_COVERED)
+        batch = bytearray(HEADER_BYTES)
+        times, producer = (0, 0), (NO_PRODUCER, -1, -1)
+        length = HEADER_BYTES - LENGTH_PREFIX_BYTES
+        write_header(batch, BatchHeader(sequence, length, 0, MAGIC, 0, 0, last_delta, *times, *producer, 0))
+        seal(batch)
+        offset = sequence if self.is_compact else max(limit.position - HEADER_BYTES, 0)
+        return Chunk(memoryview(batch), offset, sequence, sequence + last_delta + 1)
 
     def _read_recent(self, sequence: int, max_bytes: int, limit: Limit) -> Chunk:
         sequences, positions, active = self.recent_sequences, self.recent_positions, self.active
@@ -93,28 +131,51 @@ class Chain:
 
     def _read_from(
         self, segment: Segment, start: int, header: BatchHeader, max_bytes: int, end: int, limit: Limit
-    ) -> Chunk:
+    ) -> Chunk | None:
+        """Whole batches from a position; None when the first is broken, which is then noted as a gap."""
         stop = self._boundary(segment, start, header, max_bytes, end)
-        # The next batch's base sequence number stands in the eight bytes behind.
-        data = segment.read_bytes(start, stop - start + (_BASE_SEQUENCE.size if stop < end else 0))
+        # The next batch's header stands behind: its sequence number is where the next read goes on.
+        data = segment.read_bytes(start, stop - start + (HEADER_BYTES if stop < end else 0))
+        if start + header.size_bytes < stop < end and not segment.is_boundary(stop, data, stop - start):
+            segment.rebuild_indexes()
+            stop = self._boundary(segment, start, header, max_bytes, end)
+            data = segment.read_bytes(start, stop - start + (HEADER_BYTES if stop < end else 0))
         batches = memoryview(data)[: stop - start]
         if segment is self.active:
             segment.trust(self.written_from, segment.size_bytes)
         intact, after = segment.check_batches(batches, start, is_dense=not self.is_compact)
+        if not intact:
+            if segment.examine(start, "the checksum does not match") is None:
+                raise segment.corrupt(start, "it cannot be read as a batch")
+            return None
         if after is None:
-            after = _BASE_SEQUENCE.unpack_from(data, stop - start)[0] if stop < end else self._end_of(segment, limit)
+            after = self._sequence_at(segment, data, start, stop, end, limit)
         base = header.base_sequence_number
         return Chunk(batches[:intact], self.batch_offset(segment, start, base), base, min(after, limit.sequence))
+
+    def _sequence_at(self, segment: Segment, data: bytes, start: int, stop: int, end: int, limit: Limit) -> int:
+        gap = segment.gap_at(stop) if segment.gaps else None
+        if gap is not None:
+            return gap.first_sequence
+        if stop < end:
+            after: int = _BASE_SEQUENCE.unpack_from(data, stop - start)[0]
+            return after
+        return self._end_of(segment, limit)
 
     def _end_of(self, segment: Segment, limit: Limit) -> int:
         """The sequence number after a segment; the books of the active one are kept by the log."""
         return limit.sequence if segment is self.active else min(segment.end_sequence, limit.sequence)
 
     def _boundary(self, segment: Segment, start: int, header: BatchHeader, max_bytes: int, end: int) -> int:
+        """Where a read that begins at `start` stops: a batch's beginning, the end, or the next damaged range."""
+        if segment.gaps and (gap := segment.gap_behind(start)) is not None:
+            end = min(end, gap.position)
         if start + max_bytes >= end:
             return end
+        least = start + header.size_bytes
         # Every indexed position begins a batch, so no header need be walked to stop between two.
-        return max(segment.index.floor_of_position(start + max_bytes), start + header.size_bytes)
+        indexed = segment.index.floor_of_position(start + max_bytes)
+        return max(indexed, least)
 
     def _spans(self, sequence: int, limit: Limit) -> Iterator[tuple[Segment, int]]:
         """Segments from the one that may hold a sequence number on, each with the end that the limit leaves of it."""
@@ -134,9 +195,14 @@ class Chain:
         return None
 
     def _locate_in(self, segment: Segment, sequence: int, end: int) -> tuple[int, BatchHeader] | None:
+        """The batch that holds a sequence number; the first after it where the log is compacted or damaged."""
         found = segment.locate_sequence(sequence, end)
-        if found is not None and found[1].base_sequence_number > sequence and not self.is_compact:
-            raise segment.corrupt(found[0], f"sequence number {sequence} is missing in front of it")
+        while found is not None and found[1].base_sequence_number > sequence and not self.is_compact:
+            if self.gaps and self.gaps.covers(sequence):
+                return found
+            if segment.examine(found[0], f"sequence number {sequence} is not where it should be") is None:
+                raise segment.corrupt(found[0], f"sequence number {sequence} is missing in front of it")
+            found = segment.locate_sequence(sequence, end)
         return found
 
     def offset_of(self, sequence: int, limit: Limit) -> int:
@@ -144,9 +210,10 @@ class Chain:
         if self.is_compact:
             return sequence
         found = self.locate(sequence, limit)
-        assert found is not None
+        if found is None:
+            return max(limit.position - 1, 0)  # damaged, and nothing intact behind it
         segment, position, header = found
-        index = sequence - header.base_sequence_number
+        index = max(sequence - header.base_sequence_number, 0)
         return spread_offset(segment.base_position + position, header.size_bytes, header.record_count, index)
 
     def find_offset(self, offset: int, limit: Limit) -> int:
@@ -181,7 +248,9 @@ class Chain:
         if header.attributes & APPEND_TIME or header.base_time_ms >= time_ms:
             return max(header.base_sequence_number, self.first_sequence)
         batch = memoryview(segment.read_bytes(position, header.size_bytes))
-        segment.check_batches(batch, position, is_dense=not self.is_compact)
+        if not segment.check_batches(batch, position, is_dense=not self.is_compact)[0]:
+            segment.examine(position, "the checksum does not match")
+            return None
         for record in records(opened(batch, header), header.record_count):
             sequence = header.base_sequence_number + record.sequence_delta
             if header.base_time_ms + record.time_delta >= time_ms and sequence >= self.first_sequence:
@@ -213,6 +282,7 @@ class Chain:
         start = SegmentStart(next_sequence, sealed.end_position, last_offset, last_enqueued_ms)
         self._write_manifest([segment.start for segment in self.segments] + [start], self.first_sequence)
         fresh = create_segment(self._space, self.directory, start)
+        fresh.belong_to(self.gaps, is_dense=not self.is_compact)
         sealed.trust(self.written_from, sealed.size_bytes)
         sealed.end_sequence = next_sequence
         sealed.seal()
@@ -234,6 +304,7 @@ class Chain:
         self._write_manifest([segment.start for segment in kept], before_sequence)
         self.first_sequence = before_sequence
         self.segments = kept
+        self.gaps.forget_before(before_sequence)
         self.count_sealed_bytes()
         del self._bases[:gone], self._positions[:gone]
         return [path for segment in leaving for path in self._retire(segment)]

@@ -1,8 +1,8 @@
 """The doctor: looks at every batch of every log while no node runs, names what is wrong, and mends what may be mended.
 
-`check` changes nothing. `repair` cuts only what lies behind the recovery point and is not whole (nothing behind a torn
-batch was ever acknowledged) and removes indexes that do not fit, which are made again from the batches. Anything older
-that is broken is named and left alone: a reader is refused there, and a copy of the file may still help.
+`check` changes nothing. `repair` cuts only what was never acknowledged (the same rules as on opening a log, see
+`recovery`) and removes indexes that do not fit, which are made again from the batches. Anything else that is broken is
+named, with the sequence numbers that readers are passed over, and left alone: a copy of the file may still help.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,10 @@ from hubmere.model.errors import CorruptBatch
 from hubmere.store.files import Files, HandlePool, unlink_if_there
 from hubmere.store.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.manifest import Manifest, RecoveryPoint, read_manifest, read_recovery_point
+from hubmere.store.marks import CommitMarks, Committed
 from hubmere.store.recovery import recover
-from hubmere.store.segment import INDEX, LOG, TIME_INDEX, Segment, Space, stem
+from hubmere.store.resync import Stretch, find_intact, looks_unwritten
+from hubmere.store.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, Segment, Space, stem
 
 Progress = Callable[[str], None]
 
@@ -27,7 +29,8 @@ class Kind(Enum):
     UNREADABLE = "the log's own list of segments cannot be read"
     MISSING = "a segment is missing"
     CORRUPT = "a batch is broken or out of order"
-    TORN_TAIL = "the end was never committed"
+    LOST = "acknowledged events are missing"
+    TORN_TAIL = "the end was never acknowledged"
     INDEX = "an index does not fit its segment"
 
 
@@ -68,25 +71,33 @@ class Report:
 def check(data_dir: Path, files: Files, progress: Progress | None = None) -> Report:
     """Look at everything under a data folder that no node is using."""
     report = Report()
+    marks = _marks(data_dir, files)
     for directory in _log_directories(data_dir, files):
         if progress is not None:
             progress(directory.name)
         report.logs += 1
-        _Examination(files, directory, report).run()
+        _Examination(files, directory, report, marks).run()
     return report
 
 
 def repair(data_dir: Path, files: Files, progress: Progress | None = None) -> list[Finding]:
     """Mend what may be mended; returns the findings that were. The others still stand in the next check."""
     mended = [finding for finding in check(data_dir, files, progress).findings if finding.kind in REPAIRABLE]
-    space = Space(files, HandlePool(files))
+    space, marks = Space(files, HandlePool(files)), _marks(data_dir, files)
     for finding in mended:
         if finding.kind is Kind.INDEX:
             unlink_if_there(files, data_dir / "log" / finding.log / finding.file)
     for log in sorted({finding.log for finding in mended}):
-        recover(space, data_dir / "log" / log, compact=False)
+        committed = marks.found(log)
+        recover(space, data_dir / "log" / log, compact=False, committed=committed, is_same_boot=marks.is_same_boot)
     space.pool.close_all()
     return mended
+
+
+def _marks(data_dir: Path, files: Files) -> CommitMarks:
+    marks = CommitMarks(files, data_dir / "log")
+    marks.load()
+    return marks
 
 
 def _log_directories(data_dir: Path, files: Files) -> Iterator[Path]:
@@ -102,11 +113,14 @@ def _log_directories(data_dir: Path, files: Files) -> Iterator[Path]:
 class _Examination:
     """One log: its segments in order."""
 
-    def __init__(self, files: Files, directory: Path, report: Report) -> None:
+    def __init__(self, files: Files, directory: Path, report: Report, marks: CommitMarks) -> None:
         self._files = files
         self._directory = directory
         self._report = report
         self._space = Space(files, HandlePool(files))
+        self._is_same_boot = marks.is_same_boot
+        self._committed = marks.found(directory.name)
+        self._is_compact = False
         self._expected = 0
 
     def run(self) -> None:
@@ -120,18 +134,31 @@ class _Examination:
             self._find("", 0, Kind.UNREADABLE, "it is not there")
             return
         point = read_recovery_point(self._files, self._directory)
+        self._note_vouched(manifest, point)
+        self._is_compact = manifest.is_compact
         self._expected = manifest.segments[0].base_sequence
         for number in range(len(manifest.segments)):
             self._examine(manifest, number, point)
 
+    def _note_vouched(self, manifest: Manifest, point: RecoveryPoint | None) -> None:
+        """What a recovery point vouches for was acknowledged too."""
+        for start in manifest.segments if point is not None else ():
+            if point is not None and start.base_sequence == point.segment_base:
+                vouched = Committed(point.sequence, start.base_position + point.position)
+                self._committed = vouched if self._committed is None else max(self._committed, vouched)
+
     def _examine(self, manifest: Manifest, number: int, point: RecoveryPoint | None) -> None:
         start, is_last = manifest.segments[number], number == len(manifest.segments) - 1
         name = stem(start.base_sequence) + LOG
+        following = None if is_last else manifest.segments[number + 1].base_sequence
         try:
             size_bytes = self._files.size(self._directory / name)
         except FileNotFoundError:
             if not is_last:
                 self._find(name, 0, Kind.MISSING, "listed, but not there")
+                self._expected = following or 0
+            else:
+                self._compare_end(name, 0, None)
             return
         self._report.segments += 1
         self._report.size_bytes += size_bytes
@@ -140,7 +167,7 @@ class _Examination:
         self._expected = max(self._expected, start.base_sequence) if manifest.is_compact else self._expected
         fd = self._files.open(self._directory / name)
         try:
-            is_whole = self._walk(shadow, fd, size_bytes, manifest.is_compact, _vouched(point, start.base_sequence))
+            is_whole = self._walk(shadow, fd, size_bytes, following)
         finally:
             self._files.close(fd)
         if is_whole and not is_last:
@@ -148,26 +175,64 @@ class _Examination:
         if is_whole and point is not None:
             self._compare_indexes(shadow, point)
 
-    def _walk(self, shadow: Segment, fd: int, size_bytes: int, is_compact: bool, vouched_bytes: int | None) -> bool:
+    def _walk(self, shadow: Segment, fd: int, size_bytes: int, following: int | None) -> bool:
         position, is_whole = 0, True
         name = stem(shadow.base_sequence) + LOG
         while position < size_bytes:
             batch, why = self._look(fd, position, size_bytes)
             header = read_header(batch) if batch is not None else None
             if header is not None and why is None:
-                why = self._order(header, is_compact)
-            if why is not None:
+                why = self._order(header)
+            if header is None or why is not None:
                 is_whole = False
-                is_tail = vouched_bytes is not None and position >= vouched_bytes
-                self._find(name, position, Kind.TORN_TAIL if is_tail else Kind.CORRUPT, why)
-                if is_tail or header is None:
+                after = self._pass(name, fd, position, size_bytes, following, why or "it cannot be read")
+                if after is None:
                     return False
-            assert header is not None
+                position = after
+                continue
             self._expected = header.next_sequence_number
             self._report.batches += 1
+            shadow.size_bytes = position
             shadow.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
             position += header.size_bytes
-        return is_whole
+        return self._compare_end(name, size_bytes, following) and is_whole
+
+    def _pass(self, name: str, fd: int, position: int, size_bytes: int, following: int | None, why: str) -> int | None:
+        """Name a damaged range; where the next intact batch begins. None for an end that was never acknowledged."""
+
+        def read(at: int, wanted_bytes: int) -> bytes:
+            return self._files.pread(fd, wanted_bytes, at)
+
+        expected, committed = self._expected, self._committed
+        last = self._expected + MAX_RELATIVE_SEQUENCE if following is None else following - 1
+        found = find_intact(read, Stretch(position, size_bytes, expected, last, has_gaps=self._is_compact))
+        is_committed = following is not None or (committed is not None and expected < committed.sequence)
+        end = size_bytes if found is None else found[0]
+        is_torn = found is None or (not self._is_same_boot and looks_unwritten(read, position, end))
+        if is_torn and not is_committed:
+            self._find(name, position, Kind.TORN_TAIL, why)
+            return None
+        if found is not None:
+            self._expected = found[1].base_sequence_number
+        elif following is not None or committed is not None:
+            self._expected = (
+                following if following is not None else max(committed.sequence if committed else 0, expected)
+            )
+        numbers = f"sequence numbers {expected} to {self._expected - 1} cannot be read"
+        self._find(name, position, Kind.CORRUPT, f"{why}; {numbers}, bytes up to {end}")
+        return end
+
+    def _compare_end(self, name: str, size_bytes: int, following: int | None) -> bool:
+        """Whether a file reaches what follows it, or what was acknowledged."""
+        committed = self._committed
+        wanted = (committed.sequence if committed else 0) if following is None else following
+        if self._expected >= wanted or (self._is_compact and following is not None):
+            return True
+        self._find(
+            name, size_bytes, Kind.LOST, f"sequence numbers {self._expected} to {wanted - 1}: the file ends here"
+        )
+        self._expected = wanted
+        return False
 
     def _look(self, fd: int, position: int, end: int) -> tuple[bytes | None, str | None]:
         """The batch at a place if its length can be believed, and what is wrong with it."""
@@ -180,9 +245,9 @@ class _Examination:
         batch = self._files.pread(fd, header.size_bytes, position)
         return batch, None if is_intact(batch) else "the checksum does not match"
 
-    def _order(self, header: BatchHeader, is_compact: bool) -> str | None:
+    def _order(self, header: BatchHeader) -> str | None:
         base = header.base_sequence_number
-        if base == self._expected or (is_compact and base > self._expected):
+        if base == self._expected or (self._is_compact and base > self._expected):
             return None
         return f"it begins with sequence number {base} instead of {self._expected}"
 
@@ -208,10 +273,3 @@ class _Examination:
         self._report.findings.append(
             Finding(log=self._directory.name, file=file, position=position, kind=kind, detail=detail)
         )
-
-
-def _vouched(point: RecoveryPoint | None, base_sequence: int) -> int | None:
-    """Up to which byte of a segment the recovery point vouches; None when all of it."""
-    if point is None or base_sequence > point.segment_base:
-        return 0
-    return point.position if base_sequence == point.segment_base else None

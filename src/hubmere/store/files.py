@@ -17,6 +17,7 @@ from hubmere.model.batch import Buffer
 # Open data files at once. Half of the customary limit of 1,024 descriptors, so that sockets and the catalog have room;
 # logs beyond it are opened again when they are used.
 MAX_OPEN_FILES = 512
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Files:
@@ -27,10 +28,15 @@ class Files:
         flags = os.O_RDWR | os.O_APPEND if write or create else os.O_RDONLY
         return os.open(path, flags | (os.O_CREAT if create else 0), 0o640)
 
-    # Bound straight to the system call: these four are on the path of every event.
+    def open_for_overwriting(self, path: Path) -> int:
+        """A descriptor for `pwrite`, of a file that is made when it is not there."""
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+
+    # Bound straight to the system call: these are on the path of every event.
     write: Callable[[int, Buffer], int] = staticmethod(os.write)
     pread: Callable[[int, int, int], bytes] = staticmethod(os.pread)
     fdatasync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
+    pwrite: Callable[[int, Buffer, int], int] = staticmethod(os.pwrite)
     close: Callable[[int], None] = staticmethod(os.close)
 
     def truncate(self, fd: int, size_bytes: int) -> None:
@@ -84,6 +90,13 @@ class Files:
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
         path.rmdir()
+
+    def boot_id(self) -> str:
+        """Names the current boot of the machine, empty where it cannot be asked; a new one may have lost writes."""
+        try:
+            return _BOOT_ID.read_text("ascii").strip()
+        except (OSError, ValueError):
+            return ""
 
     def free_bytes(self, path: Path) -> int:
         """Room that is left for us on the file system of a path."""

@@ -10,6 +10,7 @@ is never the truth: whatever is in doubt is rebuilt from the batches.
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import lt
 from struct import Struct
 from typing import NamedTuple
 
@@ -47,6 +48,16 @@ class OffsetIndex:
         at = bisect_right(self.sequences, relative_sequence)
         return self.positions[at - 1] if at else 0
 
+    def entry_of_sequence(self, relative_sequence: int) -> tuple[int, int]:
+        """The entry behind `floor_of_sequence`: relative last sequence number and position; -1 and 0 for none."""
+        at = bisect_right(self.sequences, relative_sequence)
+        return (self.sequences[at - 1], self.positions[at - 1]) if at else (-1, 0)
+
+    def entry_of_position(self, position: int) -> tuple[int, int]:
+        """The entry behind `floor_of_position`: relative last sequence number and position; -1 and 0 for none."""
+        at = bisect_right(self.positions, position)
+        return (self.sequences[at - 1], self.positions[at - 1]) if at else (-1, 0)
+
     def floor_of_position(self, position: int) -> int:
         """The last noted batch that begins at or before a position; 0 is the beginning of the first."""
         at = bisect_right(self.positions, position)
@@ -75,11 +86,12 @@ class OffsetIndex:
         return index
 
     def is_plausible(self, segment_bytes: int) -> bool:
-        """Whether the ends fit the segment; a zero-filled or foreign tail does not."""
+        """Whether the ends fit the segment and both columns increase; zeros and most flipped bits do not."""
         if not self.positions:
             return True
         first, last = self.positions[0], self.positions[-1]
-        return 0 < first <= last < segment_bytes and 0 <= self.sequences[0] <= self.sequences[-1]
+        is_inside = 0 < first <= last < segment_bytes and self.sequences[0] >= 0
+        return is_inside and _increases(self.positions) and _increases(self.sequences)
 
 
 class TimeIndex:
@@ -125,12 +137,11 @@ class TimeIndex:
         return index
 
     def is_plausible(self, last_relative_sequence: int) -> bool:
-        """Whether the ends fit the segment."""
+        """Whether the ends fit the segment and times increase."""
         if not self.times:
             return True
-        return (
-            self.times[0] <= self.times[-1] and 0 <= self.sequences[0] <= self.sequences[-1] <= last_relative_sequence
-        )
+        is_inside = 0 <= self.sequences[0] <= self.sequences[-1] <= last_relative_sequence
+        return is_inside and _increases(self.times) and _increases(self.sequences)
 
 
 class AbortedEntry(NamedTuple):
@@ -150,6 +161,10 @@ def aborted_from_bytes(data: bytes) -> list[AbortedEntry]:
     """The entries of a file; a broken last entry is left out."""
     whole = data[: len(data) // ABORTED_ENTRY_BYTES * ABORTED_ENTRY_BYTES]
     return [AbortedEntry(*entry[1:]) for entry in _ABORTED_ENTRY.iter_unpack(whole)]
+
+
+def _increases(numbers: "array[int]") -> bool:
+    return all(map(lt, numbers, numbers[1:]))
 
 
 def _big_endian(numbers: "array[int]") -> bytes:

@@ -15,9 +15,11 @@ from hubmere.store.damage import DamageRegistry
 from hubmere.store.engine import LogConfig, LogId
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
 from hubmere.store.log import LocalLog
+from hubmere.store.marks import MARKS, CommitMarks
 from hubmere.store.segment import Space
 
 CLEAN_SHUTDOWN = "clean-shutdown"
+_NO_LOGS = frozenset({CLEAN_SHUTDOWN, MARKS})
 # A directory on its way out: renamed first, so that a log of the same id can begin anew at once.
 _LEAVING = "-delete"
 
@@ -40,7 +42,9 @@ class LocalEngine:
         self._files = files or Files()
         self.damage = DamageRegistry()
         self._folder = root / "log"
-        self._space = Space(self._files, HandlePool(self._files, max_open=max_open_files))
+        self._marks = CommitMarks(self._files, self._folder)
+        pool = HandlePool(self._files, max_open=max_open_files)
+        self._space = Space(self._files, pool, damage=self.damage, marks=self._marks)
         self._commit = GroupCommit(self._files, post, defer=defer, durability=durability, threads=threads)
         self._logs: dict[LogId, LocalLog] = {}
         self._removals = 0
@@ -49,11 +53,15 @@ class LocalEngine:
     def _start(self) -> bool:
         self._files.make_directory(self._folder)
         self._files.sync_directory(self._folder.parent)
-        for name in self._files.names(self._folder):
-            if name.endswith(_LEAVING):
-                remove_tree(self._files, self._folder / name)
+        leaving = [name for name in self._files.names(self._folder) if name.endswith(_LEAVING)]
+        for name in leaving:
+            remove_tree(self._files, self._folder / name)
         was_clean = exists(self._files, self._folder / CLEAN_SHUTDOWN)
         unlink_if_there(self._files, self._folder / CLEAN_SHUTDOWN)
+        self._marks.open()
+        for log in [name.rpartition(".")[0] for name in leaving]:
+            if not exists(self._files, self._folder / log):
+                self._marks.drop(log)
         self._files.sync_directory(self._folder)
         return was_clean
 
@@ -81,6 +89,7 @@ class LocalEngine:
             self._commit.flush()
             self._commit.finish_chores()
             known.abandon()
+        self._marks.drop(log)
         directory = self._folder / log
         if not exists(self._files, directory):
             return
@@ -96,13 +105,15 @@ class LocalEngine:
     def existing(self) -> Sequence[LogId]:
         """The logs that are there."""
         names = self._files.names(self._folder)
-        return [LogId(name) for name in names if name != CLEAN_SHUTDOWN and not name.endswith(_LEAVING)]
+        return [LogId(name) for name in names if name not in _NO_LOGS and not name.endswith(_LEAVING)]
 
     def maintain(self, now_ms: int) -> None:
-        """Now and then: recovery points for logs that went quiet, and a try to bring failed ones back."""
+        """Now and then: recovery points for logs that went quiet, durable marks, a try to bring failed logs back."""
         for log in self._logs.values():
             log.heal(now_ms)
             log.checkpoint()
+        if self._marks.is_unsynced:
+            self._commit.run_chore(self._marks.sync, _left_for_next_time)
 
     def offline(self) -> Sequence[LogId]:
         """The open logs that take no events until they are verified."""
@@ -127,12 +138,17 @@ class LocalEngine:
         is_clean = all(log.is_sealed for log in self._logs.values())
         self._logs.clear()
         self._commit.close()
+        self._marks.close()
         if is_clean:
             self._mark_clean()
 
     def _mark_clean(self) -> None:
         write_new(self._files, self._folder / CLEAN_SHUTDOWN, b"")
         self._files.sync_directory(self._folder)
+
+
+def _left_for_next_time(_error: OSError | None) -> None:
+    """Marks that are not durable yet are still in the page cache, and are tried again."""
 
 
 def _left_for_next_start(_error: OSError | None) -> None:

@@ -50,10 +50,20 @@ class LocalLog(LogWriter):
     @classmethod
     def open(cls, space: Space, commit: GroupCommit, directory: Path, config: LogConfig) -> "LocalLog":
         """Open a directory, recovering it when that is needed."""
-        found = recover(space, directory, compact=config.compact)
+        marks = space.marks
+        mark = None if marks is None else marks.mark(directory.name)
+        found = recover(
+            space,
+            directory,
+            compact=config.compact,
+            committed=None if mark is None else mark.found,
+            is_same_boot=marks is not None and marks.is_same_boot,
+        )
         if config.compact != found.chain.is_compact:
             raise _policy_is_fixed(config)
-        return cls(space, commit, config, found)
+        log = cls(space, commit, config, found)
+        log._mark = mark
+        return log
 
     def _install(self, found: Recovered) -> None:
         super()._install(found)
@@ -240,7 +250,12 @@ class LocalLog(LogWriter):
                 self._since_checkpoint_bytes += self._checkpoint_bytes
                 _LOGGER.warning("log %s: no recovery point could be made (%s)", self._name, error)
 
-        self._commit.run_chore(lambda: checkpoint.write(self._space.files), done)
+        def work() -> None:
+            checkpoint.write(self._space.files)
+            if self._space.marks is not None:
+                self._space.marks.sync()
+
+        self._commit.run_chore(work, done)
 
     @property
     def is_offline(self) -> bool:

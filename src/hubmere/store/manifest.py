@@ -1,7 +1,7 @@
 """What a partition's directory says about itself: its segments, where they begin, and how far all is known to be sound.
 
 Three small text files in the manner of Kafka's checkpoints (version, values, and here a checksum as the last line),
-each replaced as a whole, so that a crash leaves the old or the new one:
+each replaced as a whole, so that a crash leaves the old or the new one, and a fourth where events were damaged:
 
 - `hubmere-segments`: the first retained sequence number, the policy, and one line per segment. A segment is listed
   before it is created and unlisted before it is deleted, so a file that is not listed is never data. The line holds the
@@ -9,6 +9,7 @@ each replaced as a whole, so that a crash leaves the old or the new one:
   what stood before it.
 - `hubmere-recovery`: up to here data and indexes are on disk and agree; recovery walks from here.
 - `leader-epoch-checkpoint`: Kafka's own file, one line per epoch.
+- `hubmere-damage`: one line per range of a segment that readers pass over.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from hubmere.store.files import Files, replace_file
 SEGMENTS = "hubmere-segments"
 RECOVERY = "hubmere-recovery"
 EPOCHS = "leader-epoch-checkpoint"
+DAMAGE = "hubmere-damage"
 
 _VERSION = 1
 
@@ -62,6 +64,17 @@ class RecoveryPoint(NamedTuple):
     snapshot: int  # of the producers; -1 when there was none to keep
 
 
+class Gap(NamedTuple):
+    """Bytes of a segment that readers pass over, and the sequence numbers that stood or should stand there."""
+
+    segment_base: int
+    position: int
+    end: int  # the next intact batch begins here
+    first_sequence: int
+    next_sequence: int
+    is_missing: bool  # the file ends before them
+
+
 FIRST_SEGMENT = SegmentStart(0, 0, -1, -1)
 
 
@@ -91,6 +104,20 @@ def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
 def write_recovery_point(files: Files, directory: Path, point: RecoveryPoint) -> None:
     """Make a recovery point durable; everything that it says is durable already."""
     _write_rows(files, directory / RECOVERY, [point])
+
+
+def read_gaps(files: Files, directory: Path) -> list[Gap]:
+    """Ranges that were found damaged; none when the list cannot be read: they are then found again."""
+    try:
+        rows = _read_rows(files, directory / DAMAGE) or []
+    except CorruptBatch:
+        return []
+    return [Gap(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in rows]
+
+
+def write_gaps(files: Files, directory: Path, gaps: Sequence[Gap]) -> None:
+    """Make the list of damaged ranges durable."""
+    _write_rows(files, directory / DAMAGE, [(*gap[:5], int(gap.is_missing)) for gap in gaps])
 
 
 def read_epochs(files: Files, directory: Path) -> list[tuple[int, int]]:

@@ -26,7 +26,12 @@ class MemoryFiles(Files):
         self.write = self._write
         self.pread = self._pread
         self.fdatasync = _nothing_to_sync
+        self.pwrite = self._pwrite
         self.close = self._close
+
+    def open_for_overwriting(self, path: Path) -> int:
+        """As any other descriptor."""
+        return self.open(path, create=True)
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> int:
         """A descriptor of a file in memory."""
@@ -46,6 +51,12 @@ class MemoryFiles(Files):
 
     def _pread(self, fd: int, size_bytes: int, at: int) -> bytes:
         return bytes(memoryview(self._open[fd])[at : at + size_bytes])
+
+    def _pwrite(self, fd: int, data: Buffer, at: int) -> int:
+        content = self._open[fd]
+        content.extend(bytes(max(at - len(content), 0)))
+        content[at : at + len(data)] = data
+        return len(data)
 
     def _close(self, fd: int) -> None:
         del self._open[fd]

@@ -51,10 +51,11 @@ class RememberedBatch(NamedTuple):
 class Producer:
     """What is known of one producer id."""
 
-    __slots__ = ("batches", "epoch", "transaction_first")
+    __slots__ = ("batches", "epoch", "may_jump", "transaction_first")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        self.may_jump = False  # its next batch may be any later one: what it wrote before was damaged on disk
         self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self.transaction_first = -1
 
@@ -90,6 +91,11 @@ class ProducerTable:
         """What is known of a producer."""
         return self._producers.get(producer_id)
 
+    def expect_jumps(self) -> None:
+        """Stored batches are damaged: the last of any producer may be among them, and its next one is no gap."""
+        for known in self._producers.values():
+            known.may_jump = True
+
     def states(self) -> list[ProducerState]:
         """What is known of all of them."""
         return [
@@ -111,7 +117,7 @@ class ProducerTable:
                 raise SequenceGap(producer_id, first, -1)
             return None
         repeat = _repeat_of(known, first, (first + delta) & SEQUENCE_MASK, lenient=lenient)
-        if repeat is None and first != (known.last + 1) & SEQUENCE_MASK:
+        if repeat is None and first != (known.last + 1) & SEQUENCE_MASK and not _is_jump(known, first):
             raise SequenceGap(producer_id, first, known.last)
         if repeat is None and known.transaction_first >= 0 and not transactional:
             raise TransactionRefused(f"Producer {producer_id} has an open transaction on this partition.")
@@ -137,6 +143,7 @@ class ProducerTable:
         if epoch != known.epoch:
             known.epoch = epoch
             known.batches.clear()
+        known.may_jump = False
         known.batches.append(RememberedBatch(first, (first + delta) & SEQUENCE_MASK, last_sequence, delta, time_ms))
         if transactional and known.transaction_first < 0:
             known.transaction_first = self._open[producer_id] = last_sequence - delta
@@ -242,6 +249,11 @@ class ProducerTable:
         known.transaction_first = first_open
         if first_open >= 0:
             self._open[producer_id] = first_open
+
+
+def _is_jump(known: Producer, first: int) -> bool:
+    """Whether a batch is later than the last that is known, of a producer of whom some may be damaged."""
+    return known.may_jump and (first - known.last - 1) & SEQUENCE_MASK < _HALF
 
 
 def _repeat_of(known: Producer, first: int, last: int, *, lenient: bool) -> RememberedBatch | None:

@@ -1,9 +1,17 @@
 """What happens on opening a log: tidy up after a crash, walk what no recovery point vouches for, cut what is torn.
 
-Batches are walked from the recovery point on: length, magic, checksum and the next sequence number must fit. The file
-is cut at the first byte that does not (nothing behind it was acknowledged, because a commit covers everything before
-it), and later segments are dropped. Data before the recovery point is never cut: what is broken there is refused when
-it is read and named by the doctor. After a clean close the recovery point is the end, so nothing is read at all.
+Batches are walked from the recovery point on: length, magic, checksum and the next sequence number must fit. Where one
+does not, it is decided whether its events may have been acknowledged:
+
+1. They are before the committed mark (`marks`) or before the recovery point: they were. Nothing is cut; the range up to
+   the next intact batch becomes a gap that readers pass over, and its sequence numbers are never used again.
+2. An intact batch follows: they may have been, so the same. One exception: the machine was started anew since, and the
+   range holds an empty sector. Then a power cut has stopped the write, and nobody was told of it or of what follows.
+3. Nothing intact follows: the end of a write that was cut short. It is cut off, and later segments are dropped.
+
+A file that ends before the committed mark has lost acknowledged events: the range is noted as missing, and the log goes
+on behind it in a new segment. Damage before the recovery point is found by the first reader, or by the doctor. After a
+clean close the recovery point is the end, so nothing is read at all.
 """
 
 import logging
@@ -16,10 +24,12 @@ from hubmere.model.errors import CorruptBatch
 from hubmere.store.chain import DELETED, Chain, create_segment
 from hubmere.store.compaction import CLEANED, SWAP
 from hubmere.store.files import Files, exists, unlink_if_there
+from hubmere.store.gaps import LogGaps
 from hubmere.store.index import AbortedEntry
 from hubmere.store.manifest import (
     FIRST_SEGMENT,
     SEGMENTS,
+    Gap,
     Manifest,
     RecoveryPoint,
     SegmentStart,
@@ -29,9 +39,20 @@ from hubmere.store.manifest import (
     write_epochs,
     write_manifest,
 )
+from hubmere.store.marks import Committed
 from hubmere.store.producers import ProducerTable
 from hubmere.store.records import control_type
-from hubmere.store.segment import ABORTED_INDEX, LOG, SIDE_FILES, SNAPSHOT, Segment, Space, stem
+from hubmere.store.resync import Stretch, batch_at, find_intact, looks_unwritten
+from hubmere.store.segment import (
+    ABORTED_INDEX,
+    LOG,
+    MAX_RELATIVE_SEQUENCE,
+    SIDE_FILES,
+    SNAPSHOT,
+    Segment,
+    Space,
+    stem,
+)
 from hubmere.store.walk import walk_batches
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,12 +73,25 @@ class Recovered(NamedTuple):
     vouched_base: int  # the segment of the recovery point
 
 
-def recover(space: Space, directory: Path, *, compact: bool, keep_before: int | None = None) -> Recovered:
+def recover(
+    space: Space,
+    directory: Path,
+    *,
+    compact: bool,
+    keep_before: int | None = None,
+    committed: Committed | None = None,
+    is_same_boot: bool = False,
+) -> Recovered:
     """Open a log's directory, making it when it is new.
 
-    With `keep_before` everything from that sequence number on is cut: it was never committed (after a failed flush).
+    `committed` is the log's mark: everything before it was acknowledged. `is_same_boot`: the machine was not started
+    anew since it was written. With `keep_before` everything from that sequence number on is cut: it was never committed
+    (after a failed flush).
     """
-    return _Recovery(space, directory, compact=compact, keep_before=keep_before).run()
+    recovery = _Recovery(space, directory, compact=compact, keep_before=keep_before)
+    recovery.committed = committed
+    recovery.is_same_boot = is_same_boot
+    return recovery.run()
 
 
 class _Recovery:
@@ -71,11 +105,14 @@ class _Recovery:
         self._keep_before = keep_before
         self._names: set[str] = set()
         self._producers = ProducerTable()
+        self._gaps = LogGaps(space.files, directory, space.damage)
         self._next = 0
         self._last_offset = -1
         self._enqueued_ms = -1
         self._walked_bytes = 0
         self._vouched_base = 0
+        self.committed: Committed | None = None
+        self.is_same_boot = False
 
     def run(self) -> Recovered:
         """Tidy, list, walk, cut."""
@@ -83,13 +120,16 @@ class _Recovery:
         manifest = self._manifest()
         self._compact = manifest.is_compact
         self._drop_unlisted(manifest)
+        self._gaps.load()
         segments = [self._segment(start) for start in manifest.segments if self._is_there(start, manifest)]
         for segment, following in pairwise(segments):
             segment.end_sequence = following.base_sequence
             segment.is_sealed = True
         epochs = read_epochs(self._files, self._directory) or [(0, 0)]
+        self._forget_mended(segments)
+        self._gaps.report_all()
         self._restart_at(manifest.segments[0])
-        kept = self._walk(segments, epochs)
+        kept = self._walk(segments)
         chain = self._chain(manifest, kept)
         if not exists(self._files, self._directory / "leader-epoch-checkpoint"):
             write_epochs(self._files, self._directory, epochs)
@@ -168,24 +208,36 @@ class _Recovery:
     def _segment(self, start: SegmentStart) -> Segment:
         size_bytes = self._files.size(self._directory / (stem(start.base_sequence) + LOG))
         segment = Segment(self._space, self._directory, start, size_bytes, is_sealed=False)
+        segment.belong_to(self._gaps, is_dense=not self._compact)
         if stem(start.base_sequence) + ABORTED_INDEX not in self._names:
             segment.have_no_aborted()
         return segment
 
+    def _forget_mended(self, segments: list[Segment]) -> None:
+        """Drop known gaps where an intact batch stands now: somebody has put a good copy of the file back."""
+        if not self._gaps:
+            return
+        by_base = {segment.base_sequence: segment for segment in segments}
+        damaged = [gap for gap in self._gaps.all() if not _is_mended(gap, by_base.get(gap.segment_base))]
+        self._gaps.keep(damaged)
+        for segment in segments:
+            segment.belong_to(self._gaps, is_dense=not self._compact)
+
     # --- walking ---
 
-    def _walk(self, segments: list[Segment], epochs: list[tuple[int, int]]) -> list[Segment]:
+    def _walk(self, segments: list[Segment]) -> list[Segment]:
         """Walk what is not vouched for; the segments that stay, the last of them active."""
-        first, position = self._starting_point(segments, epochs)
+        first, position = self._starting_point(segments)
         kept = segments[: first + 1]
-        for segment in segments[first:]:
+        for number, segment in enumerate(segments[first:], first):
             if segment is not kept[-1]:
                 if self._compact:
                     self._next = max(self._next, segment.base_sequence)
                 if segment.base_sequence != self._next:
                     break
                 kept.append(segment)
-            is_whole = self._walk_segment(segment, position)
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            is_whole = self._walk_segment(segment, position, following)
             position = 0
             if not is_whole:
                 break
@@ -196,14 +248,15 @@ class _Recovery:
             kept[-1].log.writes = True
         return kept
 
-    def _starting_point(self, segments: list[Segment], epochs: list[tuple[int, int]]) -> tuple[int, int]:
+    def _starting_point(self, segments: list[Segment]) -> tuple[int, int]:
         point = read_recovery_point(self._files, self._directory)
         bases = [segment.base_sequence for segment in segments]
         if point is not None and point.segment_base in bases:
             number = bases.index(point.segment_base)
-            if segments[number].size_bytes < point.position:
-                self._alarm(segments[number], point, epochs)
-            elif self._resume(segments[number], point):
+            vouched = Committed(point.sequence, segments[number].base_position + point.position)
+            if self._keep_before is None and (self.committed is None or self.committed < vouched):
+                self.committed = vouched
+            if segments[number].size_bytes >= point.position and self._resume(segments[number], point):
                 self._vouched_base = point.segment_base
                 return number, point.position
         self._producers = ProducerTable()
@@ -236,34 +289,96 @@ class _Recovery:
             self._producers = table
         return table is not None
 
-    def _alarm(self, segment: Segment, point: RecoveryPoint, epochs: list[tuple[int, int]]) -> None:
-        """The disk has lost what it had confirmed: say so, and let Kafka clients see it by a new leader epoch."""
-        _LOGGER.error(
-            "log %s: segment %s has %d bytes, but %d were confirmed durable; acknowledged events are lost",
-            self._directory.name, stem(segment.base_sequence), segment.size_bytes, point.position,
-        )  # fmt: skip
-        epochs.append((epochs[-1][0] + 1, segment.base_sequence))
-        write_epochs(self._files, self._directory, epochs)
-
-    def _walk_segment(self, segment: Segment, position: int) -> bool:
-        """Walk a segment from a batch boundary on; False when it had to be cut."""
+    def _walk_segment(self, segment: Segment, position: int, following: Segment | None) -> bool:
+        """Walk a segment from a batch boundary on, over damaged ranges; False when it had to be cut."""
         size_bytes = segment.size_bytes
         if position == 0:
             segment.start_empty()
             segment.max_time_ms, segment.unindexed_bytes = -1, 0
-        segment.size_bytes = position
+        segment.size_bytes = sound_from = position
+        is_cut = False
+        while not is_cut:
+            self._take_batches(segment, size_bytes)
+            gap = self._gap_in_front(segment, size_bytes, following)
+            if gap is None:
+                is_cut = segment.size_bytes < size_bytes
+                break
+            self._pass(segment, gap)
+            sound_from = gap.end
+        self._walked_bytes += segment.size_bytes - position
+        segment.trust(sound_from, segment.size_bytes)
+        segment.end_sequence = max(self._next, segment.base_sequence)
+        if is_cut:
+            self._cut(segment, size_bytes)
+        return not is_cut
+
+    def _take_batches(self, segment: Segment, size_bytes: int) -> None:
+        """Take intact batches into the books, up to the first that is not."""
+        position = segment.size_bytes
         fd = segment.log.fd() if position < size_bytes else -1  # nothing to walk: not even opened
         for batch, header in walk_batches(self._files, fd, position, size_bytes):
             if not self._fits(header, segment) or not is_intact(batch):
                 break
             self._take(segment, batch, header)
-        self._walked_bytes += segment.size_bytes - position
-        segment.trust(position, segment.size_bytes)
-        segment.end_sequence = max(self._next, segment.base_sequence)
-        if segment.size_bytes == size_bytes:
+
+    def _gap_in_front(self, segment: Segment, size_bytes: int, following: Segment | None) -> Gap | None:
+        """The damaged range at which the walk has stopped; None when it is the end, or a write that was cut short."""
+        position, expected = segment.size_bytes, self._next
+        if self._keep_before is not None and expected >= self._keep_before:
+            return None
+        if following is not None and position == size_bytes and (self._compact or expected == following.base_sequence):
+            return None
+        is_committed = self.committed is not None and expected < self.committed.sequence
+        if following is None and position == size_bytes and not is_committed:
+            return None
+        last = self._last_possible(segment, following)
+        stretch = Stretch(position, size_bytes, expected, last, has_gaps=self._compact)
+        found = find_intact(segment.read_bytes, stretch) if position < size_bytes else None
+        if found is not None:
+            if not is_committed and self._is_power_cut(segment, position, found[0]):
+                return None
+            return Gap(segment.base_sequence, position, found[0], expected, found[1].base_sequence_number, False)
+        if not is_committed and not self._is_kept_by(following, segment, size_bytes):
+            return None
+        return self._gap_at_end(segment, size_bytes, following)
+
+    def _last_possible(self, segment: Segment, following: Segment | None) -> int:
+        if self._keep_before is not None:
+            return self._keep_before - 1
+        return segment.base_sequence + MAX_RELATIVE_SEQUENCE if following is None else following.base_sequence - 1
+
+    def _is_power_cut(self, segment: Segment, position: int, end: int) -> bool:
+        return not self.is_same_boot and looks_unwritten(segment.read_bytes, position, end)
+
+    def _is_kept_by(self, following: Segment | None, segment: Segment, size_bytes: int) -> bool:
+        """Whether a segment behind proves that this one was whole: it begins intact, and no power cut explains it."""
+        if following is None or batch_at(following.read_bytes, 0, following.size_bytes) is None:
+            return False
+        if self.is_same_boot:
             return True
-        self._cut(segment, size_bytes)
-        return False
+        is_short = segment.size_bytes == size_bytes
+        return not is_short and not looks_unwritten(segment.read_bytes, segment.size_bytes, size_bytes)
+
+    def _gap_at_end(self, segment: Segment, size_bytes: int, following: Segment | None) -> Gap:
+        """Nothing intact follows in this file: the range ends with the file, or with what was acknowledged."""
+        position, expected = segment.size_bytes, self._next
+        if following is not None:
+            is_missing = position == size_bytes
+            return Gap(segment.base_sequence, position, size_bytes, expected, following.base_sequence, is_missing)
+        assert self.committed is not None
+        acknowledged_bytes = self.committed.position - segment.base_position
+        end = max(min(size_bytes, acknowledged_bytes), position)
+        is_missing = size_bytes < acknowledged_bytes
+        return Gap(segment.base_sequence, position, end, expected, self.committed.sequence, is_missing)
+
+    def _pass(self, segment: Segment, gap: Gap) -> None:
+        """Go on behind a damaged range; producers may have written what stood there."""
+        why = "acknowledged events are lost" if gap.is_missing else "the bytes do not match their checksums"
+        self._gaps.add(gap, why)
+        segment.belong_to(self._gaps, is_dense=not self._compact)
+        segment.size_bytes = gap.end
+        self._next = gap.next_sequence
+        self._producers.expect_jumps()
 
     def _fits(self, header: BatchHeader, segment: Segment) -> bool:
         if self._keep_before is not None and header.next_sequence_number > self._keep_before:
@@ -290,7 +405,7 @@ class _Recovery:
     def _cut(self, segment: Segment, size_bytes: int) -> None:
         cut = size_bytes - segment.size_bytes
         _LOGGER.warning(
-            "log %s: %d bytes after sequence number %d were never committed and are cut from segment %s",
+            "log %s: %d bytes after sequence number %d were never acknowledged and are cut from segment %s",
             self._directory.name, cut, self._next - 1, stem(segment.base_sequence),
         )  # fmt: skip
         segment.log.close()
@@ -306,8 +421,9 @@ class _Recovery:
     def _chain(self, manifest: Manifest, kept: list[Segment]) -> Chain:
         starts = [segment.start for segment in kept]
         listed = manifest.segments[len(kept) :]
-        # Listed last and not created before the crash: made now if the one before it is whole.
-        fresh = listed[0] if listed and self._is_successor(listed[0], kept) else None
+        fresh = self._behind_lost(manifest, kept)
+        if fresh is None and listed and self._is_successor(listed[0], kept):
+            fresh = listed[0]  # not created before the crash: made now, since the one before it is whole
         if fresh is not None:
             starts.append(fresh)
         first_sequence = min(manifest.first_sequence, self._next)
@@ -316,8 +432,23 @@ class _Recovery:
         if fresh is not None:
             if kept:
                 kept[-1].seal()
-            kept.append(create_segment(self._space, self._directory, fresh))
-        return Chain(self._space, self._directory, first_sequence, kept, compact=self._compact)
+            created = create_segment(self._space, self._directory, fresh)
+            created.belong_to(self._gaps, is_dense=not self._compact)
+            kept.append(created)
+        return Chain(self._space, self._directory, first_sequence, kept, self._gaps, compact=self._compact)
+
+    def _behind_lost(self, manifest: Manifest, kept: list[Segment]) -> SegmentStart | None:
+        """Where the log goes on when the file ends before what was acknowledged: bytes and numbers are not reused."""
+        committed, end_position = self.committed, kept[-1].end_position if kept else manifest.segments[0].base_position
+        if self._keep_before is not None or committed is None or end_position >= committed.position:
+            return None
+        if kept and self._next > committed.sequence:
+            return None
+        if self._next < committed.sequence:
+            base = kept[-1].base_sequence if kept else committed.sequence
+            self._gaps.add(Gap(base, 0, 0, self._next, committed.sequence, True), "acknowledged events are lost")
+            self._next = committed.sequence
+        return SegmentStart(committed.sequence, committed.position, self._last_offset, self._enqueued_ms)
 
     def _is_successor(self, start: SegmentStart, kept: list[Segment]) -> bool:
         if stem(start.base_sequence) + LOG in self._names:
@@ -331,6 +462,13 @@ class _Recovery:
             if start not in manifest.segments:
                 for suffix in (LOG, *SIDE_FILES):
                     unlink_if_there(self._files, self._directory / (stem(start.base_sequence) + suffix))
+
+
+def _is_mended(gap: Gap, segment: Segment | None) -> bool:
+    if segment is None:
+        return False
+    found = batch_at(segment.read_bytes, gap.position, segment.size_bytes)
+    return found is not None and found[1].base_sequence_number == gap.first_sequence
 
 
 def replay(producers: ProducerTable, batch: memoryview, header: BatchHeader) -> AbortedEntry | None:

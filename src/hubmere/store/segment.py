@@ -2,20 +2,26 @@
 
 A segment never decides when to roll, commit or go. Its indexes are read when they are first needed and rebuilt from
 the batches when they are missing or do not fit. Bytes that were on disk before this process are checked against their
-checksums the first time they are read; what fails is named and not served.
+checksums the first time they are read. What fails is examined once: the damaged range, up to the next intact batch, is
+noted in the log's gaps and passed over by every walk from then on.
 Thread rule: the owner's thread only.
 """
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
+from hubmere.store.damage import DamageRegistry
 from hubmere.store.files import Files, Handle, HandlePool
+from hubmere.store.gaps import LogGaps
 from hubmere.store.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
-from hubmere.store.manifest import SegmentStart
+from hubmere.store.manifest import Gap, SegmentStart
+from hubmere.store.marks import CommitMarks
+from hubmere.store.resync import Stretch, batch_at, find_intact
 
 # Positions in an index are 31-bit (Kafka's format), and so are sequence numbers relative to the base.
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -35,11 +41,20 @@ def stem(base_sequence: int) -> str:
 
 
 class Space:
-    """What all segments of an engine share: the files, the open handles, and the bound on indexes in memory."""
+    """What all logs of an engine share: files, handles, marks, known damage, and the bound on indexes in memory."""
 
-    def __init__(self, files: Files, pool: HandlePool) -> None:
+    def __init__(
+        self,
+        files: Files,
+        pool: HandlePool,
+        *,
+        damage: DamageRegistry | None = None,
+        marks: CommitMarks | None = None,
+    ) -> None:
         self.files = files
         self.pool = pool
+        self.damage = damage
+        self.marks = marks
         self._loaded: deque[Segment] = deque()
 
     def note_loaded(self, segment: "Segment") -> None:
@@ -49,13 +64,18 @@ class Space:
             self._loaded.popleft().forget_indexes()
 
 
+class _IndexDoubt(Exception):
+    """A walk that began where an index said met no batch there: the index is wrong, not the data."""
+
+
 class Segment:
     """One file of batches: `size_bytes` of them written, from `base_sequence` on."""
 
     __slots__ = (
-        "_aborted", "_checked_from", "_checked_to", "_index", "_space", "_times", "base_position", "base_sequence",
-        "directory", "end_sequence", "first_time_ms", "is_sealed", "log", "max_time_ms", "max_time_sequence",
-        "saved_aborted", "saved_index", "saved_times", "size_bytes", "start", "unindexed_bytes",
+        "_aborted", "_checked_from", "_checked_to", "_gaps_of_log", "_index", "_space", "_times", "base_position",
+        "base_sequence", "directory", "end_sequence", "first_time_ms", "gaps", "is_dense", "is_sealed", "log",
+        "max_time_ms", "max_time_sequence", "saved_aborted", "saved_index", "saved_times", "size_bytes", "start",
+        "unindexed_bytes",
     )  # fmt: skip
 
     def __init__(self, space: Space, directory: Path, start: SegmentStart, size_bytes: int, *, is_sealed: bool) -> None:
@@ -77,6 +97,15 @@ class Segment:
         self.unindexed_bytes = 0
         self.saved_index = self.saved_times = self.saved_aborted = 0
         self._checked_from = self._checked_to = 0
+        self._gaps_of_log: LogGaps | None = None
+        self.gaps: list[Gap] = []  # ranges that are passed over, in order; as a rule there are none
+        self.is_dense = True
+
+    def belong_to(self, gaps: LogGaps, *, is_dense: bool) -> None:
+        """Share the gaps of the log; in a dense one every sequence number has its event."""
+        self._gaps_of_log = gaps
+        self.is_dense = is_dense
+        self.gaps = gaps.of_segment(self.base_sequence) if gaps else []
 
     def path(self, suffix: str) -> Path:
         """One of the segment's files."""
@@ -195,16 +224,19 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Make both indexes from the batch headers; the files are written at the next checkpoint."""
-        size_bytes, end_sequence, is_sealed = self.size_bytes, self.end_sequence, self.is_sealed
         self._index, self._times = OffsetIndex(), TimeIndex()
+        shadow = Segment(self._space, self.directory, self.start, 0, is_sealed=False)
+        shadow.start_empty()
+        # What cannot be read cannot be indexed; reads that reach it are refused where it is.
+        with suppress(CorruptBatch, _IndexDoubt):
+            for position, header in self._headers(0, self.size_bytes):
+                shadow.size_bytes = position
+                shadow.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
+        self._index, self._times = shadow.index, shadow.times
         self.saved_index = self.saved_times = 0
-        self.max_time_ms, self.unindexed_bytes, self.size_bytes = -1, 0, 0
-        # What stands behind a broken header cannot be indexed; reads that reach it are refused where it is.
-        with suppress(CorruptBatch):
-            for _, header in self._headers(0, size_bytes):
-                self.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
-        self.size_bytes, self.end_sequence = size_bytes, end_sequence
-        if is_sealed:
+        self.max_time_ms, self.max_time_sequence = shadow.max_time_ms, shadow.max_time_sequence
+        self.unindexed_bytes = shadow.unindexed_bytes
+        if self.is_sealed:
             self.seal()
 
     def replace_with(self, shadow: "Segment") -> None:
@@ -236,43 +268,163 @@ class Segment:
 
     def locate_sequence(self, sequence: int, end: int) -> tuple[int, BatchHeader] | None:
         """The batch that holds a sequence number, or the first after it; None when there is none before `end`."""
-        start = self.index.floor_of_sequence(sequence - self.base_sequence)
-        for position, header in self._headers(start, end):
-            if header.next_sequence_number > sequence:
-                return position, header
-        return None
+
+        def look() -> tuple[int, BatchHeader] | None:
+            entry = self.index.entry_of_sequence(sequence - self.base_sequence)
+            if entry[1] and entry[0] > sequence - self.base_sequence:
+                raise _IndexDoubt  # its entries are not in order
+            for position, header in self._headers_from(entry, end):
+                if header.next_sequence_number > sequence:
+                    return position, header
+            return None
+
+        return self._with_sound_index(look)
 
     def locate_position(self, position: int, end: int) -> tuple[int, BatchHeader] | None:
-        """The batch that holds a byte of the file; None when it is not before `end`."""
-        for start, header in self._headers(self.index.floor_of_position(position), end):
-            if start + header.size_bytes > position:
-                return start, header
-        return None
+        """The batch that holds a byte of the file, or the first after it; None when there is none before `end`."""
+
+        def look() -> tuple[int, BatchHeader] | None:
+            entry = self.index.entry_of_position(position)
+            if entry[1] > position:
+                raise _IndexDoubt  # its entries are not in order
+            for start, header in self._headers_from(entry, end):
+                if start + header.size_bytes > position:
+                    return start, header
+            return None
+
+        return self._with_sound_index(look)
 
     def newer_batches(self, time_ms: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """Batches with an event at or after a time, in order."""
-        floor = self.times.floor(time_ms) + 1
-        for position, header in self._headers(self.index.floor_of_sequence(floor), end):
+        floor = self.base_sequence + self.times.floor(time_ms) + 1
+        found = self.locate_sequence(floor, end)
+        if found is None:
+            return
+        for position, header in self._headers(found[0], end):
             if header.max_time_ms >= time_ms:
                 yield position, header
 
+    def is_boundary(self, position: int, data: bytes, at: int) -> bool:
+        """Whether the header at a place of `data` is that of the batch which the index notes at a position."""
+        if self.gaps and self.gap_at(position) is not None:
+            return True
+        sequence, noted = self.index.entry_of_position(position)
+        if noted != position or len(data) - at < HEADER_BYTES:
+            return False
+        return read_header(data, at).next_sequence_number - 1 == self.base_sequence + sequence
+
+    def _with_sound_index(self, look: Callable[[], tuple[int, BatchHeader] | None]) -> tuple[int, BatchHeader] | None:
+        try:
+            return look()
+        except _IndexDoubt:
+            self.rebuild_indexes()
+        try:
+            return look()
+        except _IndexDoubt as doubt:
+            raise self.corrupt(0, "no batch can be found in it") from doubt
+
+    def _headers_from(self, entry: tuple[int, int], end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Headers from an entry of the index on, which must be the batch that it says."""
+        sequence, start = entry
+        is_first = start > 0 and self.gap_at(start) is None
+        for position, header in self._headers(start, end):
+            if is_first and header.next_sequence_number - 1 != self.base_sequence + sequence:
+                raise _IndexDoubt
+            is_first = False
+            yield position, header
+
     def _headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Headers from a batch's beginning on; damaged ranges are passed over."""
         window, start = b"", position
         while position < end:
-            at = position - start
-            if at + HEADER_BYTES > len(window):
-                window, start, at = self.read_bytes(position, min(_WINDOW_BYTES, end - position)), position, 0
-            header = self._header_at(window, at, position, end)
-            yield position, header
-            position += header.size_bytes
+            gap = self.gap_at(position) if self.gaps else None
+            if gap is None:
+                at = position - start
+                if at + HEADER_BYTES > len(window):
+                    window, start, at = self.read_bytes(position, min(_WINDOW_BYTES, end - position)), position, 0
+                header = _header_in(window, at, end - position)
+                if header is not None:
+                    yield position, header
+                    position += header.size_bytes
+                    continue
+                gap = self.examine(position, "there is no batch header")
+            if gap is None:
+                raise _IndexDoubt
+            position = gap.end
 
-    def _header_at(self, window: bytes, at: int, position: int, end: int) -> BatchHeader:
-        if len(window) - at < HEADER_BYTES:
-            raise self.corrupt(position, "the header is cut short")
-        header = read_header(window, at)
-        if header.magic != MAGIC or not HEADER_BYTES - LENGTH_PREFIX_BYTES <= header.length <= end - position:
-            raise self.corrupt(position, f"magic {header.magic} and length {header.length} are no batch header")
-        return header
+    # --- damage ---
+
+    def gap_at(self, position: int) -> Gap | None:
+        """The damaged range that a byte of the file belongs to."""
+        for gap in self.gaps:
+            if gap.position <= position < gap.end:
+                return gap
+        return None
+
+    def gap_behind(self, position: int) -> Gap | None:
+        """The first damaged range that begins at or after a byte of the file."""
+        for gap in self.gaps:
+            if gap.position >= position and gap.end > gap.position:
+                return gap
+        return None
+
+    def examine(self, position: int, why: str) -> Gap | None:
+        """Find out which batch at or before a position is broken and where the next intact one begins, and note it.
+
+        Batches are checked one by one from the last place in front that is known to begin one. None when everything up
+        to there is intact, so that the position itself is in doubt. Raises CorruptBatch when the disk cannot read.
+        """
+        for start, expected in self._known_boundaries(position):
+            broken = self._first_broken(start, expected, position)
+            if broken is not None:
+                gap = self._measure(*broken)
+                self.gaps = sorted([*self.gaps, gap], key=lambda each: each.position)
+                if self._gaps_of_log is not None:
+                    self._gaps_of_log.add(gap, why)
+                self._checked_from = self._checked_to = 0
+                return gap
+        return None
+
+    def _known_boundaries(self, position: int) -> Iterator[tuple[int, int]]:
+        """Places at or before a position where a batch begins, nearest first, with its sequence number."""
+        index = OffsetIndex() if self._index is None else self._index
+        for number in range(bisect_right(index.positions, position) - 1, -1, -1):
+            start = index.positions[number]
+            found = batch_at(self.read_bytes, start, self.size_bytes)
+            if found is not None and found[1].next_sequence_number - 1 == self.base_sequence + index.sequences[number]:
+                yield start, found[1].base_sequence_number
+                break
+        for gap in reversed(self.gaps):
+            if gap.end <= position:
+                yield gap.end, gap.next_sequence
+                break
+        yield 0, self.base_sequence
+
+    def _first_broken(self, at: int, expected: int, position: int) -> tuple[int, int] | None:
+        """The first batch that is not intact from a boundary up to a position: where, and its sequence number."""
+        while at <= position:
+            gap = self.gap_at(at)
+            if gap is not None:
+                at, expected = gap.end, gap.next_sequence
+                continue
+            found = batch_at(self.read_bytes, at, self.size_bytes)
+            if found is None or not self._continues(found[1], expected):
+                return (at, expected) if at < self.size_bytes else None
+            at, expected = at + found[1].size_bytes, found[1].next_sequence_number
+        return None
+
+    def _continues(self, header: BatchHeader, expected: int) -> bool:
+        base = header.base_sequence_number
+        return base == expected if self.is_dense else base >= expected
+
+    def _measure(self, position: int, expected: int) -> Gap:
+        last = self.end_sequence - 1 if self.is_sealed else self.base_sequence + MAX_RELATIVE_SEQUENCE
+        stretch = Stretch(position, self.size_bytes, expected, last, has_gaps=not self.is_dense)
+        found = find_intact(self.read_bytes, stretch)
+        end, after = (
+            (self.size_bytes, self.end_sequence) if found is None else (found[0], found[1].base_sequence_number)
+        )
+        return Gap(self.base_sequence, position, end, expected, max(after, expected), is_missing=False)
 
     # --- reading ---
 
@@ -287,18 +439,13 @@ class Segment:
         """How many leading bytes of whole batches are intact, and the sequence number after them.
 
         The number is None when the bytes and those behind them were checked before, so nothing had to be walked.
-        Raises CorruptBatch when not even the first batch is intact.
+        None of them when not even the first batch is intact; the number is then -1.
         """
         end = position + len(data)
         if self._checked_from <= position and (end < self._checked_to or end == self._checked_to == self.size_bytes):
             return len(data), None
         at, after = 0, -1
-        while at < len(data):
-            why = _what_is_wrong(data, at, after if is_dense else -1)
-            if why and at == 0:
-                raise self.corrupt(position, why)
-            if why:
-                break
+        while at < len(data) and _what_is_wrong(data, at, after if is_dense else -1) is None:
             header = read_header(data, at)
             at += header.size_bytes
             after = header.next_sequence_number
@@ -309,6 +456,15 @@ class Segment:
         """The refusal that names the place."""
         name = f"{self.directory.name}/{stem(self.base_sequence)}{LOG}"
         return CorruptBatch(f"{name} at byte {position}: {why}")
+
+
+def _header_in(window: bytes, at: int, room_bytes: int) -> BatchHeader | None:
+    """The header at a place of a window, if it can be that of a batch of at most so many bytes."""
+    if len(window) - at < HEADER_BYTES:
+        return None
+    header = read_header(window, at)
+    is_possible = header.magic == MAGIC and HEADER_BYTES <= header.size_bytes <= room_bytes and header.last_delta >= 0
+    return header if is_possible else None
 
 
 def _what_is_wrong(data: memoryview, at: int, expected: int) -> str | None:

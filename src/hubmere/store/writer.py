@@ -41,6 +41,7 @@ from hubmere.store.commit import GroupCommit
 from hubmere.store.engine import LogConfig, ProducerState, Watcher
 from hubmere.store.files import Handle
 from hubmere.store.index import INTERVAL_BYTES
+from hubmere.store.marks import Mark
 from hubmere.store.producers import REMEMBERED_BATCHES, RememberedBatch
 from hubmere.store.reader import LogReader
 from hubmere.store.records import marker
@@ -83,6 +84,7 @@ class LogWriter(LogReader, ABC):
         self._is_out = False  # offline or closed: no part in any round
         self._is_checkpoint_due = False
         self._obstacle: Callable[[int], None] | None = None
+        self._mark: Mark | None = None  # of what was acknowledged, for the next start
         self._append_time = self._requires_keys = False
         self._roll_bytes = self._roll_after_ms = self._roll_last = 0
         self._install(found)
@@ -427,6 +429,8 @@ class LogWriter(LogReader, ABC):
             self._go_offline(error)
             return
         self._move_to(round_.limit, round_.last_offset, round_.last_enqueued_ms)
+        if self._mark is not None:
+            self._mark.move(*round_.limit)
         self._complete(round_.receipts, None)
         self._wake()
         if round_.checkpoint is not None:

@@ -120,12 +120,24 @@ def _shown(hub: LiveHub, seen: Look, limit: int) -> dict[str, object]:
         )
         following = shown[-1].sequence + 1 if len(shown) == limit else chunk.next_sequence
     state = seen.log.state
-    return {
+    page: dict[str, object] = {
         "events": [event_json(event) for event in shown],
         "nextSequenceNumber": following,
         "beginSequenceNumber": state.first_sequence,
         "lastSequenceNumber": state.end_sequence - 1,
     }
+    if damaged := _damaged(hub, seen, following):
+        page["damagedRanges"] = damaged
+    return page
+
+
+def _damaged(hub: LiveHub, seen: Look, following: int) -> list[dict[str, object]]:
+    """The events between the wanted position and the next one that cannot be read."""
+    return [
+        {"firstSequenceNumber": each.first_sequence, "lastSequenceNumber": each.next_sequence - 1, "reason": str(each)}
+        for partition, each in hub.damaged_ranges()
+        if hub.log(partition) is seen.log and each.first_sequence < following and each.next_sequence > seen.sequence
+    ]
 
 
 def event_json(event: EventView) -> dict[str, object]:

@@ -1,0 +1,137 @@
+"""Finding the next intact batch behind a broken one, so that damage ends where it ends and not at the end of the file.
+
+1. A broken batch whose length can be believed is followed by an intact one: that one is taken.
+2. Else every byte that could begin a batch is tried: magic, possible length, a sequence number that can follow, and the
+   checksum must fit. An event may hold bytes that look like a batch, so a candidate must also be confirmed by what
+   stands behind it: the end of the file, or a batch header that continues its numbering.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
+
+# Files are searched this much at a time.
+_WINDOW_BYTES = 1024 * 1024
+# Sequence numbers of one segment share their upper half, or have the next one.
+_UPPER_SHIFT = 32
+_MAGIC_AT = 16
+# The smallest unit that a disk writes: a write that the machine did not finish leaves whole ones empty.
+_SECTOR_BYTES = 512
+
+Read = Callable[[int, int], bytes]
+
+
+class Stretch(NamedTuple):
+    """Where to look: bytes from `position` to `end` of a file, and the sequence numbers that may stand there."""
+
+    position: int
+    end: int
+    first_sequence: int
+    last_sequence: int  # no batch there may reach beyond
+    has_gaps: bool = False  # sequence numbers may be missing between batches: the log is compacted
+
+
+def find_intact(read: Read, stretch: Stretch) -> tuple[int, BatchHeader] | None:
+    """The first intact batch behind the broken one at `position`; None when there is none before `end`."""
+    follower = _follower(read, stretch)
+    if follower is not None:
+        return follower
+    upper = stretch.first_sequence >> _UPPER_SHIFT
+    heads = b"|".join(re.escape((half & 0xFFFFFFFF).to_bytes(4, "big")) for half in (upper, upper + 1))
+    pattern = re.compile(b"(?:%s)[\\s\\S]{%d}%c" % (heads, _MAGIC_AT - 4, MAGIC))
+    at = stretch.position + 1
+    while stretch.end - at >= HEADER_BYTES:
+        window = read(at, min(_WINDOW_BYTES + HEADER_BYTES, stretch.end - at))
+        found = _search(read, window, at, pattern, stretch)
+        if found is not None:
+            return found
+        if len(window) <= HEADER_BYTES:
+            return None
+        at += len(window) - HEADER_BYTES + 1
+    return None
+
+
+def batch_at(read: Read, position: int, end: int) -> tuple[bytes, BatchHeader] | None:
+    """The whole batch at a position if its header can be believed and its checksum holds."""
+    head = read(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
+    if len(head) < HEADER_BYTES:
+        return None
+    header = read_header(head)
+    if not is_possible(header, end - position):
+        return None
+    batch = read(position, header.size_bytes)
+    return (batch, header) if len(batch) == header.size_bytes and is_intact(batch) else None
+
+
+def is_possible(header: BatchHeader, room_bytes: int) -> bool:
+    """Whether a header can be that of a batch of at most so many bytes."""
+    return (
+        header.magic == MAGIC
+        and HEADER_BYTES - LENGTH_PREFIX_BYTES <= header.length <= room_bytes - LENGTH_PREFIX_BYTES
+        and header.last_delta >= 0
+        and header.record_count >= 0
+        and header.base_sequence_number >= 0
+    )
+
+
+def looks_unwritten(read: Read, position: int, end: int) -> bool:
+    """Whether bytes hold an empty sector: a power cut stopped a write there that was never acknowledged."""
+    hole = bytes(_SECTOR_BYTES)
+    while position < end:
+        window = read(position, min(_WINDOW_BYTES, end - position))
+        if hole in window:
+            return True
+        if len(window) < _SECTOR_BYTES or position + len(window) >= end:
+            return False
+        position += len(window) - _SECTOR_BYTES + 1
+    return False
+
+
+def _follower(read: Read, stretch: Stretch) -> tuple[int, BatchHeader] | None:
+    """The batch behind the broken one, if the broken one's length leads to it."""
+    head = read(stretch.position, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return None
+    length = read_header(head).length
+    position = stretch.position + LENGTH_PREFIX_BYTES + length
+    if length < HEADER_BYTES - LENGTH_PREFIX_BYTES or position >= stretch.end:
+        return None
+    found = batch_at(read, position, stretch.end)
+    if found is None or not _may_follow(found[1], stretch):
+        return None
+    return position, found[1]
+
+
+def _search(
+    read: Read, window: bytes, start: int, pattern: "re.Pattern[bytes]", stretch: Stretch
+) -> tuple[int, BatchHeader] | None:
+    match = pattern.search(window)
+    while match is not None:
+        at = match.start()
+        if at + HEADER_BYTES <= len(window):
+            header = read_header(window, at)
+            if is_possible(header, stretch.end - start - at) and _may_follow(header, stretch):
+                found = batch_at(read, start + at, stretch.end)
+                if found is not None and _is_confirmed(read, start + at, header, stretch):
+                    return start + at, header
+        match = pattern.search(window, at + 1)
+    return None
+
+
+def _may_follow(header: BatchHeader, stretch: Stretch) -> bool:
+    base, last = header.base_sequence_number, header.next_sequence_number - 1
+    return stretch.first_sequence <= base <= last <= stretch.last_sequence
+
+
+def _is_confirmed(read: Read, position: int, header: BatchHeader, stretch: Stretch) -> bool:
+    after = position + header.size_bytes
+    if stretch.end - after < HEADER_BYTES:
+        return True  # the end, or a write that was cut short there
+    head = read(after, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return False
+    following = read_header(head)
+    gap = following.base_sequence_number - header.next_sequence_number
+    return following.magic == MAGIC and (gap == 0 or (gap > 0 and stretch.has_gaps))
