@@ -67,10 +67,10 @@ class Keeper:
         spec = replace(HubSpec.of(self.bench.hub.entity), capture=CaptureDescription(enabled=enabled))
         self.bench.do(lambda done: self.bench.manager.update_hub("hubmere", "orders", spec, self.bench.by(), done))
 
-    def report(self) -> None:
+    def report(self, state: str = "running") -> None:
         """What the job does every few seconds."""
         captures, now = self.bench.broker.captures, SystemClock().monotonic()
-        self.bench.do(lambda done: captures.take(JobReport(pid=1), [], now=now, now_ms=0, done=done))
+        self.bench.do(lambda done: captures.take(JobReport(pid=1, state=state), [], now=now, now_ms=0, done=done))
 
     @property
     def told(self) -> Supervision:
@@ -132,7 +132,7 @@ def await_gone(*pids: int) -> None:
 
 
 def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], Keeper]) -> None:
-    """First hub in, last hub out; and it is called running when it has reported."""
+    """First hub in, last hub out; and it is called running when it has reported that it captures."""
     keeper = keep(OBEYS)
     states: list[JobState] = []
 
@@ -143,6 +143,9 @@ def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], Keeper]) -> 
         await until(lambda: "up" in keeper.said())
         states.append(keeper.told.state)
         pid = keeper.told.pid
+        keeper.report("starting")
+        await asyncio.sleep(0.05)
+        states.append(keeper.told.state)
         keeper.report()
         await until(lambda: keeper.told.state is JobState.RUNNING)
         keeper.capture(enabled=False)
@@ -152,7 +155,7 @@ def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], Keeper]) -> 
 
     supervised(keeper.supervisor(), story)
 
-    assert states == [JobState.OFF, JobState.STARTING]
+    assert states == [JobState.OFF, JobState.STARTING, JobState.STARTING]
     assert (keeper.starts, keeper.told.restarts) == (1, 0)
 
 

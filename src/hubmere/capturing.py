@@ -6,6 +6,7 @@ is loaded when there is a hub to capture, which on most nodes is never.
     <data>/capture/files        captured files of hubs that name no target
     <data>/capture/checkpoints  what makes the job exactly-once; with the files, never without them
     <data>/capture/work         what Spark needs while it runs
+    <data>/capture/python       what Spark starts its Python processes with
     <data>/capture/job.log      what the job says
 """
 
@@ -100,13 +101,21 @@ class CaptureJob:
         require_pyspark()
         java = await asyncio.to_thread(find_java, self.settings.capture_java, os.environ)
         folder = self.base.absolute() / _FOLDER
+        python = await asyncio.to_thread(self._worker_python, folder)
         checkpoints = (self.settings.capture_checkpoint_dir or folder / "checkpoints").absolute()
         arguments = (
             sys.executable, "-m", _MODULE, f"--java={java}", f"--heap-mb={self.settings.capture_heap_mb}",
             *(f"--spark={name}={value}" for name, value in self._spark_settings(folder).items()),
             "--", *self._way_in(), f"--checkpoint-location={checkpoints}",
         )  # fmt: skip
-        return JobCommand(arguments=arguments, environment=self._environment(), folder=folder / "work")
+        return JobCommand(arguments=arguments, environment=self._environment(python), folder=folder / "work")
+
+    def _worker_python(self, folder: Path) -> Path:
+        """What Spark runs its Python processes with: machines other than this one have Python itself at best."""
+        from hubmere.pipeline.early_worker import write_script
+
+        is_local = self.settings.capture_master.startswith("local")
+        return write_script(folder / "python") if is_local else Path(sys.executable)
 
     def _spark_settings(self, folder: Path) -> Mapping[str, str]:
         master = self.settings.capture_master
@@ -131,7 +140,7 @@ class CaptureJob:
             return (f"--node=https://{places.host}:{places.https}",)
         return (f"--node=https://{host}:{places.https}", f"--ca-file={places.ca_file}")
 
-    def _environment(self) -> Mapping[str, str]:
+    def _environment(self, python: Path) -> Mapping[str, str]:
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -140,7 +149,7 @@ class CaptureJob:
         return {
             **inherited,
             "HUBMERE_TOKEN": self.admin_token,
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(python),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": _LOOPBACK,
             "PYTHONUNBUFFERED": "1",

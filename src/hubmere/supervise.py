@@ -234,9 +234,14 @@ class Supervisor:
         elif not is_heard and now - self._started_at > self._patience.first_report:
             await child.kill()
             self._failed(f"it did not report within {self._patience.first_report:g} s of its start")
-        elif is_heard and self._captures.supervision.state is JobState.STARTING:
+        elif is_heard and self._is_first_running_report():
             self._captures.supervision = replace(self._captures.supervision, state=JobState.RUNNING)
             log.info("the capture job is running after %.1f s", now - self._started_at)
+
+    def _is_first_running_report(self) -> bool:
+        """Whether the job has just said that it captures; until then it reports that it starts."""
+        is_starting = self._captures.supervision.state is JobState.STARTING
+        return is_starting and self._captures.reported_state is JobState.RUNNING
 
     def _failed(self, reason: str) -> None:
         now = self._clock.monotonic()

@@ -56,18 +56,26 @@ class CaptureBench(Bench):
             self.hub.log(partition).append(a_batch(body=b"x" * size), now_ms)
         self.turn.run()
 
-    def report(self, *parts: PartitionReport, capture_id: str | None = None, error: str = "") -> list[str]:
+    def report(
+        self,
+        *parts: PartitionReport,
+        capture_id: str | None = None,
+        error: str = "",
+        is_starting: bool = False,
+        job: JobReport = JOB,
+    ) -> list[str]:
         told = HubReport(
             namespace="HubMere",
             hub="Orders",
             id=capture_id or self.hub.entity.captured_since.id,
+            is_starting=is_starting,
             error=error,
             partitions=parts,
         )
         names: list[str] = []
 
         def take(done: object) -> None:
-            files = self.captures.take(JOB, [told], now=self.now, now_ms=NOW_MS, done=done)  # type: ignore[arg-type]
+            files = self.captures.take(job, [told], now=self.now, now_ms=NOW_MS, done=done)  # type: ignore[arg-type]
             names.extend(new.file.name for new in files)
 
         self.do(take)
@@ -256,6 +264,39 @@ def test_a_job_that_others_run_is_running_while_it_reports(bench: CaptureBench) 
         JobState.RUNNING,
         JobState.UNSUPERVISED,
     )
+
+
+def test_a_hub_is_starting_until_the_job_captures_it(bench: CaptureBench) -> None:
+    """A job that reports may still wait for Spark's processes, for all hubs or for this one."""
+    states = []
+    bench.capture()
+    for is_starting, job in ((True, JobReport(state="starting")), (True, JOB), (False, JOB), (True, JOB)):
+        bench.report(is_starting=is_starting, job=job)
+        states.append((bench.captures.job_standing(bench.now).state, bench.standing().state))
+
+    assert states == [
+        (JobState.STARTING, JobState.STARTING),
+        (JobState.RUNNING, JobState.STARTING),
+        (JobState.RUNNING, JobState.RUNNING),
+        (JobState.RUNNING, JobState.STARTING),
+    ]
+
+
+def test_a_hub_that_fails_to_start_says_why(bench: CaptureBench) -> None:
+    """The same failure at every start must not look like a long start."""
+    bench.capture()
+
+    bench.report(is_starting=True, error="no answer", job=JobReport(state="starting"))
+
+    assert (bench.standing().state, bench.standing().reason) == (JobState.FAILING, "no answer")
+
+
+def test_a_hub_that_no_report_has_named_yet_is_starting(bench: CaptureBench) -> None:
+    """Captured while the job runs for others."""
+    bench.capture()
+    bench.captures.supervision = Supervision(state=JobState.RUNNING)
+
+    assert bench.standing().state is JobState.STARTING
 
 
 def test_a_hub_that_is_not_captured_has_nothing_to_show(bench: CaptureBench) -> None:

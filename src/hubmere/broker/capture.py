@@ -23,6 +23,8 @@ from hubmere.store.view import Put
 
 # A job reports every few seconds; one that was silent for this long is not called running any more.
 SILENCE_SECONDS = 30.0
+# What the job says of itself, and of a hub, while nothing can be captured yet.
+STARTING = "starting"
 
 
 class JobState(StrEnum):
@@ -83,6 +85,7 @@ class HubReport:
     namespace: str
     hub: str
     id: str
+    is_starting: bool = False
     error: str = ""
     partitions: tuple[PartitionReport, ...] = ()
 
@@ -195,6 +198,8 @@ class Captures:
         self._targets = targets
         self._hold_bytes = hold_bytes
         self._errors: dict[str, str] = {}
+        # The hubs, by id, that the job captures: it has said so, and they wait for nothing but events.
+        self._running: set[str] = set()
         self._windows: dict[tuple[str, int], str] = {}
         self._held: dict[tuple[str, int], int] = {}
         self._heard_at: float | None = None
@@ -259,6 +264,7 @@ class Captures:
         files: list[NewFile] = []
         for hub, report in found:
             self._errors[hub.entity.uid] = report.error
+            (self._running.discard if report.is_starting else self._running.add)(hub.entity.uid)
             for part in report.partitions:
                 self._take_partition(hub, part, now_ms, steps, files)
         self._catalog.submit(*steps, callback=done)
@@ -268,6 +274,7 @@ class Captures:
     def _forget_others(self) -> None:
         """Hubs that are gone or captured no more leave nothing behind."""
         known = {hub.entity.uid for hub in self.hubs()}
+        self._running &= known
         self._errors = {uid: error for uid, error in self._errors.items() if uid in known}
         self._windows = {key: start for key, start in self._windows.items() if key[0] in known}
         self._held = {key: held for key, held in self._held.items() if key[0] in known}
@@ -347,12 +354,17 @@ class Captures:
     # --- showing ---
 
     def job_standing(self, now: float) -> Supervision:
-        """The job as it is shown: one that reports is running, whoever started it."""
+        """The job as it is shown: one that reports is there, whoever started it."""
         told = self.supervision
         is_heard = self._heard_at is not None and now - self._heard_at <= SILENCE_SECONDS
         if told.state is JobState.UNSUPERVISED and is_heard:
-            return Supervision(state=JobState.RUNNING, pid=self.job.pid, reason=self.job.error)
+            return Supervision(state=self.reported_state, pid=self.job.pid, reason=self.job.error)
         return told
+
+    @property
+    def reported_state(self) -> JobState:
+        """What the job's last report says: it is running once it can capture a hub."""
+        return JobState.STARTING if self.job.state == STARTING else JobState.RUNNING
 
     @property
     def heard_at(self) -> float | None:
@@ -393,8 +405,10 @@ class Captures:
             return JobState.BLOCKED, blocked
         job = self.job_standing(now)
         error = self._errors.get(hub.entity.uid, "")
-        if job.state is JobState.RUNNING and error:
+        if job.state in (JobState.RUNNING, JobState.STARTING) and error:
             return JobState.FAILING, error
+        if job.state is JobState.RUNNING and hub.entity.uid not in self._running:
+            return JobState.STARTING, ""
         return job.state, job.reason
 
     def _partitions(self, hub: LiveHub, states: Sequence[CaptureState]) -> Iterator[PartitionStanding]:

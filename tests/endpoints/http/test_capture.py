@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -151,6 +152,18 @@ def test_progress_shows_in_the_management_api(admin: httpx.Client) -> None:
     assert [part["captured"] for part in shown["partitions"]] == [3, 0, 0, 0]
     assert shown["partitions"][0]["windowStart"] == "2026-11-16T00:00:00Z"
     assert [one["properties"]["eventHub"] for one in listed] == ["orders"]
+
+
+def test_a_hub_whose_query_is_not_up_is_shown_as_starting(admin: httpx.Client) -> None:
+    """The job reports from its first second on, and captures nothing before Spark has started its processes."""
+    _capture(admin)
+    progress: Any = _progress(_planned_id(admin))
+    progress["job"]["state"] = progress["hubs"][0]["state"] = "starting"
+
+    admin.post(PROGRESS, json=progress)
+    shown = admin.get(STATE).json()["properties"]
+
+    assert (shown["state"], shown["job"]["state"]) == ("Starting", "Starting")
 
 
 def test_a_hub_that_is_not_captured_says_that_it_is_off(admin: httpx.Client) -> None:

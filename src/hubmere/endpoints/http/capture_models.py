@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from hubmere.broker.capture import (
+    STARTING,
     CapturedFile,
     HubReport,
     HubStanding,
@@ -92,6 +93,7 @@ class HubModel(ArmModel):
     namespace: Text
     hub: Text
     id: Text
+    state: Text | None = None
     error: Reason | None = None
     partitions: list[PartitionModel] = Field(default_factory=list, max_length=_MAX_PARTITIONS)
 
@@ -101,6 +103,7 @@ class HubModel(ArmModel):
             namespace=self.namespace,
             hub=self.hub,
             id=self.id,
+            is_starting=self.state == STARTING,
             error=self.error or "",
             partitions=tuple(part.value() for part in self.partitions),
         )

@@ -32,9 +32,10 @@ _POLL_S: Final = 2.0
 _TEND_S: Final = 0.25
 # A micro-batch writes a few files for each partition; one that takes longer is cut off, and repeated at the next start.
 STOP_BOUND_S: Final = 20.0
-# Spark gives the Python process of a source 10 s to come up; many at once on a small machine would miss that.
+# Each source has a process that imports PySpark; many at once on a small machine would all take long.
 _MAX_COMING_UP: Final = 2
 _FAILED, _USAGE = 1, 2
+_STARTING, _RUNNING = "starting", "running"
 
 
 class Application:
@@ -66,7 +67,7 @@ class Application:
             self._tend(now_s)
             if self._reports.is_set():
                 self._reports.clear()
-                self._report("running")
+                self._report(self._state())
             if self._once and self._is_finished():
                 break
             self._stopping.wait(_TEND_S)
@@ -115,6 +116,11 @@ class Application:
 
     # --- telling ---
 
+    def _state(self) -> str:
+        """Starting until the query of a hub has asked the node for the first time."""
+        queries = self._queries.values()
+        return _STARTING if queries and not any(query.has_come_up for query in queries) else _RUNNING
+
     def _report(self, state: str) -> None:
         job = {
             "pid": os.getpid(),
@@ -130,8 +136,14 @@ class Application:
 
     def _told(self, key: tuple[str, str, str], query: CaptureQuery) -> dict[str, Any]:
         namespace, hub, incarnation = key
-        partitions = query.ledger.report()
-        return {"namespace": namespace, "hub": hub, "id": incarnation, "error": query.error, "partitions": partitions}
+        return {
+            "namespace": namespace,
+            "hub": hub,
+            "id": incarnation,
+            "state": _RUNNING if query.has_come_up else _STARTING,
+            "error": query.error,
+            "partitions": query.ledger.report(),
+        }
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ class CaptureQuery:
         self._failures = 0
         # Starting costs processes: the job lets few queries do it at a time.
         self.is_coming_up = False
+        # Whether the source has answered since the query was started last: until then nothing can be captured.
+        self.has_come_up = False
         self.error: str | None = None
         self._trouble: str | None = None
 
@@ -81,11 +83,12 @@ class CaptureQuery:
             if failure is not None:
                 self._failed(str(failure), now_s)
             else:
-                self._is_done = self._once
+                self._is_done = self.has_come_up = self._once
                 self._recovered()
         else:
             message = self._query.status["message"]
-            self.is_coming_up = self.is_coming_up and not message.startswith(_COME_UP)
+            self.has_come_up = self.has_come_up or message.startswith(_COME_UP)
+            self.is_coming_up = self.is_coming_up and not self.has_come_up
             if message.startswith(_AT_REST):
                 self._recovered()
 
@@ -111,7 +114,7 @@ class CaptureQuery:
 
     def _start(self, now_s: float) -> None:
         self._started_at_s = now_s
-        self.is_coming_up = True
+        self.is_coming_up, self.has_come_up = True, False
         try:
             if self._folder is not None:
                 anchor(self._folder)
