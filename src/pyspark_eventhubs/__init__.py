@@ -4,9 +4,32 @@ Spark imports every top-level package whose name begins with `pyspark_` and take
 way would be swallowed and the format not found, so this imports the source only when it is asked for.
 """
 
+import os
+import sys
 from typing import Any
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "use_this_python"]
+
+
+def use_this_python(script: str | None = None) -> None:
+    """Let Spark start its Python processes with the Python that runs this; call it before the session is made.
+
+    Spark looks for data sources, reads and writes in processes of their own, which it starts with the `python3` of the
+    path unless it is told otherwise. Where that is another one, `eventhubs` is not found (DATA_SOURCE_NOT_FOUND).
+    `PYSPARK_PYTHON`, if it is set, and the setting `spark.pyspark.python` come first.
+
+    `script` is a file to write and to start them with: they then connect to Spark before they import anything, since
+    Spark gives the process of a stream's source 10 seconds, which a busy machine may need for the imports alone. For
+    sessions whose processes all run on this machine, with `spark.python.unix.domain.socket.enabled`.
+    """
+    python = sys.executable
+    if script is not None:
+        from pathlib import Path
+
+        from hubmere.pipeline.early_worker import write_script
+
+        python = str(write_script(Path(script).absolute()))
+    os.environ.setdefault("PYSPARK_PYTHON", python)
 
 
 def __getattr__(name: str) -> Any:

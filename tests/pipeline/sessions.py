@@ -1,10 +1,12 @@
 """A small Spark on this machine, for tests and for the programs that they start."""
 
 import os
-import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from hubmere.pipeline.early_worker import write_script
 
 SETTINGS = {
     # A task that dies is tried again, which `local[2]` alone would not do.
@@ -28,7 +30,8 @@ SETTINGS = {
 
 def a_session(warehouse: str, more: Mapping[str, str] | None = None) -> SparkSession:
     """Spark, which finds the source by itself."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # The machine may be busy with other tests.
+    os.environ["PYSPARK_PYTHON"] = str(write_script(Path(warehouse) / "python"))
     builder = SparkSession.builder
     for name, value in {**SETTINGS, **(more or {})}.items():
         builder = builder.config(name, value)

@@ -35,7 +35,7 @@ def test_connection_string_alone_is_enough() -> None:
     """Everything else has the connector's default, but for limits: without one a trigger takes all."""
     read = options()
 
-    assert (read.hub, read.group) == ("orders", "$Default")
+    assert (read.hub, read.group) == ("orders", None)
     assert read.account.place == Place(host="ns.example.net", port=9093, is_secure=True)
     assert (read.start, read.end) == (EventPosition.end_of_stream(), EventPosition.end_of_stream())
     assert (read.max_events, read.max_bytes, read.fails_on_data_loss) == (None, None, True)
@@ -63,6 +63,42 @@ def test_connectors_own_options_do_no_harm() -> None:
     given = dict.fromkeys(WITHOUT_EFFECT, "1")
 
     assert options(**given) == options()
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("eventhubs.maxEventPerTrigger", "maxEventsPerTrigger"),
+        ("MAXEVENTSPERTRIGER", "maxEventsPerTrigger"),
+        ("eventhubs.startPosition", "startingPosition"),
+        ("failOnDataLos", "failOnDataLoss"),
+        ("eventhubs.consumergroups", "consumerGroup"),
+    ],
+)
+def test_misspelt_option_is_refused_with_the_name_that_was_meant(name: str, nearest: str) -> None:
+    """A limit or a position that nobody reads would change what a query does, in silence."""
+    with pytest.raises(InvalidOption, match=rf"'{name}'.*did you mean.*{nearest}"):
+        read_options({"eventhubs.connectionString": SERVICE, name: "1"})
+
+
+@pytest.mark.parametrize("name", ["kafka.group.id", "eventhubs.path", "subscribe"])
+def test_option_of_another_source_is_refused(name: str) -> None:
+    """Even where no name is near."""
+    with pytest.raises(InvalidOption, match="is not an option of this source"):
+        read_options({"eventhubs.connectionString": SERVICE, name: "1"})
+
+
+def test_options_that_spark_adds_pass() -> None:
+    """`load(path)`, a stream's checkpoint, what a catalog keeps, and settings of the session."""
+    given = dict.fromkeys(("path", "checkpointLocation", "serialization.format", "spark.some.setting", "__own"), "x")
+
+    assert read_options({"eventhubs.connectionString": SERVICE} | given) == options()
+
+
+def test_consumer_group_is_read() -> None:
+    """The group under which a stream tells its progress; the default one is everybody's."""
+    assert options(consumerGroup="reports").group == "reports"
+    assert options(consumerGroup="$default").group is None
 
 
 def test_times_are_read_as_the_documentation_writes_them() -> None:
@@ -112,6 +148,7 @@ def test_positions_are_read_for_all_and_for_single_partitions() -> None:
         ({"endpoint": "nowhere"}, "endpoint"),
         ({"receiverTimeout": "soon"}, "receiverTimeout"),
         ({"useAadAuth": "true"}, "useAadAuth"),
+        ({"consumerGroup": "no/such name"}, "consumerGroup"),
         ({"startingPosition": "first"}, "startingPosition"),
         ({"startingPosition": "{}"}, "startingPosition"),
         ({"startingPosition": '{"offset": "x"}'}, "startingPosition"),

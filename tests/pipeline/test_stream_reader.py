@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from client.hubs import Hubs, bodies
@@ -47,6 +47,17 @@ def read(reader: HubStreamReader, start: dict[str, Any], end: dict[str, Any]) ->
         for batch in copy.read(task):
             found += [body.decode() for body in batch.column("body").to_pylist()]
     return found
+
+
+def kafka_client(hubs: Hubs) -> dict[str, Any]:
+    """Settings of a Kafka client."""
+    return {
+        "bootstrap.servers": hubs.node.kafka,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "$ConnectionString",
+        "sasl.password": hubs.node.connection_string,
+    }
 
 
 def numbers(offset: dict[str, Any]) -> dict[str, Any]:
@@ -261,16 +272,7 @@ def test_older_spark_asks_without_arguments(hubs: Hubs, a_reader: Readers) -> No
 def test_aborted_transactions_are_not_read(hubs: Hubs, a_reader: Readers) -> None:
     """Only committed events count, whatever lies between them in the log."""
     hub = hubs.new(partitions=1)
-    producer = Producer(
-        {
-            "bootstrap.servers": hubs.node.kafka,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "$ConnectionString",
-            "sasl.password": hubs.node.connection_string,
-            "transactional.id": hub,
-        }
-    )
+    producer = Producer({**kafka_client(hubs), "transactional.id": hub})
     producer.init_transactions(20)
     for name, ends in (("kept", True), ("aborted", False), ("kept too", True)):
         producer.begin_transaction()
@@ -284,6 +286,64 @@ def test_aborted_transactions_are_not_read(hubs: Hubs, a_reader: Readers) -> Non
     found = read(reader, start, reader.latestOffset(start, ReadAllAvailable()))
 
     assert found == texts(bodies(3, "kept"), bodies(3, "kept too"))
+
+
+def committed(hubs: Hubs, hub: str, group: str, partitions: int) -> list[int]:
+    """What a Kafka client reads as the group's offsets."""
+    consumer = Consumer({**kafka_client(hubs), "group.id": group})
+    try:
+        found = consumer.committed([TopicPartition(hub, index) for index in range(partitions)], timeout=20)
+        return [each.offset for each in found]
+    finally:
+        consumer.close()
+
+
+def test_progress_is_told_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
+    """So that lag can be watched with any Kafka tool; the checkpoint alone decides what is read."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 1, bodies(5))
+    reader = a_reader(hub, consumerGroup="reports")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+    reader.commit(end)
+    a_reader(hub).commit(end)
+
+    assert committed(hubs, hub, "reports", 2) == [0, 5]
+
+
+def test_progress_that_is_not_taken_does_not_stop_the_query(
+    hubs: Hubs, a_reader: Readers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another application is a member of the group: its offsets are its own."""
+    hub = hubs.new(partitions=1)
+    consumer = Consumer({**kafka_client(hubs), "group.id": "taken"})
+    consumer.subscribe([hub])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    reader = a_reader(hub, consumerGroup="taken")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+    for _ in range(3):
+        reader.commit(end)
+    consumer.close()
+
+    assert len([record for record in caplog.records if "progress is not told" in record.message]) == 1
+
+
+def test_bytes_of_a_trigger_are_limited_over_many_partitions(hubs: Hubs, a_reader: Readers) -> None:
+    """Shared out by what waits; the places in all partitions are searched for together."""
+    hub = hubs.new(partitions=40)
+    for partition in range(40):
+        hubs.publish(hub, partition, *([b"%d " % number + b"x" * 100] * 10 for number in range(partition % 4)))
+    reader = a_reader(hub, maxBytesPerTrigger="20000")
+
+    offset, taken = reader.initialOffset(), []
+    while (reached := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        taken.append(len(read(reader, offset, reached)))
+        offset = reached
+
+    assert sum(taken) == sum(10 * (partition % 4) for partition in range(40))
+    assert len(taken) > 2
 
 
 def test_many_small_partitions_are_one_task(hubs: Hubs, a_reader: Readers) -> None:

@@ -5,7 +5,7 @@ Only committed events are seen (read_committed): the end is the last stable one,
 the batches that hold it. Batches stay closed here; their checksums are checked.
 """
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +40,8 @@ _MAX_EMPTY_ANSWERS: Final = 60
 _READ_COMMITTED: Final = 1
 # Probes that are led by the size of events; on logs whose events differ wildly, halving is surer from then on.
 _MAX_INTERPOLATIONS: Final = 8
+# Searches in many partitions: requests without an answer, each of which is answered with one batch.
+_MAX_PROBES_IN_FLIGHT: Final = 32
 UNKNOWN_POSITION: Final = -1
 
 
@@ -71,6 +73,18 @@ class PlacedBatch(NamedTuple):
 
     header: BatchHeader
     position: int
+
+
+class ByteRange(NamedTuple):
+    """Events of a partition, and how many bytes of them are wanted."""
+
+    start: int
+    end: int
+    size_bytes: int
+
+
+# Gives the sequence number of a batch that it needs, is sent that batch, and ends with the sequence number it was for.
+_Search = Generator[int, PlacedBatch | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +199,15 @@ class HubReader:
             was_sent, sent_ahead = sent_ahead, False
             if not was_sent:
                 connection.send(self._fetch_request(wanted))
-            answer = connection.receive()
-            if answer.error_code:
-                raise Refused(f"hub '{self._hub}'", answer.error_code)
-            ((part,),) = (topic.partitions for topic in answer.topics)
-            return self._fetched(wanted, part)
+            return self._answered(wanted, connection.receive())
 
         return self._client.call(attempt)
+
+    def _answered(self, wanted: _Wanted, answer: Any) -> Fetched:
+        if answer.error_code:
+            raise Refused(f"hub '{self._hub}'", answer.error_code)
+        ((part,),) = (topic.partitions for topic in answer.topics)
+        return self._fetched(wanted, part)
 
     def _fetch_request(self, wanted: _Wanted) -> FetchRequest:
         part = FetchPartition(index=wanted.partition, fetch_offset=wanted.sequence, max_bytes=wanted.max_bytes)
@@ -240,48 +256,96 @@ class HubReader:
         byte numbers (compacted hubs) the offset is the sequence number.
         """
         low, high = self.bounds([partition])[partition]
-        end = high
-        wanted = offset if inclusive else offset + 1
-        guess, probes = low, 0
-        while low < high:
-            batch = self.batch_at(partition, guess)
-            if batch is None or batch.position == UNKNOWN_POSITION:
-                return min(max(wanted, low), high)
-            if wanted <= batch.position:
-                high = max(low, min(batch.header.base_sequence_number, high))
-            elif wanted > _last_offset(batch):
-                low = batch.header.next_sequence_number
-            else:
-                return _sequence_at(batch, wanted)
-            probes += 1
-            guess = _guess(low, high, batch, wanted) if probes < _MAX_INTERPOLATIONS else (low + high) // 2
-        return min(low, end)
+        search = _find_offset(low, high, offset if inclusive else offset + 1, low)
+        return self._searched({partition: search})[partition]
 
     def find_after_bytes(self, partition: int, start: int, end: int, size_bytes: int) -> int:
         """The end of the batch with which a reader from `start` has read so many bytes; `end` when it comes first."""
-        batch = self.batch_at(partition, start) if start < end else None
-        if batch is None or batch.position == UNKNOWN_POSITION:
-            return end
-        target = batch.position + size_bytes
-        found = self.find_offset(partition, target, inclusive=True)
-        # At least one batch, so that a limit below its size still lets the reader move.
-        return min(end, max(found, batch.header.next_sequence_number))
+        return self.find_all_after_bytes({partition: ByteRange(start, end, size_bytes)})[partition]
+
+    def find_all_after_bytes(self, ranges: Mapping[int, "ByteRange"]) -> dict[int, int]:
+        """`find_after_bytes` for many partitions, which wait for the node together and not one after the other."""
+        return self._searched({partition: _find_after_bytes(*each) for partition, each in ranges.items()})
+
+    def _searched(self, searches: Mapping[int, "_Search"]) -> dict[int, int]:
+        """Run searches side by side: each round asks for one batch of every partition that is not found yet."""
+        found: dict[int, int] = {}
+        answers: dict[int, PlacedBatch | None] = dict.fromkeys(searches)
+        while answers:
+            wanted: dict[int, int] = {}
+            for partition, answer in answers.items():
+                try:
+                    wanted[partition] = searches[partition].send(answer)
+                except StopIteration as end:
+                    found[partition] = end.value
+            answers = self._batches_at(list(wanted.items()))
+        return found
+
+    def _batches_at(self, places: Sequence[tuple[int, int]]) -> dict[int, PlacedBatch | None]:
+        """`batch_at` for many partitions, asked for in turns of several requests."""
+        found: dict[int, PlacedBatch | None] = {}
+        for first in range(0, len(places), _MAX_PROBES_IN_FLIGHT):
+            wanted = [_Wanted(partition, at, 1) for partition, at in places[first : first + _MAX_PROBES_IN_FLIGHT]]
+
+            def attempt(connection: Connection, wanted: Sequence[_Wanted] = wanted) -> list[Fetched | None]:
+                for each in wanted:
+                    connection.send(self._fetch_request(each))
+                answers = [connection.receive() for _ in wanted]
+                return [self._probed(each, answer) for each, answer in zip(wanted, answers, strict=True)]
+
+            for each, fetched in zip(wanted, self._client.call(attempt), strict=True):
+                has_batch = fetched is not None and len(fetched.data) > 0
+                found[each.partition] = (
+                    PlacedBatch(read_header(fetched.data), fetched.position) if fetched and has_batch else None
+                )
+        return found
+
+    def _probed(self, wanted: _Wanted, answer: Any) -> Fetched | None:
+        """The batch of one answer; None where there is none any more."""
+        try:
+            return self._answered(wanted, answer)
+        except RangeLost:
+            return None
 
     def batch_at(self, partition: int, sequence: int) -> PlacedBatch | None:
         """The batch that holds an event, or the one behind a gap; None where there is none any more, or none yet."""
-        try:
-            fetched = self._fetch(_Wanted(partition, sequence, 1), is_sent=False)
-        except RangeLost:
-            return None
-        if not len(fetched.data):
-            return None
-        return PlacedBatch(read_header(fetched.data), fetched.position)
+        return self._batches_at([(partition, sequence)])[partition]
 
 
 def _wanted(partition: int, start: int, end: int, max_bytes: int, event_bytes: int) -> _Wanted:
     """What to ask for next: no more than is left to read, by what an event took so far and an eighth."""
     left_bytes = (end - start) * (event_bytes + event_bytes // 8)
     return _Wanted(partition, start, min(max_bytes, max(_LEAST_FETCH_BYTES, left_bytes)))
+
+
+def _find_offset(low: int, high: int, wanted: int, guess: int) -> _Search:
+    """The first event from `low` up to `high` whose byte number is at or after the wanted one."""
+    end, probes = high, 0
+    while low < high:
+        batch = yield guess
+        if batch is None or batch.position == UNKNOWN_POSITION:
+            return min(max(wanted, low), high)
+        if wanted <= batch.position:
+            high = max(low, min(batch.header.base_sequence_number, high))
+        elif wanted > _last_offset(batch):
+            low = batch.header.next_sequence_number
+        else:
+            return _sequence_at(batch, wanted)
+        probes += 1
+        guess = _guess(low, high, batch, wanted) if probes < _MAX_INTERPOLATIONS else (low + high) // 2
+    return min(low, end)
+
+
+def _find_after_bytes(start: int, end: int, size_bytes: int) -> _Search:
+    if start >= end:
+        return end
+    batch = yield start
+    if batch is None or batch.position == UNKNOWN_POSITION:
+        return end
+    behind, wanted = batch.header.next_sequence_number, batch.position + size_bytes
+    found = yield from _find_offset(behind, end, wanted, _guess(behind, end, batch, wanted))
+    # At least one batch, so that a limit below its size still lets the reader move.
+    return min(end, max(found, behind))
 
 
 def _count(batch: PlacedBatch) -> int:

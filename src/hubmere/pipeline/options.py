@@ -2,7 +2,8 @@
 
 Names are compared without case, with or without the prefix `eventhubs.`. Options that only steer that connector's AMQP
 receivers are accepted and have no effect; those that would change the meaning of a query and cannot be honoured are
-refused. Reference: service 10.
+refused, and so is a name that nobody knows, since a misspelt limit or position would be ignored in silence. Reference:
+service 10.
 """
 
 import os
@@ -11,12 +12,14 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, TypeVar
 
 from hubmere.client.connection import CLIENT_ID_PREFIX, Account, Place
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument
+from hubmere.model.names import group_name
 from hubmere.pipeline.positions import EventPosition, InvalidPosition, read_position, read_positions
 
 T = TypeVar("T")
@@ -35,6 +38,7 @@ _KEY_ROUNDS: Final = 1000
 _KEY_BYTES: Final = 32
 _AES_BLOCK_BITS: Final = 128
 
+_DEFAULT_GROUP: Final = "$default"
 # The connector's own defaults.
 _RECEIVER_TIMEOUT_S: Final = 60.0
 _OPERATION_TIMEOUT_S: Final = 300.0
@@ -58,6 +62,19 @@ WITHOUT_EFFECT: Final = frozenset(
         "useSimulatedClient",
     )
 )
+# What has a meaning here, as it is written in the manual.
+_WITH_EFFECT: Final = (
+    "connectionString", "name", "endpoint", "tls", "caFile", "consumerGroup", "startingPosition", "startingPositions",
+    "endingPosition", "endingPositions", "maxEventsPerTrigger", "maxBytesPerTrigger", "maxTasks", "failOnDataLoss",
+    "writeId", "receiverTimeout", "operationTimeout", "useAadAuth",
+)  # fmt: skip
+# Refused only together with `useAadAuth`, and without a meaning alone.
+_OF_AAD_AUTH: Final = ("aadAuthCallback", "AadAuthCallbackParams")
+# What Spark, its catalogs and its writers put among the options of every source.
+_OF_SPARK: Final = frozenset(
+    {"path", "checkpointlocation", "queryname", "outputmode", "serialization.format", "mergeschema", "provider"}
+)
+_OF_SPARK_PREFIXES: Final = ("spark.", "__")
 _NOWHERE: Final[Mapping[int, EventPosition]] = {}
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
@@ -84,7 +101,7 @@ class Options:
 
     account: Account
     hub: str
-    group: str = "$Default"
+    group: str | None = None  # under which a stream tells its progress
     start: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
     starts: Mapping[int, EventPosition] = field(default_factory=dict)
     end: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
@@ -98,6 +115,7 @@ class Options:
 
 def read_options(given: Mapping[str, str]) -> Options:
     """The values of a query's options; InvalidOption names what is wrong."""
+    _check_names(given)
     texts = _Texts(given)
     connection = _connection(texts)
     if texts.switch("useAadAuth", default=False):
@@ -106,7 +124,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     return Options(
         account=_account(texts, connection),
         hub=hub,
-        group=texts.get("consumerGroup") or "$Default",
+        group=texts.read("consumerGroup", _group, None),
         start=texts.read("startingPosition", read_position, EventPosition.end_of_stream()),
         starts=texts.read("startingPositions", lambda text: read_positions(text, hub), _NOWHERE),
         end=texts.read("endingPosition", read_position, EventPosition.end_of_stream()),
@@ -117,6 +135,19 @@ def read_options(given: Mapping[str, str]) -> Options:
         fails_on_data_loss=texts.switch("failOnDataLoss", default=True),
         write_id=texts.get("writeId") or None,
     )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    """Refuse a name that neither this source nor Spark knows."""
+    known = {name.lower(): name for name in (*_WITH_EFFECT, *_OF_AAD_AUTH)} | {name: name for name in WITHOUT_EFFECT}
+    for name in given:
+        folded = name.lower()
+        short = folded.removeprefix(PREFIX)
+        is_sparks = folded in _OF_SPARK or folded.startswith(_OF_SPARK_PREFIXES)
+        if short not in known and not is_sparks:
+            near = [known[each] for each in get_close_matches(short, known)]
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise InvalidOption(name, f"is not an option of this source{hint}")
 
 
 class _Texts:
@@ -146,6 +177,19 @@ def _switch(text: str) -> bool:
     if folded not in ("true", "false"):
         raise ValueError(f"'{text}' is neither true nor false")
     return folded == "true"
+
+
+def _group(text: str) -> str | None:
+    """The group under which progress is told; the default group is everybody's, and so nobody's."""
+    name = _checked_group(text)
+    return None if name.lower() == _DEFAULT_GROUP else name
+
+
+def _checked_group(text: str) -> str:
+    try:
+        return str(group_name(text.strip()))
+    except InvalidArgument as refusal:
+        raise ValueError(refusal.text()) from None
 
 
 def _positive(text: str) -> int | None:

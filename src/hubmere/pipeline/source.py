@@ -24,8 +24,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from hubmere.client.connection import Client
-from hubmere.client.consumer import Bounds, HubDescription, HubReader
+from hubmere.client.consumer import Bounds, ByteRange, HubDescription, HubReader
+from hubmere.client.failures import ClientFailure
 from hubmere.client.kept import kept_client
+from hubmere.client.progress import commit_offsets
 from hubmere.pipeline import offsets
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, HubOffset, HubRecreated, Range
@@ -214,6 +216,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         super().__init__(options, schema)
         self._client: Client | None = None
+        self._has_warned = False
         self._described: HubDescription | None = None
         self._described_at = 0.0
         # Where a run with Trigger.AvailableNow ends.
@@ -287,7 +290,18 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return self._planned([each for each in ranges if each.start < each.end], hub_id)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing to do: the offsets are in Spark's checkpoint."""
+        """Tell progress under the consumer group of the options. What counts are the offsets in Spark's checkpoint."""
+        if self._options.group is None:
+            return
+        offset = HubOffset.from_json(self._options.hub, end)
+        self._reader()
+        assert self._client is not None
+        try:
+            commit_offsets(self._client, self._options.group, self._options.hub, offset.next)
+        except ClientFailure as failure:
+            if not self._has_warned:
+                log.warning("progress is not told: %s", failure)
+            self._has_warned = True
 
     def stop(self) -> None:
         """The query ends."""
@@ -341,10 +355,10 @@ def _admit_bytes(
     reader: HubReader, starts: Mapping[int, int], ends: Mapping[int, int], max_bytes: int
 ) -> dict[int, int]:
     """How far to read with so many bytes of the log, shared out in proportion to the events that wait."""
-    total = sum(ends[partition] - starts[partition] for partition in ends)
-    admitted: dict[int, int] = {}
-    for partition, end in ends.items():
-        waiting = end - starts[partition]
-        share = max(1, max_bytes * waiting // total) if waiting else 0
-        admitted[partition] = reader.find_after_bytes(partition, starts[partition], end, share) if waiting else end
-    return admitted
+    waiting = {partition: end - starts[partition] for partition, end in ends.items() if end > starts[partition]}
+    total = sum(waiting.values())
+    wanted = {
+        partition: ByteRange(starts[partition], ends[partition], max(1, max_bytes * count // total))
+        for partition, count in waiting.items()
+    }
+    return {**ends, **reader.find_all_after_bytes(wanted)}

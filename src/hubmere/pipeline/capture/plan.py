@@ -88,17 +88,19 @@ _PLACE: Final = ("bootstrap", "security", "caFile")
 def read_hub(given: Mapping[str, Any]) -> HubPlan:
     """One hub, with the place where it is read (`at`)."""
     destination = given["destination"]
+    encoding = CaptureEncoding(given["encoding"])
     return HubPlan(
         namespace=str(given["namespace"]),
         hub=str(given["hub"]),
         id=str(given["id"]),
         partition_count=int(given["partitionCount"]),
         since={int(partition): int(first) for partition, first in given["since"].items()},
-        encoding=CaptureEncoding(given["encoding"]),
+        encoding=encoding,
         rules=Rules(
             interval_s=int(given["intervalSeconds"]),
             size_limit_bytes=int(given["sizeLimitBytes"]),
-            skips_empty=bool(given["skipEmptyArchives"]),
+            # A table's log names no empty file, so that one would only lie beside the table.
+            skips_empty=bool(given["skipEmptyArchives"]) or encoding is CaptureEncoding.DELTA,
         ),
         name_format=str(given["nameFormat"]),
         target=Target(

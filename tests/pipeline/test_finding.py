@@ -1,0 +1,40 @@
+"""Where Spark finds the source: with the Python that it starts its processes with."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+PROGRAM = """
+import pyspark_eventhubs
+from pyspark.sql import SparkSession
+
+pyspark_eventhubs.use_this_python()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    spark.read.format("eventhubs").load().collect()
+except Exception as error:
+    print(error)
+spark.stop()
+"""
+
+
+def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> None:
+    """The program runs with the environment's Python, the path leads to another one that has no package of ours."""
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (other / "python3").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "VIRTUAL_ENV"))}
+    environment |= {"PATH": f"{other}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path
+    )
+
+    assert "option 'eventhubs.connectionString': is required" in found.stdout, found.stdout + found.stderr
+    assert "DATA_SOURCE_NOT_FOUND" not in found.stdout
