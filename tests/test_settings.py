@@ -48,6 +48,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "capture_java": ("/opt/java", Path("/opt/java")),
     "capture_folder": ("/srv/files", Path("/srv/files")),
     "capture_checkpoint_dir": ("/srv/checkpoints", Path("/srv/checkpoints")),
+    "capture_account_folders": ("yes", True),
     "capture_hold_retention": ("no", False),
     "capture_hold_bytes": ("1 GiB", 1024**3),
     "log_format": ("json", "json"),

@@ -57,7 +57,9 @@ _LOCAL_SETTINGS: Mapping[str, str] = {"spark.driver.bindAddress": _LOOPBACK, "sp
 def capture_targets(settings: Settings, base: Path) -> CaptureTargets:
     """Where captured files may go; `base` is the data folder, or what stands in for it."""
     folder = settings.capture_folder or base / _FOLDER / "files"
-    return CaptureTargets.in_folder(folder, settings.capture_targets)
+    return CaptureTargets.in_folder(
+        folder, settings.capture_targets, has_account_folders=settings.capture_account_folders
+    )
 
 
 def hold_bytes(settings: Settings) -> int | None:

@@ -14,7 +14,7 @@ _NUMBERS = count()
 @pytest.fixture(scope="package")
 def node() -> Iterator[Node]:
     """A node on disk, since commands find it by its data folder."""
-    with Node(hubs=["orders"], settings={"capture_supervise": False}) as node:
+    with Node(hubs=["orders"], settings={"capture_supervise": False, "capture_account_folders": True}) as node:
         yield node
 
 

@@ -14,8 +14,9 @@ BUCKET = CapturePlace(url="s3://bucket/events", options={"secret_access_key": "a
 RESOURCE_ID = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/{}"
 
 
-def targets(**named: CapturePlace) -> CaptureTargets:
-    return CaptureTargets.in_folder(Path("/srv/events/capture/files"), named)
+def targets(*, has_account_folders: bool = False, **named: CapturePlace) -> CaptureTargets:
+    folder = Path("/srv/events/capture/files")
+    return CaptureTargets.in_folder(folder, named, has_account_folders=has_account_folders)
 
 
 @pytest.mark.parametrize(
@@ -29,9 +30,9 @@ def targets(**named: CapturePlace) -> CaptureTargets:
         (FOLDER + "/below", "box", FOLDER + "/below/box"),
     ],
 )
-def test_without_targets_everything_goes_below_the_folder(account: str, container: str, url: str) -> None:
-    """Enabling capture just works, and what was written for Azure lands in a folder named like its account."""
-    place = targets().place_of(CaptureDestination(storage_account=account, container=container))
+def test_accounts_can_be_folders(account: str, container: str, url: str) -> None:
+    """With the setting for it, what was written for Azure lands in a folder named like its account."""
+    place = targets(has_account_folders=True).place_of(CaptureDestination(storage_account=account, container=container))
 
     assert place == CapturePlace(url=url)
 
@@ -41,7 +42,10 @@ def test_without_targets_everything_goes_below_the_folder(account: str, containe
     [
         ("Blob", "box", CapturePlace(url="az://account/box", options=BLOB.options)),
         (RESOURCE_ID.format("blob"), "box/orders", CapturePlace(url="az://account/box/orders", options=BLOB.options)),
+        ("account", "box", CapturePlace(url="az://account/box", options=BLOB.options)),
+        (RESOURCE_ID.format("ACCOUNT"), "box", CapturePlace(url="az://account/box", options=BLOB.options)),
         ("bucket", "", BUCKET),
+        ("bucket", "bucket", BUCKET),
         ("s3://bucket/events/orders", "", CapturePlace(url="s3://bucket/events/orders", options=BUCKET.options)),
         ("", "", CapturePlace(url=FOLDER)),
     ],
@@ -52,6 +56,53 @@ def test_a_target_is_found_by_name_resource_id_or_url(account: str, container: s
 
     assert found == place
     assert "secret" not in repr(found)
+
+
+def test_storage_account_that_is_no_target_is_refused_with_the_setting_that_allows_it() -> None:
+    """Files that were meant for an account must not end in a folder of the node without anybody noticing."""
+    wish = CaptureDestination(storage_account=RESOURCE_ID.format("lake"), container="box")
+
+    for known in (targets(), targets(bucket=BUCKET)):
+        with pytest.raises(InvalidArgument) as refusal:
+            known.place_of(wish)
+
+        assert '[capture.targets.lake] with url = "az://lake"' in refusal.value.text()
+        assert "capture_account_folders" in refusal.value.text()
+
+
+@pytest.mark.parametrize(
+    ("account", "url", "setting"),
+    [
+        ("lake", "az://account/captured", 'url = "az://account/other"'),
+        ("account", "az://account/captured/events", 'url = "az://account/other"'),
+        ("az://account/captured", "az://account/captured", 'url = "az://account/other"'),
+        ("lake", "s3://captured/events", 'url = "s3://other"'),
+    ],
+)
+def test_container_is_never_a_folder_of_another_one(account: str, url: str, setting: str) -> None:
+    """The target has a container of its own; the request names another."""
+    wish = CaptureDestination(storage_account=account, container="other")
+
+    with pytest.raises(InvalidArgument) as refusal:
+        targets(lake=CapturePlace(url=url)).place_of(wish)
+
+    assert setting in refusal.value.text()
+
+
+@pytest.mark.parametrize(
+    ("container", "url"),
+    [
+        ("", "az://account/captured/events"),
+        ("captured", "az://account/captured/events"),
+        ("captured/orders", "az://account/captured/events/orders"),
+        ("other", "az://account/other"),
+    ],
+)
+def test_container_decides_between_targets_of_one_account(container: str, url: str) -> None:
+    """Each container may have its own credential."""
+    known = targets(one=CapturePlace(url="az://account/captured/events"), two=CapturePlace(url="az://account/other"))
+
+    assert known.place_of(CaptureDestination(storage_account="account", container=container)).url == url
 
 
 def test_a_target_called_default_takes_hubs_that_name_none() -> None:
@@ -94,10 +145,10 @@ def test_files_never_go_where_the_operator_did_not_point(account: str, container
     assert "word" not in refusal.value.text()
 
 
-def test_without_targets_an_account_cannot_leave_the_folder() -> None:
+def test_account_that_is_a_folder_cannot_leave_the_folder() -> None:
     """The name of an account becomes a folder's name."""
     with pytest.raises(InvalidArgument):
-        targets().place_of(CaptureDestination(storage_account=".."))
+        targets(has_account_folders=True).place_of(CaptureDestination(storage_account=".."))
 
 
 @pytest.mark.parametrize(

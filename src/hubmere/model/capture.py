@@ -2,8 +2,9 @@
 
 A destination is the service's own (a storage account by resource id or name, and a container) or a URL. Either way the
 files land at or below a place that the operator has named: a target of the settings, or the node's own folder. So
-whoever manages a hub cannot write elsewhere, and credentials stay in the settings. Pure values; opens nothing.
-Reference: service 6.
+whoever manages a hub cannot write elsewhere, and credentials stay in the settings. A container is never a folder of
+another one: a destination that names a container gets that container, or is refused with the setting that allows it.
+Pure values; opens nothing. Reference: service 6.
 """
 
 from collections.abc import Mapping
@@ -59,16 +60,26 @@ def checked_url(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureTargets:
-    """The places that captured files may go to: `folder` on this machine, and the targets of the settings by name."""
+    """The places that captured files may go to: `folder` on this machine, and the targets of the settings by name.
+
+    With `has_account_folders` an account that is no target is a folder of that name below `folder`.
+    """
 
     folder: CapturePlace
     named: Mapping[str, CapturePlace] = field(default_factory=lambda: MappingProxyType({}))
+    has_account_folders: bool = False
 
     @classmethod
-    def in_folder(cls, folder: Path, named: Mapping[str, CapturePlace] | None = None) -> "CaptureTargets":
+    def in_folder(
+        cls, folder: Path, named: Mapping[str, CapturePlace] | None = None, *, has_account_folders: bool = False
+    ) -> "CaptureTargets":
         """Targets beside a local folder."""
         targets = {fold(name): place for name, place in (named or {}).items()}
-        return cls(folder=CapturePlace(url=folder.absolute().as_uri()), named=MappingProxyType(targets))
+        return cls(
+            folder=CapturePlace(url=folder.absolute().as_uri()),
+            named=MappingProxyType(targets),
+            has_account_folders=has_account_folders,
+        )
 
     def place_of(self, destination: CaptureDestination) -> CapturePlace:
         """Where the files of a hub go; InvalidArgument says which places there are."""
@@ -76,11 +87,17 @@ class CaptureTargets:
         inside = (destination.container or destination.data_lake_folder).strip("/")
         if not _is_plain(inside):
             raise InvalidArgument("capture container", inside, "a name, or a path without dot segments")
-        base = self._by_url(account) if "://" in account else self._by_name(account)
-        place = base.below(inside) if inside else base
-        if place.url.startswith("az://") and not urlsplit(place.url).path.strip("/"):
+        bases = [self._by_url(account)] if "://" in account else self._by_name(account)
+        for base in bases:
+            place = _in_container(base, inside)
+            if place is not None:
+                return place
+        if not inside:
             raise InvalidArgument("capture container", inside, "a container: the target names an account only")
-        return place
+        container, scheme = inside.partition("/")[0], urlsplit(bases[0].url).scheme
+        wanted = f"az://{urlsplit(bases[0].url).netloc}/{container}" if scheme == "az" else f"s3://{container}"
+        there = ", ".join(base.url for base in bases)
+        raise InvalidArgument("capture container", inside, f"a container of {there}; {_setting(container, wanted)}")
 
     def _by_url(self, text: str) -> CapturePlace:
         url = checked_url(text)
@@ -91,23 +108,54 @@ class CaptureTargets:
         nearest = max(fitting, key=lambda place: len(place.url))
         return CapturePlace(url=url, options=nearest.options)
 
-    def _by_name(self, account: str) -> CapturePlace:
-        """A target by its name, or by a resource id that ends in it.
-
-        Without any in the settings everything goes to the folder, sorted by account: what was written for Azure works.
-        """
+    def _by_name(self, account: str) -> list[CapturePlace]:
+        """The target of a name, or those of the storage account of that name; a resource id ends in it."""
         name = PurePosixPath(account).name
         found = self.named.get(fold(name) or DEFAULT_TARGET)
         if found is not None:
-            return found
+            return [found]
         if not name:
-            return self.folder
-        if self.named:
-            allowed = f"a capture target of the settings: {', '.join(self.named)}"
-            raise InvalidArgument("storage account", account, allowed)
+            return [self.folder]
         if not _is_plain(name):
             raise InvalidArgument("storage account", account, "a name without dot segments")
-        return self.folder.below(name)
+        of_account = [place for place in self.named.values() if _is_of_account(place, name)]
+        if of_account:
+            return of_account
+        if self.has_account_folders:
+            return [self.folder.below(name)]
+        known = ", ".join(self.named) or "there are none"
+        folders = "capture_account_folders = true makes accounts folders of capture_folder"
+        raise InvalidArgument(
+            "storage account",
+            account,
+            f"a capture target ({known}); {_setting(name, f'az://{name}')}, {folders}",
+        )
+
+
+def _is_of_account(place: CapturePlace, account: str) -> bool:
+    parts = urlsplit(place.url)
+    return parts.scheme == "az" and fold(parts.netloc) == fold(account)
+
+
+def _in_container(base: CapturePlace, inside: str) -> CapturePlace | None:
+    """The container, or path in a container, that a destination names at a target; None when it is not the target's.
+
+    A folder has no container: there it is a folder further down.
+    """
+    parts = urlsplit(base.url)
+    if parts.scheme == "file":
+        return base.below(inside) if inside else base
+    own = parts.netloc if parts.scheme == "s3" else parts.path.strip("/").partition("/")[0]
+    if not own:
+        return base.below(inside) if inside else None
+    container, _, rest = inside.partition("/")
+    if container not in ("", own):
+        return None
+    return base.below(rest) if rest else base
+
+
+def _setting(name: str, url: str) -> str:
+    return f'the setting [capture.targets.{name}] with url = "{url}" allows it'
 
 
 def _is_plain(path: str) -> bool:

@@ -276,6 +276,12 @@ class Settings:
         None,
         "Folder for captured files of hubs that name no target, else capture/files in the data folder.",
     )
+    capture_account_folders: bool = _setting(
+        _CAPTURE,
+        SWITCH,
+        False,
+        "Take a storage account that is no capture target for a folder of that name below capture_folder.",
+    )
     capture_checkpoint_dir: Path | None = _setting(
         _CAPTURE,
         OPTIONAL_PATH,

@@ -21,6 +21,7 @@ from hubmere.endpoints.http.server import HttpServers
 from hubmere.endpoints.listener import Connections, bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
+from hubmere.model.capture import CaptureTargets
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
@@ -117,6 +118,7 @@ class HttpNode:
             default_namespace=NAMESPACE,
             segment_bytes=256 * MIB,
             default_partition_count=4,
+            capture_targets=CaptureTargets.in_folder(Path("captured"), has_account_folders=True),
         )
         self.broker.open(self.clock.monotonic())
         listening, port = bind("http", "127.0.0.1", 0)
