@@ -32,7 +32,7 @@ def _flooded(node: Node, attack: Attack | None) -> Iterator[Flood | None]:
     if attack is None:
         yield None
         return
-    with Flood(attack.connection(node), attack.chunk, opening=attack.opening) as flood:
+    with Flood(attack.connection(node), attack.chunk, reads=not attack.is_tls) as flood:
         yield flood
 
 

@@ -1,21 +1,28 @@
 """Floods of one connection: what each sends first and what it sends again and again, as bytes.
 
-None needs a credential. The chunks are large, so that the sender is never the limit.
+Most need no credential; those with one are named so. The chunks are large, so that the sender is never the limit.
 """
 
 import base64
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from attack.innocent import connect
+from hubmere.model.connection_string import ConnectionString
 from hubmere.testing import Node
-from hubmere.wire.amqp.frames import frame
-from hubmere.wire.amqp.performatives import Attach, Begin, Detach, End, Open, Source, Target
+from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, frame
+from hubmere.wire.amqp.performatives import Attach, Begin, Detach, End, Open, SaslInit, Source, Target
+from hubmere.wire.kafka.connection import ClientConnection
+from hubmere.wire.kafka.messages.metadata import MetadataRequest
+from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 _CHUNK_BYTES = 256 * 1024
+_SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 _AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+_HEAD_END = b"\r\n\r\n"
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 
@@ -25,11 +32,28 @@ class Attack:
 
     place: Callable[[Node], str]
     chunk: bytes
-    opening: bytes = b""
+    opening: Callable[[Node], bytes] = lambda _: b""
+
+    # What the node sends when the opening is done, before the flood begins.
+    answer: bytes = b""
+    # What is sent after that answer.
+    second: bytes = b""
+    is_tls: bool = False
 
     def connection(self, node: Node) -> socket.socket:
-        """A connection for it."""
-        return connect(self.place(node))
+        """A connection on which the opening is done."""
+        made = connect(self.place(node))
+        if self.is_tls:
+            trusted = ssl.create_default_context(cafile=node.ca_file)
+            made = trusted.wrap_socket(made, server_hostname="localhost")
+        made.sendall(self.opening(node))
+        received = b""
+        while self.answer not in received:
+            data = made.recv(1 << 16)
+            assert data, received
+            received += data
+        made.sendall(self.second)
+        return made
 
 
 def _filled(piece: bytes) -> bytes:
@@ -45,12 +69,40 @@ def _begin() -> bytes:
     return frame(Begin(next_outgoing_id=0, incoming_window=5000, outgoing_window=5000))
 
 
-def _refused_attach() -> bytes:
-    """A sender to a hub without a token, and its end."""
+def amqp_signed_in(node: Node, *more: bytes) -> bytes:
+    """What opens an AMQP connection with the root key (SASL PLAIN), then further frames."""
+    parts = ConnectionString.parse(node.emulator_connection_string)
+    response = f"\0{parts.key_name}\0{parts.key}".encode()
+    init = frame(SaslInit(mechanism="PLAIN", initial_response=response, hostname="localhost"), 0, FRAME_TYPE_SASL)
+    return _SASL_HEADER + init + amqp_opening(*more)
+
+
+def kafka_signed_in(node: Node) -> bytes:
+    """What opens a Kafka connection with the root key."""
+    engine = ClientConnection(client_id="flood")
+    token = b"\0$ConnectionString\0" + node.connection_string.encode()
+    engine.request(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    engine.request(SaslAuthenticateRequest(auth_bytes=token), 2)
+    return b"".join(engine.data_to_send())
+
+
+def _kafka_metadata() -> bytes:
+    """A question for every topic."""
+    engine = ClientConnection(client_id="flood")
+    engine.request(MetadataRequest(topics=None), 1)
+    return b"".join(engine.data_to_send())
+
+
+def _sender() -> bytes:
+    """A sender to a hub, refused without a token, and its end."""
     attach = Attach(
-        name="refused", handle=0, role=False, source=Source(address="here"), target=Target(address="orders"),
+        name="sender",
+        handle=0,
+        role=False,
+        source=Source(address="here"),
+        target=Target(address="orders"),
         initial_delivery_count=0,
-    )  # fmt: skip
+    )
     return frame(attach) + frame(Detach(handle=0, closed=True))
 
 
@@ -78,12 +130,31 @@ def websocket_frame(opcode: int, payload: bytes = b"", *, is_final: bool = True)
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 FLOODS: dict[str, Attack] = {
-    "AMQP empty frames": Attack(place=lambda node: node.amqp, opening=amqp_opening(), chunk=_filled(EMPTY_FRAME)),
+    "AMQP empty frames": Attack(
+        place=lambda node: node.amqp, opening=lambda _: amqp_opening(), chunk=_filled(EMPTY_FRAME)
+    ),
     "AMQP refused attaches": Attack(
-        place=lambda node: node.amqp, opening=amqp_opening(_begin()), chunk=_filled(_refused_attach())
+        place=lambda node: node.amqp, opening=lambda _: amqp_opening(_begin()), chunk=_filled(_sender())
     ),
     "AMQP sessions": Attack(
-        place=lambda node: node.amqp, opening=amqp_opening(), chunk=_filled(_begin() + frame(End()))
+        place=lambda node: node.amqp, opening=lambda _: amqp_opening(), chunk=_filled(_begin() + frame(End()))
+    ),
+    "AMQP sessions, signed in": Attack(
+        place=lambda node: node.amqp, opening=amqp_signed_in, chunk=_filled(_begin() + frame(End()))
+    ),
+    "AMQP senders, signed in": Attack(
+        place=lambda node: node.amqp,
+        opening=lambda node: amqp_signed_in(node, _begin()),
+        chunk=_filled(_sender()),
+    ),
+    "AMQP empty frames over TLS": Attack(
+        place=lambda node: node.amqps,
+        is_tls=True,
+        opening=lambda _: amqp_opening(),
+        chunk=_filled(EMPTY_FRAME),
+    ),
+    "Kafka Metadata, signed in": Attack(
+        place=lambda node: node.kafka, opening=kafka_signed_in, chunk=_filled(_kafka_metadata())
     ),
     "Kafka ApiVersions": Attack(place=lambda node: node.kafka, chunk=_filled(_API_VERSIONS)),
     "HTTP pipelined requests": Attack(
@@ -95,23 +166,33 @@ FLOODS: dict[str, Attack] = {
     ),
     "HTTP chunks of one byte": Attack(
         place=lambda node: node.http,
-        opening=b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        opening=lambda _: b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
         chunk=_filled(b"1\r\nx\r\n"),
     ),
     "WebSocket pings": Attack(
-        place=lambda node: node.http, opening=websocket_opening(), chunk=_filled(websocket_frame(0x9, b"ping"))
+        place=lambda node: node.http,
+        opening=lambda _: websocket_opening(),
+        answer=_HEAD_END,
+        chunk=_filled(websocket_frame(0x9, b"ping")),
     ),
     "WebSocket empty messages": Attack(
-        place=lambda node: node.http, opening=websocket_opening(), chunk=_filled(websocket_frame(0x2))
+        place=lambda node: node.http,
+        opening=lambda _: websocket_opening(),
+        answer=_HEAD_END,
+        chunk=_filled(websocket_frame(0x2)),
     ),
     "WebSocket AMQP empty frames": Attack(
         place=lambda node: node.http,
-        opening=websocket_opening() + websocket_frame(0x2, amqp_opening()),
+        opening=lambda _: websocket_opening(),
+        answer=_HEAD_END,
         chunk=_filled(websocket_frame(0x2, EMPTY_FRAME)),
+        second=websocket_frame(0x2, amqp_opening()),
     ),
     "WebSocket large messages of empty frames": Attack(
         place=lambda node: node.http,
-        opening=websocket_opening() + websocket_frame(0x2, amqp_opening()),
+        opening=lambda _: websocket_opening(),
+        answer=_HEAD_END,
+        second=websocket_frame(0x2, amqp_opening()),
         chunk=websocket_frame(0x2, EMPTY_FRAME * (_CHUNK_BYTES // 8)),
     ),
 }

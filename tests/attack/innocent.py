@@ -246,7 +246,7 @@ def percentile_ms(latencies_s: Sequence[float], share: float) -> float:
 class Flood:
     """Sends the same bytes again and again on one connection and drops what is answered, for a `with` block.
 
-    `opening` is sent once before. Bounded in bytes and time. `is_served` says whether the node still takes it.
+    Bounded in bytes and time. `is_served` says whether the node still takes it.
     """
 
     def __init__(
@@ -254,13 +254,11 @@ class Flood:
         connection: socket.socket,
         chunk: bytes,
         *,
-        opening: bytes = b"",
         reads: bool = True,
         max_bytes: int = FLOOD_BYTES,
         seconds: float = FLOOD_SECONDS,
     ) -> None:
         self._socket = connection
-        self._opening = opening
         self._chunk = chunk
         self._max_bytes = max_bytes
         self._seconds = seconds
@@ -301,7 +299,6 @@ class Flood:
     def _send(self) -> None:
         deadline = time.monotonic() + self._seconds
         try:
-            self._socket.sendall(self._opening)
             while not self._is_over.is_set() and time.monotonic() < deadline and self.sent_bytes < self._max_bytes:
                 self._socket.sendall(self._chunk)
                 self.sent_bytes += len(self._chunk)

@@ -2,21 +2,28 @@
 
 A Session (one per connection, written per protocol) sees a Wire: something to write to that may be a TCP socket, a TLS
 socket or a WebSocket. The session never touches asyncio. Everything of one connection happens on the node's loop, in
-calls made by this module; an exception that escapes a session ends that connection and no other.
+calls made by this module; an exception that escapes a session ends that connection and no other. Each connection has
+a bounded share of every loop turn (`fairness`).
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, Protocol, cast
+
+from hubmere.endpoints.fairness import UNMEASURED_BYTES, LoopShare
 
 log = logging.getLogger("hubmere.connection")
 
 # Above this many unsent bytes the session is told to stop producing: about ten writes of 64 to 128 KB.
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 WRITE_LOW_WATER_BYTES = 256 * 1024
-# What one read takes at most, as uvloop has it.
-READ_BYTES: Final = 256 * 1024
+# What one read takes at most, unless a session has a place for more: the most costly requests of this many bytes take
+# less than 50 ms, so that even the first read of a flood delays nobody for longer.
+READ_BYTES: Final = 64 * 1024
+# A closed connection whose peer does not read what is left for it is ended after this time.
+LINGER_SECONDS: Final = 30.0
 # Where bytes arrive that have no place of their own: all connections share it, so they are copied before the next read.
 SCRATCH: Final = memoryview(bytearray(READ_BYTES))
 
@@ -107,13 +114,29 @@ class Registry(Protocol):
 class Stream(asyncio.BufferedProtocol):
     """One TCP or TLS connection and its session."""
 
-    __slots__ = ("_loop", "_make_session", "_registry", "_transport", "is_writable", "session")
+    __slots__ = (
+        "_is_paused",
+        "_is_waiting_for_turn",
+        "_loop",
+        "_make_session",
+        "_registry",
+        "_room_bytes",
+        "_share",
+        "_transport",
+        "is_writable",
+        "session",
+    )
 
     def __init__(self, registry: Registry, make_session: Callable[[], StreamSession]) -> None:
         self._registry = registry
         self._make_session = make_session
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._share = LoopShare(READ_BYTES)
+        self._room_bytes = 0
+        # Why nothing is read: the session wants it so, or the share of this turn is used up.
+        self._is_paused = False
+        self._is_waiting_for_turn = False
         self.session: StreamSession | None = None
         self.is_writable = True
 
@@ -133,15 +156,40 @@ class Stream(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes; `buffer_updated` follows before anything else happens."""
-        return SCRATCH if self.session is None else self.session.room()
+        room = SCRATCH if self.session is None else self.session.room()
+        if room is SCRATCH and self._share.piece_bytes < READ_BYTES:
+            room = SCRATCH[: self._share.piece_bytes]
+        self._room_bytes = len(room)
+        return room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes from the client."""
-        if self.session is not None:
-            try:
-                self.session.placed(nbytes)
-            except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
-                self._failed()
+        if self.session is None:
+            return
+        is_measured = nbytes > UNMEASURED_BYTES or nbytes == self._room_bytes
+        began = time.perf_counter() if is_measured else 0.0
+        try:
+            self.session.placed(nbytes)
+        except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
+            self._failed()
+            return
+        if is_measured:
+            if self._share.spend(nbytes, time.perf_counter() - began):
+                self._wait_for_turn()
+            elif nbytes < self._room_bytes:
+                self._share.end_turn()
+
+    def _wait_for_turn(self) -> None:
+        """Read nothing more in this turn of the loop."""
+        if self._transport is not None and not self._is_waiting_for_turn and not self._transport.is_closing():
+            self._is_waiting_for_turn = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_waiting_for_turn = False
+        if not self._is_paused:
+            self.resume_reading()
 
     def pause_writing(self) -> None:
         """The socket is full."""
@@ -191,8 +239,10 @@ class Stream(asyncio.BufferedProtocol):
             self._transport.writelines(parts)
 
     def close(self) -> None:
-        """Send what is queued, then close."""
-        if self._transport is not None:
+        """Send what is queued, then close; a peer that does not read it is given up after a while."""
+        if self._transport is not None and not self._transport.is_closing():
+            if self._transport.get_write_buffer_size():
+                self._loop.call_later(LINGER_SECONDS, self.abort)
             self._transport.close()
 
     def abort(self) -> None:
@@ -202,12 +252,16 @@ class Stream(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Stop taking bytes from the client."""
+        self._is_paused = True
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take bytes from the client again."""
-        if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
+        """Take bytes from the client again, in this connection's next turn."""
+        self._is_paused = False
+        if self._transport is None or self._is_waiting_for_turn:
+            return
+        if not self._transport.is_closing() and not self._transport.is_reading():
             self._transport.resume_reading()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from endpoints.http.harness import ADMIN_TOKEN, HttpNode, LogLines
-from hubmere.endpoints.http import protocol
+from hubmere.endpoints.http import guarded
 
 
 class Raw:
@@ -126,10 +126,35 @@ def test_a_head_that_never_ends_is_cut(raw: Raw, head: bytes) -> None:
 
 
 def test_a_long_request_line_is_cut(raw: Raw) -> None:
-    """The target counts as part of the head."""
+    """414 says which part of the head is too long."""
     raw.send(b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-    assert _status(raw.rest()) in (400, 431)
+    assert _status(raw.rest()) == 414
+
+
+def test_the_host_of_an_absolute_target_wins_over_the_host_field(node: HttpNode, raw: Raw) -> None:
+    """RFC 9112, 3.2.2: a request goes to the namespace that its target names, whatever Host says."""
+    node.add_namespace("second")
+    node.add_hub("orders", namespace="second")
+    token = node.sas(host="second.localhost", key=node.key(namespace="second"))
+    lines = ["POST http://second.localhost/orders/messages HTTP/1.1", "Host: localhost", f"Authorization: {token}"]
+
+    raw.send(("\r\n".join(lines) + "\r\nContent-Length: 1\r\n\r\nx").encode())
+
+    assert _status(raw.answer()) == 201
+    assert len(node.stored("orders", namespace="second")) == 1
+    assert node.stored("orders") == []
+
+
+def test_a_trailer_is_no_header(node: HttpNode, raw: Raw) -> None:
+    """RFC 9110, 6.5.1: a token behind the body does not authorize the request."""
+    raw.send(
+        b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + f"1\r\nx\r\n0\r\nAuthorization: {node.sas()}\r\n\r\n".encode()
+    )
+
+    assert _status(raw.answer()) == 401
+    assert node.stored("orders") == []
 
 
 def test_a_head_within_the_limit_is_read(node: HttpNode, raw: Raw) -> None:
@@ -151,7 +176,7 @@ def test_a_request_that_does_not_arrive_is_given_up(
     node: HttpNode, raw: Raw, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow heads and slow bodies: an end is put to them, and nothing is stored."""
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(guarded, "REQUEST_SECONDS", 0.2)
 
     raw.send(start if b"\r\n\r\n" not in start else _post(node, "Content-Length: 9") + b"ab")
 
@@ -161,7 +186,7 @@ def test_a_request_that_does_not_arrive_is_given_up(
 
 def test_a_quick_client_is_not_given_up(node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts from the first byte of each request, not from the beginning of the connection."""
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(guarded, "REQUEST_SECONDS", 0.3)
 
     for _ in range(4):
         request = _post(node, "Content-Length: 2")
@@ -175,7 +200,7 @@ def test_a_refused_body_is_dropped_only_up_to_a_limit(
     node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that goes on sending after its 413 is cut off."""
-    monkeypatch.setattr(protocol, "MAX_DROPPED_BYTES", 1_000_000)
+    monkeypatch.setattr(guarded, "MAX_DROPPED_BYTES", 1_000_000)
     raw.send(_post(node, "Content-Length: 900000000"))
     first = raw.answer()
 

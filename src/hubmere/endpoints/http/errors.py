@@ -59,6 +59,10 @@ class HeadTooLarge(RequestTooLarge):
     """Request line and headers together are too large."""
 
 
+class TargetTooLong(RequestTooLarge):
+    """The request target alone is too long."""
+
+
 class RequestTooSlow(Refusal):
     """The request was not there in time."""
 
@@ -179,6 +183,7 @@ ROWS: Mapping[type[Refusal], Row] = {
     MalformedRequest: _BAD_REQUEST,
     RequestTooLarge: _TOO_LARGE,
     HeadTooLarge: Row(status=431, code="RequestHeaderFieldsTooLarge"),
+    TargetTooLong: Row(status=414, code="UriTooLong"),
     RequestTooSlow: Row(status=408, code="RequestTimeout"),
     NotDurableInTime: Row(status=504, code="GatewayTimeout", is_retriable=True),
     MethodNotAllowed: Row(status=405, code="MethodNotAllowed"),

@@ -1,7 +1,7 @@
 """Serves one ASGI application on the HTTP and HTTPS ports, in the node's own event loop.
 
 uvicorn's connections without uvicorn's server: ports, signals and the loop are the node's. Limits of a connection are
-`protocol.BoundedProtocol`'s, limits of a request the application's.
+`guarded.GuardedProtocol`'s, limits of a request the application's.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from uvicorn.server import ServerState
 
 from hubmere.broker.roster import Roster
 from hubmere.endpoints.http.app import HttpApp
-from hubmere.endpoints.http.protocol import SERVER_NAME, BoundedProtocol
+from hubmere.endpoints.http.guarded import SERVER_NAME
+from hubmere.endpoints.http.protocol import BoundedProtocol
 from hubmere.endpoints.listener import Connections
 
 # Requests that are under way when the node stops get this long to finish.

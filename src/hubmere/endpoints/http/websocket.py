@@ -1,17 +1,20 @@
 """AMQP over WebSocket: the same session as on TCP, on a stream of binary messages (reference: AMQP 7).
 
 The byte stream ignores message boundaries on its way in; on its way out each message holds one AMQP frame, because some
-clients size their buffers by it. Push-back works both ways: nothing is received while the session has paused reading,
-and the session is told to stop when too much waits to be sent.
+clients size their buffers by it. What arrives is handed over in slices, as on TCP. Push-back works both ways: nothing
+is received while the session has paused reading, and the session is told to stop when too much waits to be sent.
 """
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
+from hubmere.endpoints.fairness import LoopShare
 from hubmere.endpoints.http.site import Receive, Scope, Send, log, peer_of
-from hubmere.endpoints.stream import WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
+from hubmere.endpoints.stream import READ_BYTES, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
 
 PATH = ("$servicebus", "websocket")
 # The service's own name for it, and the one that the AMQP specification registered.
@@ -68,6 +71,7 @@ class WebSocketWire:
         self._has_output = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
+        self._share = LoopShare(READ_BYTES)
         self.peer = peer_of(scope)
         self.is_secure = scope["scheme"] == "wss"
 
@@ -153,7 +157,19 @@ class WebSocketWire:
                 self._code = _UNSUPPORTED_DATA
                 self.close()
                 return
-            self.guarded(lambda data=data: self._session.received(data))  # type: ignore[misc]
+            await self._hand_over(data)
+
+    async def _hand_over(self, data: bytes) -> None:
+        """Give the session one message, in pieces between which other connections are served."""
+        share, at = self._share, 0
+        while at < len(data):
+            await self._may_read.wait()
+            piece = data[at : at + share.piece_bytes]
+            at += len(piece)
+            began = time.perf_counter()
+            self.guarded(partial(self._session.received, piece))
+            if share.spend(len(piece), time.perf_counter() - began):
+                await asyncio.sleep(0)
 
     async def send_all(self, send: Send) -> None:
         """Send what the session writes until it closes the wire."""

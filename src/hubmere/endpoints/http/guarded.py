@@ -1,0 +1,371 @@
+"""uvicorn's HTTP/1.1 connection with the limits that it leaves to others.
+
+A request head has a size limit, counted as its bytes arrive, and a whole request a time limit; a client that sends
+nothing, or does not read its answers, is closed. Input is parsed in slices (`endpoints.fairness`), so that a client
+that sends without end does not delay others. A body that nobody wants any more is dropped up to a limit, so that a
+refused client can go on with its next request. Parsing is llhttp's (httptools) in its strict mode, which refuses a
+request with both Content-Length and Transfer-Encoding and everything else on which two parsers may disagree; `framing`
+checks what it leaves. Header names are also kept as they were sent, since they become names of event properties.
+"""
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from hubmere.endpoints.fairness import SlicedInput
+from hubmere.endpoints.http.errors import (
+    HeadTooLarge,
+    MalformedRequest,
+    MethodNotAllowed,
+    RequestTooSlow,
+    TargetTooLong,
+    Tracking,
+    row_of,
+    xml_error,
+)
+from hubmere.endpoints.http.framing import check_encoding, check_host, is_readable_handshake, resolve_target
+from hubmere.endpoints.http.site import HEADER_NAMES, log
+from hubmere.model.clock import SystemClock
+from hubmere.model.errors import Refusal
+
+# Headers of one request together: more than a SAS token and some dozen properties, as large as the usual proxies pass.
+MAX_HEAD_BYTES = 64 * 1024
+# A count bound beside the byte bound: each header costs a few objects whatever its size.
+MAX_HEADERS = 256
+# Chunk sizes, chunk extensions and trailers beside a body: the smallest chunks have five bytes around each one.
+MAX_OVERHEAD_PER_BODY_BYTE = 16
+# Accept to the first byte of a request.
+FIRST_REQUEST_SECONDS = 30.0
+# A client that has not read what was written for so long does not read at all.
+UNREAD_SECONDS = 60.0
+# First byte to last byte of a request: 1 MB over a bad mobile link, yet an end for those who send a byte a minute.
+REQUEST_SECONDS = 60.0
+# Unwanted bytes that are dropped so that the connection stays usable: a batch somewhat over the largest limit.
+MAX_DROPPED_BYTES = 32 * 1024 * 1024
+
+# After a refusal what the client still sends is read so long and so far: closing with unread input would reset the
+# connection, and the client would never see the answer (RFC 9112, 9.6).
+LINGER_SECONDS = 2.0
+MAX_LINGER_BYTES = 4 * 1024 * 1024
+
+# What belongs to an offer to speak another protocol, and what it writes into Connection.
+_UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
+_REASONS = {
+    400: b"Bad Request",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    414: b"URI Too Long",
+    431: b"Request Header Fields Too Large",
+}
+# The planes' methods; others are refused by the planes themselves.
+_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+_CONNECT = b"CONNECT"
+SERVER_NAME = b"Microsoft-HTTPAPI/2.0"
+
+
+class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
+    """uvicorn's connection, bounded in bytes, time and its share of the loop.
+
+    Thread rule: the node's loop only.
+    """
+
+    parser: Any
+    url: bytes
+    headers: list[tuple[bytes, bytes]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._heard_at = self.loop.time()
+        # uvicorn writes an access line with the query, where people put tokens, wherever a handler is found.
+        self.access_log = False
+        # Of the request that is being read: its serial number, what its head has, and what came in its body's place.
+        self._serial = 0
+        self._is_in_head = False
+        self._head_bytes = 0
+        self._unparsed_bytes = 0
+        self._body_bytes = 0
+        self._around_bytes = 0
+        self._dropped_bytes = 0
+        self._names: list[bytes] = []
+        self._is_in_request = False
+        self._deadline: asyncio.Handle | None = None
+        self._unread_deadline: asyncio.Handle | None = None
+        self._refusal: Refusal | None = None
+        self._is_refused = False
+        self._input: SlicedInput | None = None
+
+    # --- asyncio calls these ---
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there: it has some time to send a request."""
+        super().connection_made(transport)
+        self._input = SlicedInput(transport, self._feed)
+        self.flow = FlowControl(self._input)
+        self._deadline = self.loop.call_later(FIRST_REQUEST_SECONDS, self._too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client; those of a refused one are dropped, so that it finds the refusal."""
+        if not self._is_refused and self._input is not None:
+            self._input.receive(data)
+            return
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > MAX_LINGER_BYTES:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered: it has some time, and no more is read from it."""
+        super().pause_writing()
+        if self._input is not None:
+            self._input.hold("answers")
+        if self._unread_deadline is None:
+            self._unread_deadline = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        self._forget_unread()
+        super().resume_writing()
+        if self._input is not None:
+            self._input.release("answers")
+
+    def _forget_unread(self) -> None:
+        if self._unread_deadline is not None:
+            self._unread_deadline.cancel()
+            self._unread_deadline = None
+
+    def _feed(self, data: bytes) -> None:
+        """Parse one piece of input, and keep the clock running while a request is only half there."""
+        rest: bytes | None = data
+        while rest and not self._is_refused:
+            rest = self._parse(rest)
+        self._fed()
+        self._watch_the_clock()
+
+    def _fed(self) -> None:
+        """A piece of input was parsed."""
+
+    def _parse(self, data: bytes) -> bytes | None:
+        """Parse; what is returned is to be parsed again, because it followed an offer to upgrade."""
+        serial, was_in_request, was_in_head = self._serial, self._is_in_request, self._is_in_head
+        body_bytes = self._body_bytes
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+            return None
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._upgrade(data[upgrade.args[0] :])
+        if self._is_in_request:
+            if serial == self._serial:
+                self._count_rest(len(data) - (self._body_bytes - body_bytes), is_head=was_in_head and self._is_in_head)
+            elif self._is_in_head and not was_in_request and serial + 1 == self._serial:
+                self._count_rest(len(data), is_head=True)
+        return None
+
+    def _count_rest(self, size_bytes: int, *, is_head: bool) -> None:
+        """Count bytes that the parser took and that were no body: of a head, or of chunk sizes and trailers.
+
+        Only whole fields are counted of a head that begins behind another request in the same piece; a piece is much
+        smaller than the limit.
+        """
+        if is_head:
+            self._unparsed_bytes += size_bytes
+            is_over = self._unparsed_bytes > MAX_HEAD_BYTES
+        else:
+            self._around_bytes += size_bytes
+            is_over = self._around_bytes > MAX_HEAD_BYTES + MAX_OVERHEAD_PER_BODY_BYTE * self._body_bytes
+        if is_over:
+            self._refuse(HeadTooLarge("request head", MAX_HEAD_BYTES))
+
+    def _upgrade(self, rest: bytes) -> bytes | None:
+        """The parser stopped behind a head that asks for another protocol."""
+        if self.parser.get_method() == _CONNECT:
+            self._refuse(MethodNotAllowed("CONNECT", _METHODS))
+            return None
+        if not self._should_upgrade():
+            return self._without_upgrade(rest)
+        if rest or (self._input is not None and self._input.has_rest):
+            # RFC 6455, 4.1: a client sends nothing before the answer to its handshake.
+            self._refuse(MalformedRequest("data follows a WebSocket handshake that is not answered yet"))
+        elif not is_readable_handshake(self.headers):
+            self._refuse(MalformedRequest("a header of its WebSocket handshake is not ASCII text"))
+        else:
+            self.handle_websocket_upgrade()
+        return None
+
+    def _watch_the_clock(self) -> None:
+        if self._is_in_request:
+            if self._deadline is None and not self._is_refused:
+                self._deadline = self.loop.call_later(REQUEST_SECONDS, self._too_slow)
+        elif self._serial:
+            self._forget_deadline()
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _without_upgrade(self, rest: bytes) -> bytes:
+        """The same request without its offer of another protocol than WebSocket, to be parsed again (RFC 9110, 7.8).
+
+        llhttp stops behind the head of such a request, body or not: the head is read again without its offer. Java's
+        client sends one (h2c) with every first request.
+        """
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for sent, (name, value) in zip(self._names, self.headers, strict=True):
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() not in _UPGRADE_HEADERS)
+            if name not in _UPGRADE_HEADERS:
+                lines.append(b"%b: %b" % (sent, value))
+        self.parser = httptools.HttpRequestParser(self)
+        return b"\r\n".join(lines) + b"\r\n\r\n" + rest
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._forget_deadline()
+        self._forget_unread()
+        if self._input is not None:
+            self._input.drop()
+        super().connection_lost(exc)
+
+    # --- the parser calls these ---
+
+    def on_message_begin(self) -> None:
+        """A new request."""
+        super().on_message_begin()
+        self._unset_keepalive_if_required()
+        self._serial += 1
+        self._is_in_head = True
+        self._head_bytes = self._unparsed_bytes = self._body_bytes = self._around_bytes = 0
+        self._heard_at = self.loop.time()
+        if not self._is_in_request:
+            self._is_in_request = True
+            self._forget_deadline()
+        self._names = []
+        self.scope[HEADER_NAMES] = self._names
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request target, as it arrives."""
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refusal = TargetTooLong("request target", MAX_HEAD_BYTES)
+            raise self._refusal
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; its name is kept as sent beside uvicorn's lower-case one. A trailer is counted and dropped."""
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES or len(self._names) >= MAX_HEADERS:
+            self._refusal = HeadTooLarge("request head", MAX_HEAD_BYTES)
+            raise self._refusal
+        if not self._is_in_head:
+            # RFC 9110, 6.5.1: a trailer is not merged into the headers, where it would bypass their checks.
+            return
+        self._names.append(name)
+        folded = name.lower()
+        if folded == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((folded, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: uvicorn starts the application."""
+        self._is_in_head = False
+        if self.parser.get_method() == _CONNECT:
+            return
+        try:
+            version = self.parser.get_http_version()
+            check_host(self.headers, version)
+            check_encoding(self.headers, version)
+            self.url = resolve_target(self.url, self.headers)
+        except MalformedRequest as refusal:
+            self._refusal = refusal
+            raise
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            return
+        self._unset_keepalive_if_required()
+        super().on_headers_complete()
+
+    def _should_upgrade_to_ws(self) -> bool:
+        # uvicorn would look for a class, which is loaded with the first WebSocket.
+        return True
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body; what comes after the answer is dropped."""
+        self._body_bytes += len(body)
+        if self.cycle.response_complete:
+            self._dropped_bytes += len(body)
+            if self._dropped_bytes > MAX_DROPPED_BYTES:
+                self.transport.close()
+            return
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        self._is_in_request = False
+        self._dropped_bytes = 0
+
+    def on_response_complete(self) -> None:
+        """An answer is out. uvicorn would read on; while pipelined requests wait, nothing more is read."""
+        super().on_response_complete()
+        if self.pipeline and not self.transport.is_closing():
+            self.flow.pause_reading()
+
+    # --- refusals below the application ---
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be parsed, in the service's words; uvicorn calls it while handling the parser's error."""
+        self._refuse(self._refusal or MalformedRequest("it is not valid HTTP/1.1"))
+
+    def _too_slow(self) -> None:
+        """The deadline has passed: half a request is answered, silence is not."""
+        self._deadline = None
+        if self._is_in_request:
+            self._refuse(RequestTooSlow(REQUEST_SECONDS))
+        elif not self._serial:
+            self.transport.close()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer, unless an answer is on its way, and close: what follows on this connection cannot be trusted."""
+        self._is_refused = True
+        if self._input is not None:
+            self._input.drop()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            self.transport.write(self._answer(refusal))
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._close_lingering()
+
+    def _close_lingering(self) -> None:
+        """Close our side, and the connection once the client has closed its own or some time has passed."""
+        self._forget_deadline()
+        self._dropped_bytes = 0
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.transport.resume_reading()
+            self._deadline = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+        else:
+            self.transport.close()
+
+    def _answer(self, refusal: Refusal) -> bytes:
+        tracking = Tracking.begin("gateway", SystemClock().now_ms())
+        peer = self.client[0] if self.client else ""
+        log.info("refused a request: %s TrackingId:%s", refusal.text(), tracking.id, extra={"peer": peer})
+        response = xml_error(refusal, tracking)
+        status = row_of(type(refusal)).status
+        return b"".join(
+            (
+                b"HTTP/1.1 %d %s\r\n" % (status, _REASONS[status]),
+                *(b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in response.headers.items()),
+                b"server: %b\r\nconnection: close\r\n\r\n" % SERVER_NAME,
+                bytes(response.body),
+            )
+        )

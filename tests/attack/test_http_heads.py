@@ -1,0 +1,199 @@
+"""Request heads that never end, lie or cannot be read: each is refused in HTTP's own terms, and the node serves on."""
+
+import socket
+
+import pytest
+
+from attack.floods import websocket_opening
+from attack.innocent import Flood, InnocentClient, connect
+from hubmere.testing import Node
+
+_MIB = 1024 * 1024
+
+
+def _status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def _rest(connection: socket.socket) -> bytes:
+    """What the node says until it closes."""
+    data = b""
+    try:
+        while piece := connection.recv(1 << 16):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def _exchange(node: Node, request: bytes) -> bytes:
+    with connect(node.http) as connection:
+        connection.sendall(request)
+        return _rest(connection)
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"a", 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", b"a", 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", b"X: a\r\n", 431),
+        (b"GET /", b"a", 414),
+        (b"GET /?", b"a", 414),
+        (b"POST /a/messages HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a", 431),
+        (b"POST /a/messages HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"a", 431),
+        (b"POST /a/messages HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"a", 431),
+        (b"POST /a/messages HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: a\r\n", 431),
+    ],
+    ids=["value", "name", "headers", "path", "query", "extension", "trailer value", "trailer name", "trailers"],
+)
+def test_head_without_an_end_is_refused_as_it_arrives(node: Node, start: bytes, piece: bytes, status: int) -> None:
+    """What is not whole yet is counted: the node answers and closes long before megabytes came, and serves others."""
+    connection = connect(node.http)
+    connection.sendall(start)
+
+    with Flood(connection, piece * 4096, max_bytes=256 * _MIB) as flood, InnocentClient(node) as innocent:
+        innocent.await_answers(10)
+        assert flood.await_closed()
+
+    assert flood.sent_bytes < 32 * _MIB
+    if flood.received:  # a client that sends on while it is refused may meet a reset instead of the answer
+        assert _status(flood.received) in (status, 401)
+
+
+@pytest.mark.parametrize(("head", "status"), [(b"X: " + b"a" * 70_000, 431), (b"a" * 70_000, 431)])
+def test_head_over_the_limit_is_answered(node: Node, head: bytes, status: int) -> None:
+    """A client that stops sending finds the refusal, though its header was never whole."""
+    with connect(node.http) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n" + head)
+        answer = _rest(connection)
+
+    assert _status(answer) == status
+    assert b"connection: close" in answer.lower()
+
+
+def test_target_over_the_limit_is_answered_414(node: Node) -> None:
+    """The answer names what is too long, before the request line has ended."""
+    assert _status(_exchange(node, b"GET /" + b"a" * 70_000)) == 414
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\n",
+        b"CONNECT / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.0\r\n\r\n",
+    ],
+    ids=["tunnel", "path", "upgrade", "1.0"],
+)
+def test_connect_is_refused_once(node: Node, request_head: bytes) -> None:
+    """A broker is no proxy: one short answer, and no parser that reads the same head again and again."""
+    logged = len(node.logs())
+
+    answer = _exchange(node, request_head)
+
+    assert _status(answer) == 405
+    assert b"\r\nallow: GET" in answer
+    assert "Traceback" not in node.logs()[logged:]
+    assert len(node.logs()) - logged < 2000
+
+
+def test_many_offers_to_upgrade_in_one_read_are_answered_one_by_one(node: Node) -> None:
+    """Each head is read again without its offer, in a loop: hundreds of them do not use up the stack."""
+    offer = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    last = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    count = 1500
+
+    answers = _exchange(node, offer * count + last)
+
+    assert answers.count(b"HTTP/1.1 200 ") == count + 1
+
+
+@pytest.mark.parametrize("method", ["TRACE", "OPTIONS", "PRI", "SOURCE", "M-SEARCH", "SUBSCRIBE", "QUERY", "LINK"])
+def test_method_that_no_plane_knows_is_refused(node: Node, method: str) -> None:
+    """Whatever the parser takes for a method, the answer is a refusal that does not repeat the request."""
+    answer = _exchange(node, f"{method} /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: echo\r\n\r\n".encode())
+
+    assert _status(answer) in (400, 404, 405)
+    assert b"echo" not in answer
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nhost: b\r\n",
+        b"GET /health HTTP/1.1\r\n",
+        b"GET /health HTTP/1.1\r\nHost: \xff\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a b\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a/b\r\n",
+        b"GET /health HTTP/1.1\r\nHost: u@a\r\n",
+        b"GET http://u@a/health HTTP/1.1\r\nHost: a\r\n",
+        b"GET ftp://a/health HTTP/1.1\r\nHost: a\r\n",
+        b"GET a:1 HTTP/1.1\r\nHost: a\r\n",
+        b"POST /a/messages HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+        b"POST /a/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n",
+        b"POST /a/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+    ],
+    ids=repr,
+)
+def test_head_that_two_servers_may_read_differently_is_refused(node: Node, lines: bytes) -> None:
+    """RFC 9112, 3.2 and 6: one Host, one length, a target that is a path or an HTTP URL."""
+    answer = _exchange(node, lines + b"\r\n")
+
+    assert _status(answer) == 400
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("target", [b"http://localhost/health", b"HTTP://localhost:80/health?x=1", b"/health"])
+def test_absolute_target_is_served(node: Node, target: bytes) -> None:
+    """Clients of a proxy write the whole URL (RFC 9112, 3.2.2)."""
+    answer = _exchange(node, b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % target)
+
+    assert _status(answer) == 200
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        websocket_opening(host=b"\xff"),
+        websocket_opening(host=b"xn--a\x80"),
+        websocket_opening().replace(b"AMQPWSB10", b"\xff\xfe"),
+        websocket_opening().replace(b"Key: ", b"Key: \xff"),
+        websocket_opening().replace(b"Version: 13", b"Version: \xff"),
+        websocket_opening().replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Extensions: \xff\r\n\r\n"),
+        websocket_opening() + b"\x89\x80\x00\x00\x00\x00",
+    ],
+    ids=["host", "idna", "protocol", "key", "version", "extensions", "early data"],
+)
+def test_node_stops_in_order_after_an_unreadable_websocket_handshake(opening: bytes) -> None:
+    """The handshake is refused, nothing of it stays behind, and SIGTERM ends the node with exit code 0."""
+    with Node() as node:
+        answer = _exchange(node, opening)
+        node.stop()
+
+        assert _status(answer) == 400
+        assert "Traceback" not in node.logs()
+
+
+def test_other_headers_may_hold_any_bytes(node: Node) -> None:
+    """Header values are bytes (RFC 9110, 5.5): one that is no text harms nobody who does not read it."""
+    request = b"GET /health HTTP/1.1\r\nHost: a\r\nX: \xff\xfe\r\nUser-Agent: \xff\r\nConnection: close\r\n\r\n"
+
+    assert _status(_exchange(node, request)) == 200
+
+
+def test_client_that_leaves_its_pipelined_requests_leaves_no_traceback(node: Node) -> None:
+    """Nobody is there to answer: that is no failure of the node."""
+    logged = len(node.logs())
+    for _ in range(20):
+        connection = connect(node.http)
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 50)
+        connection.recv(1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        connection.close()
+    with InnocentClient(node) as innocent:
+        innocent.await_answers(20)
+
+    assert "Traceback" not in node.logs()[logged:]
