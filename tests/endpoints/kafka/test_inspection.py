@@ -89,7 +89,7 @@ def sizes(client: RawClient, topics: tuple[LogDirTopic, ...] | None, version: in
     }
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(5))
 def test_sizes_of_partitions_are_told(client: RawClient, version: int) -> None:
     """Of those that are asked for; what is not there is left out."""
     batch = a_batch(b"x" * 100)
@@ -151,7 +151,7 @@ def test_a_sender_may_not_see_other_producers(node: KafkaNode) -> None:
 # --- DescribeAcls ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(1, 4))
+@pytest.mark.parametrize("version", range(4))
 def test_there_are_no_access_lists(client: RawClient, version: int) -> None:
     """MirrorMaker knows this answer and goes on without."""
     everything = DescribeAclsRequest(

@@ -22,6 +22,12 @@ from wire.kafka.builders import any_message, every_message, message_id
 # Values for each message and version; the builder mixes edges and nulls into each of them.
 _CASES = 4
 
+# kio knows what Kafka 4 knows; the versions that it lacks are judged by kafka-python (test_messages_of_kafka_1).
+_DROPPED_BY_KAFKA_4 = {("DescribeAcls", 0), ("DescribeConfigs", 0), ("DescribeLogDirs", 0)}
+_MESSAGES = [
+    (api, version, cls) for api, version, cls in every_message() if (api.name, version) not in _DROPPED_BY_KAFKA_4
+]
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Where our name for a field is not Kafka's: units spelled out, repetitions of the struct's name left out.
@@ -108,7 +114,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize(("api", "version", "cls"), list(every_message()), ids=message_id)
+@pytest.mark.parametrize(("api", "version", "cls"), _MESSAGES, ids=message_id)
 @pytest.mark.parametrize("seed", range(_CASES))
 def test_message_reads_and_writes_as_in_kio(api: Api, version: int, cls: type, seed: int) -> None:
     """Two codecs that share nothing agree on every byte and on the meaning of every field."""
@@ -128,7 +134,7 @@ def test_message_reads_and_writes_as_in_kio(api: Api, version: int, cls: type, s
     _assert_same(our_value, their_value, version)
 
 
-@pytest.mark.parametrize(("api", "version", "cls"), list(every_message()), ids=message_id)
+@pytest.mark.parametrize(("api", "version", "cls"), _MESSAGES, ids=message_id)
 def test_flexibility_and_headers_are_those_of_kio(api: Api, version: int, cls: type) -> None:
     """A header of the wrong version shifts everything behind it."""
     theirs = _kio_type(api, version, "request" if cls is api.request else "response")

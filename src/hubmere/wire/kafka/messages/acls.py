@@ -49,6 +49,6 @@ class DescribeAclsResponse:
     resources: tuple[AclResource, ...] = wire(array(AclResource))
 
 
-DESCRIBE_ACLS = api(29, DescribeAclsRequest, DescribeAclsResponse, versions=(1, 3), flexible_since=2)
+DESCRIBE_ACLS = api(29, DescribeAclsRequest, DescribeAclsResponse, versions=(0, 3), flexible_since=2)
 
 APIS = (DESCRIBE_ACLS,)

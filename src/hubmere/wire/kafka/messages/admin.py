@@ -275,7 +275,7 @@ class DescribeLogDirsResponse:
 CREATE_TOPICS = api(19, CreateTopicsRequest, CreateTopicsResponse, versions=(2, 7), flexible_since=5)
 DELETE_TOPICS = api(20, DeleteTopicsRequest, DeleteTopicsResponse, versions=(1, 6), flexible_since=4)
 DELETE_RECORDS = api(21, DeleteRecordsRequest, DeleteRecordsResponse, versions=(0, 2), flexible_since=2)
-DESCRIBE_LOG_DIRS = api(35, DescribeLogDirsRequest, DescribeLogDirsResponse, versions=(1, 4), flexible_since=2)
+DESCRIBE_LOG_DIRS = api(35, DescribeLogDirsRequest, DescribeLogDirsResponse, versions=(0, 4), flexible_since=2)
 CREATE_PARTITIONS = api(37, CreatePartitionsRequest, CreatePartitionsResponse, versions=(0, 3), flexible_since=2)
 
 APIS = (CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS)

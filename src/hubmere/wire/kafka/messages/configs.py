@@ -86,6 +86,7 @@ class DescribedConfig:
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=True)
     read_only: bool = wire(BOOL)
+    is_default: bool = wire(BOOL, until=0, default=False)
     config_source: int = wire(INT8, since=1, default=-1)
     is_sensitive: bool = wire(BOOL)
     synonyms: tuple[ConfigSynonym, ...] = wire(array(ConfigSynonym), since=1, default=())
@@ -195,7 +196,7 @@ class IncrementalAlterConfigsResponse:
     responses: tuple[AlteredResource, ...] = wire(array(AlteredResource))
 
 
-DESCRIBE_CONFIGS = api(32, DescribeConfigsRequest, DescribeConfigsResponse, versions=(1, 4), flexible_since=4)
+DESCRIBE_CONFIGS = api(32, DescribeConfigsRequest, DescribeConfigsResponse, versions=(0, 4), flexible_since=4)
 ALTER_CONFIGS = api(33, AlterConfigsRequest, AlterConfigsResponse, versions=(0, 2), flexible_since=2)
 INCREMENTAL_ALTER_CONFIGS = api(
     44, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, versions=(0, 1), flexible_since=1
