@@ -66,3 +66,16 @@ def test_process_without_a_socket_runs_as_with_python_itself(tmp_path: Path) -> 
 
     assert "usage:" in found.stdout
     assert sys.executable in python.read_text()
+
+
+def test_anything_but_a_module_is_given_to_python_itself(tmp_path: Path) -> None:
+    """Spark runs `--version` and `-c` to see whether there is a Python, and otherwise finds no data source."""
+    python = str(write_script(tmp_path / "python"))
+
+    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    statement = subprocess.run(
+        [python, "-c", "import sys; print(sys.argv[1])", "a b"], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert version.stdout.startswith("Python 3")
+    assert statement.stdout == "a b\n"

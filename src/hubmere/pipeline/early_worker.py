@@ -19,13 +19,20 @@ from pathlib import Path
 from typing import Any, Final
 
 _ADDRESS_VARIABLE: Final = "PYTHON_WORKER_FACTORY_SOCK_PATH"
+# Spark also asks Python for its version, and runs single statements: anything but a module is Python's own.
+_SCRIPT: Final = """#!/bin/sh
+if [ "$1" = -m ]; then
+    exec {python} -m {module} "$@"
+fi
+exec {python} "$@"
+"""
 
 
 def write_script(path: Path) -> Path:
     """Write an executable that takes the place of Python; returns it, or Python where it cannot be executed."""
-    command = f'exec {shlex.quote(sys.executable)} -m {__spec__.name} "$@"'
+    python = shlex.quote(sys.executable)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+    path.write_text(_SCRIPT.format(python=python, module=__spec__.name), encoding="utf-8")
     path.chmod(0o700)
     # A file system that is mounted without the right to execute.
     return path if os.access(path, os.X_OK) else Path(sys.executable)
