@@ -205,12 +205,16 @@ def _parsed(connection_string: str) -> "ConnectionString":
 def doctor(
     data: _DataFolder = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Cut off what was never acknowledged, and drop indexes that do not fit.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Cut off what was never acknowledged, drop indexes that do not fit, pass over undecodable batches.",
+        ),
     ] = False,
 ) -> None:
     """Check a data folder while no node uses it: every batch, every index, the catalog.
 
-    Nothing is changed without --repair, and nothing that was ever acknowledged is changed with it.
+    Nothing is changed without --repair, and no event that can be read is lost by it.
     """
     from hubmere.store.files import acquire_lock
 
@@ -241,7 +245,7 @@ def _examine(folder: Path, *, repair: bool) -> bool:
     print(f"checked  {report.batches} batches in {report.segments} files of {report.logs} partitions, and the catalog")
     mendable = sum(finding.kind in logs.REPAIRABLE for finding in report.findings)
     if mendable:
-        print(f"hint     --repair mends {mendable} of these; none of them holds an acknowledged event")
+        print(f"hint     --repair mends {mendable} of these; none of them holds an event that can be read")
     return report.is_sound and not complaints
 
 

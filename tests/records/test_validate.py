@@ -69,6 +69,18 @@ def test_record_without_a_key_is_found_where_keys_are_required() -> None:
     assert set(faults_of(body, 1)) == {None}
 
 
+def test_gaps_that_compaction_left_are_no_fault_in_a_stored_batch() -> None:
+    """Offset deltas must still grow."""
+    records = [Record(offset, 1_000, b"k", b"v") for offset in (0, 3, 7)]
+    kept = encode_batch(records)
+    unordered = encode_batch([records[1], records[0]], base_offset=0)
+
+    assert validate.why_unreadable(kept, HEADER_BYTES, 0, 3) is None
+    assert "does not follow" in (validate.why_unreadable(unordered, HEADER_BYTES, 0, 2) or "")
+    body = bytes(kept[HEADER_BYTES:])
+    assert {form(body, 0, len(body), 3, False, False) for form in _FORMS} == {None}
+
+
 @pytest.mark.parametrize("codec", _REAL)
 def test_garbage_marked_as_compressed_is_refused(codec: Codec) -> None:
     """The checksum of such a batch is right, so nothing else would find it."""

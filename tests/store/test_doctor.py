@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hubmere.model.damage import DamageKind
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.manifest import SEGMENTS
 from hubmere.store.segment import INDEX, LOG, stem
@@ -109,3 +110,34 @@ def test_a_missing_segment_and_an_unreadable_list_are_named() -> None:
 def _batches_in_first(files: FaultyFiles) -> int:
     bases = [int(name.removesuffix(LOG)) for name in files.names(FOLDER) if name.endswith(LOG)]
     return bases[1] - bases[0]
+
+
+def test_undecodable_batch_is_named_and_passed_over_after_a_repair() -> None:
+    """A Kafka consumer stops at an intact batch whose records it cannot decode; repairing lets every reader pass."""
+    files, owner = FaultyFiles(), Owner()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    engine = an_engine(ROOT, owner, files)
+    log = engine.open(LOG_0, small_segments())
+    undecodable = a_batch([b"two", b"three"])
+    undecodable[61:] = b"\xff" * (len(undecodable) - 61)
+    undecodable[17:21] = bytes(4)  # without a checksum it passes for one that the node itself has made
+    for batch in (a_batch([b"one"]), undecodable, a_batch([b"four"])):
+        log.append(batch, 1_000)
+        owner.run()
+    engine.close()
+
+    (found,) = check(ROOT, files).findings
+    mended = repair(ROOT, files)
+
+    assert (found.kind, found.file) == (Kind.UNDECODABLE, stem(0) + LOG)
+    assert "sequence numbers 1 to 2" in str(found)
+    assert mended == [found]
+    assert check(ROOT, files).is_sound
+    for _ in range(2):  # it is known after a restart too
+        engine = an_engine(ROOT, Owner(), files)
+        reopened = engine.open(LOG_0, small_segments())
+        assert [header.base_sequence_number for header, _ in everything(reopened)] == [0, 3]
+        (damaged,) = engine.damage.ranges(LOG_0)
+        assert (damaged.first_sequence, damaged.next_sequence, damaged.kind) == (1, 3, DamageKind.UNREADABLE)
+        engine.close()

@@ -20,6 +20,7 @@ cdef enum:
 cdef struct Cursor:
     const uint8_t *at
     const uint8_t *stop
+    int64_t delta
     int fault
 
 
@@ -69,7 +70,7 @@ cdef inline int64_t skip_blob(Cursor *cursor) noexcept nogil:
     return length
 
 
-cdef void walk_record(Cursor *cursor, int64_t index, bint keys_required) noexcept nogil:
+cdef void walk_record(Cursor *cursor, int64_t least_delta, bint is_dense, bint keys_required) noexcept nogil:
     cdef int64_t delta, headers
     if cursor.at < cursor.stop:
         cursor.at += 1  # attributes, unused
@@ -82,9 +83,10 @@ cdef void walk_record(Cursor *cursor, int64_t index, bint keys_required) noexcep
     delta = read_int(cursor)
     if cursor.fault:
         return
-    if delta != index:
+    if delta < least_delta or (is_dense and delta != least_delta):
         cursor.fault = DELTA
         return
+    cursor.delta = delta
     if skip_blob(cursor) < 0 and keys_required:
         cursor.fault = NO_KEY
     if cursor.fault:
@@ -109,10 +111,13 @@ cdef void walk_record(Cursor *cursor, int64_t index, bint keys_required) noexcep
             return
 
 
-cdef int walk(const uint8_t *at, const uint8_t *end, int64_t count, bint keys_required, int64_t *index) noexcept nogil:
+cdef int walk(
+    const uint8_t *at, const uint8_t *end, int64_t count, bint keys_required, bint is_dense, int64_t *index
+) noexcept nogil:
     cdef Cursor cursor
     cdef int64_t length
     index[0] = 0
+    cursor.delta = -1
     while index[0] < count:
         cursor.at = at
         cursor.stop = end
@@ -123,7 +128,7 @@ cdef int walk(const uint8_t *at, const uint8_t *end, int64_t count, bint keys_re
         if length < 0 or length > end - cursor.at:
             return LENGTH
         cursor.stop = cursor.at + length
-        walk_record(&cursor, index[0], keys_required)
+        walk_record(&cursor, cursor.delta + 1, is_dense, keys_required)
         if cursor.fault:
             return cursor.fault
         if cursor.at != cursor.stop:
@@ -133,7 +138,7 @@ cdef int walk(const uint8_t *at, const uint8_t *end, int64_t count, bint keys_re
     return 0 if at == end else TRAILING
 
 
-def first_fault(object data, Py_ssize_t start, Py_ssize_t end, int64_t count, bint keys_required):
+def first_fault(object data, Py_ssize_t start, Py_ssize_t end, int64_t count, bint keys_required, bint is_dense=True):
     """The first fault of `count` uncompressed records between two positions; None when there is none."""
     cdef Py_buffer view
     cdef int64_t index = 0
@@ -144,7 +149,14 @@ def first_fault(object data, Py_ssize_t start, Py_ssize_t end, int64_t count, bi
     try:
         if not 0 <= start <= end <= view.len:
             raise IndexError("the records do not lie inside the buffer")
-        fault = walk(<const uint8_t *>view.buf + start, <const uint8_t *>view.buf + end, count, keys_required, &index)
+        fault = walk(
+            <const uint8_t *>view.buf + start,
+            <const uint8_t *>view.buf + end,
+            count,
+            keys_required,
+            is_dense,
+            &index,
+        )
     finally:
         PyBuffer_Release(&view)
     return (index, fault) if fault else None

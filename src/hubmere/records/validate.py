@@ -30,7 +30,7 @@ LENGTH, VARINT, DELTA, NO_KEY, BLOB, HEADERS, END, TRAILING, COUNT = range(1, 10
 _REASONS: Final = {
     LENGTH: "its length runs past the end of the batch",
     VARINT: "it has a number that is cut off or too long",
-    DELTA: "its offset delta is not its index in the batch",
+    DELTA: "its offset delta does not follow that of the record before",
     NO_KEY: "it has no key, and a compacted event hub requires one",
     BLOB: "a key, value or header runs past the end of the record",
     HEADERS: "its header count is negative",
@@ -64,6 +64,18 @@ def is_readable(data: Buffer, start: int, end: int, codec: int, count: int) -> b
         return False
 
 
+def why_unreadable(batch: Buffer, header_bytes: int, codec: int, count: int) -> str | None:
+    """Why the records of a stored batch cannot be decoded; None when they can. Compaction may have removed some."""
+    try:
+        body = decompressed(codec, memoryview(batch)[header_bytes:])
+    except UnreadableRecords as fault:
+        return fault.why
+    if count == 0:
+        return None
+    found = first_fault(body, 0, len(body), count, False, False)
+    return None if found is None else f"record {found[0]}: {_REASONS[found[1]]}"
+
+
 def _fault_of(data: Buffer, start: int, end: int, codec: int, count: int, keys_required: bool) -> Fault | None:
     if codec == Codec.NONE:
         return first_fault(data, start, end, count, keys_required)
@@ -72,18 +84,23 @@ def _fault_of(data: Buffer, start: int, end: int, codec: int, count: int, keys_r
     return first_fault(body, 0, len(body), count, keys_required)
 
 
-def first_fault_interpreted(data: Buffer, start: int, end: int, count: int, keys_required: bool) -> Fault | None:
-    """The first fault of `count` uncompressed records between two positions; None when there is none."""
+def first_fault_interpreted(
+    data: Buffer, start: int, end: int, count: int, keys_required: bool, is_dense: bool = True
+) -> Fault | None:
+    """The first fault of `count` uncompressed records between two positions; None when there is none.
+
+    Offset deltas count from 0 without gaps, unless `is_dense` is False: compaction leaves gaps.
+    """
     if not 0 < count <= MAX_RECORDS:
         return 0, COUNT
-    view, at = bytes(memoryview(data)[start:end]), 0
+    view, at, delta = bytes(memoryview(data)[start:end]), 0, -1
     for index in range(count):
         try:
             length, at = _varint(view, at, len(view))
             stop = at + length
             if length < 0 or stop > len(view):
                 return index, LENGTH
-            at = _record_end(view, at, stop, index, keys_required)
+            delta, at = _walk_record(view, at, stop, delta + 1, is_dense, keys_required)
         except _Fault as fault:
             return index, fault.reason
         if at != stop:
@@ -99,11 +116,13 @@ class _Fault(Exception):
         self.reason = reason
 
 
-def _record_end(data: bytes, at: int, stop: int, index: int, keys_required: bool) -> int:
-    """The position behind the fields of one record, which begins at its attributes."""
+def _walk_record(
+    data: bytes, at: int, stop: int, least_delta: int, is_dense: bool, keys_required: bool
+) -> tuple[int, int]:
+    """The offset delta of one record, which begins at its attributes, and the position behind its fields."""
     _, at = _varint(data, at + 1, stop, _MAX_LONG_SHIFT)
     delta, at = _varint(data, at, stop)
-    if delta != index:
+    if delta < least_delta or (is_dense and delta != least_delta):
         raise _Fault(DELTA)
     key_bytes, at = _blob(data, at, stop)
     if key_bytes < 0 and keys_required:
@@ -117,7 +136,7 @@ def _record_end(data: bytes, at: int, stop: int, index: int, keys_required: bool
         if name_bytes < 0:
             raise _Fault(BLOB)
         _, at = _blob(data, at, stop)
-    return at
+    return delta, at
 
 
 def _blob(data: bytes, at: int, stop: int) -> tuple[int, int]:
@@ -143,7 +162,7 @@ def _varint(data: bytes, at: int, stop: int, max_shift: int = _MAX_INT_SHIFT) ->
     raise _Fault(VARINT)
 
 
-_Walk = Callable[[Buffer, int, int, int, bool], Fault | None]
+_Walk = Callable[..., Fault | None]
 
 
 def _compiled() -> _Walk | None:

@@ -1,8 +1,10 @@
 """The doctor: looks at every batch of every log while no node runs, names what is wrong, and mends what may be mended.
 
 `check` changes nothing. `repair` cuts only what was never acknowledged (the same rules as on opening a log, see
-`recovery`) and removes indexes that do not fit, which are made again from the batches. Anything else that is broken is
-named, with the sequence numbers that readers are passed over, and left alone: a copy of the file may still help.
+`recovery`), removes indexes that do not fit, which are made again from the batches, and notes intact batches whose
+records cannot be decoded, so that every reader passes over them: a Kafka consumer stops at such a batch, and a copy of
+the file would hold the same. Anything else that is broken is named, with the sequence numbers that readers are passed
+over, and left alone: a copy of the file may still help.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,9 +14,11 @@ from pathlib import Path
 
 from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
+from hubmere.records.validate import why_unreadable
 from hubmere.store.files import Files, HandlePool, unlink_if_there
+from hubmere.store.gaps import LogGaps
 from hubmere.store.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from hubmere.store.manifest import Manifest, RecoveryPoint, read_manifest, read_recovery_point
+from hubmere.store.manifest import Gap, Manifest, RecoveryPoint, read_manifest, read_recovery_point
 from hubmere.store.marks import CommitMarks, Committed
 from hubmere.store.recovery import recover
 from hubmere.store.resync import Stretch, find_intact, looks_unwritten
@@ -32,9 +36,10 @@ class Kind(Enum):
     LOST = "acknowledged events are missing"
     TORN_TAIL = "the end was never acknowledged"
     INDEX = "an index does not fit its segment"
+    UNDECODABLE = "the records of a batch cannot be decoded"
 
 
-REPAIRABLE = frozenset({Kind.TORN_TAIL, Kind.INDEX})
+REPAIRABLE = frozenset({Kind.TORN_TAIL, Kind.INDEX, Kind.UNDECODABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,7 @@ class Finding:
     position: int
     kind: Kind
     detail: str
+    gap: Gap | None = None  # what readers pass over once this is repaired
 
     def __str__(self) -> str:
         """One line for the operator."""
@@ -87,6 +93,10 @@ def repair(data_dir: Path, files: Files, progress: Progress | None = None) -> li
     for finding in mended:
         if finding.kind is Kind.INDEX:
             unlink_if_there(files, data_dir / "log" / finding.log / finding.file)
+        if finding.gap is not None:
+            gaps = LogGaps(files, data_dir / "log" / finding.log)
+            gaps.load()
+            gaps.add(finding.gap, finding.detail)
     for log in sorted({finding.log for finding in mended}):
         committed = marks.found(log)
         recover(space, data_dir / "log" / log, compact=False, committed=committed, is_same_boot=marks.is_same_boot)
@@ -122,6 +132,7 @@ class _Examination:
         self._committed = marks.found(directory.name)
         self._is_compact = False
         self._expected = 0
+        self._gaps = LogGaps(files, directory)
 
     def run(self) -> None:
         """Examine every segment, and compare its indexes with what they should be."""
@@ -133,6 +144,7 @@ class _Examination:
         if manifest is None:
             self._find("", 0, Kind.UNREADABLE, "it is not there")
             return
+        self._gaps.load()
         point = read_recovery_point(self._files, self._directory)
         self._note_vouched(manifest, point)
         self._is_compact = manifest.is_compact
@@ -183,19 +195,30 @@ class _Examination:
             header = read_header(batch) if batch is not None else None
             if header is not None and why is None:
                 why = self._order(header)
-            if header is None or why is not None:
+            if batch is None or header is None or why is not None:
                 is_whole = False
                 after = self._pass(name, fd, position, size_bytes, following, why or "it cannot be read")
                 if after is None:
                     return False
                 position = after
                 continue
+            self._check_records(shadow, position, batch, header)
             self._expected = header.next_sequence_number
             self._report.batches += 1
             shadow.size_bytes = position
             shadow.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
             position += header.size_bytes
         return self._compare_end(name, size_bytes, following) and is_whole
+
+    def _check_records(self, shadow: Segment, position: int, batch: bytes, header: BatchHeader) -> None:
+        """Name an intact batch whose records cannot be decoded, unless readers pass over it already."""
+        first, following = header.base_sequence_number, header.next_sequence_number
+        why = why_unreadable(batch, HEADER_BYTES, header.codec, header.record_count)
+        if why is None or self._gaps.covers(first):
+            return
+        detail = f"{why}; sequence numbers {first} to {following - 1}"
+        gap = Gap(shadow.base_sequence, position, position + header.size_bytes, first, following, False, True)
+        self._find(stem(shadow.base_sequence) + LOG, position, Kind.UNDECODABLE, detail, gap)
 
     def _pass(self, name: str, fd: int, position: int, size_bytes: int, following: int | None, why: str) -> int | None:
         """Name a damaged range; where the next intact batch begins. None for an end that was never acknowledged."""
@@ -269,7 +292,7 @@ class _Examination:
             if found[:compared] != expected[:compared]:
                 self._find(name, 0, Kind.INDEX, f"its {len(found)} bytes are not those that follow from the batches")
 
-    def _find(self, file: str, position: int, kind: Kind, detail: str) -> None:
+    def _find(self, file: str, position: int, kind: Kind, detail: str, gap: Gap | None = None) -> None:
         self._report.findings.append(
-            Finding(log=self._directory.name, file=file, position=position, kind=kind, detail=detail)
+            Finding(log=self._directory.name, file=file, position=position, kind=kind, detail=detail, gap=gap)
         )

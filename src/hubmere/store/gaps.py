@@ -17,6 +17,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _KNOWN = "the bytes do not match their checksums"
 _LOST = "the file ends before the last acknowledged event"
+_UNDECODABLE = "the records of the batch cannot be decoded"
 
 
 class LogGaps:
@@ -53,7 +54,7 @@ class LogGaps:
     def report_all(self) -> None:
         """Tell the registry of every range that is known from earlier."""
         for gap in self._gaps:
-            self._report(gap, _LOST if gap.is_missing else _KNOWN, is_known=True)
+            self._report(gap, _reason_of(gap), is_known=True)
 
     def keep(self, gaps: Iterable[Gap]) -> None:
         """Keep only these: the others were mended, or their events are gone."""
@@ -91,7 +92,7 @@ class LogGaps:
                 log=self._directory.name,
                 first_sequence=gap.first_sequence,
                 next_sequence=gap.next_sequence,
-                kind=DamageKind.MISSING if gap.is_missing else DamageKind.BROKEN,
+                kind=_kind_of(gap),
                 reason=reason,
                 file=f"{gap.segment_base:020d}.log",
                 position=gap.position,
@@ -99,6 +100,18 @@ class LogGaps:
             ),
             is_known=is_known,
         )
+
+
+def _reason_of(gap: Gap) -> str:
+    if gap.is_undecodable:
+        return _UNDECODABLE
+    return _LOST if gap.is_missing else _KNOWN
+
+
+def _kind_of(gap: Gap) -> DamageKind:
+    if gap.is_undecodable:
+        return DamageKind.UNREADABLE
+    return DamageKind.MISSING if gap.is_missing else DamageKind.BROKEN
 
 
 def _is_within(known: Gap, gap: Gap) -> bool:

@@ -73,6 +73,7 @@ class Gap(NamedTuple):
     first_sequence: int
     next_sequence: int
     is_missing: bool  # the file ends before them
+    is_undecodable: bool = False  # the batch is intact, but its records cannot be decoded
 
 
 FIRST_SEGMENT = SegmentStart(0, 0, -1, -1)
@@ -112,12 +113,12 @@ def read_gaps(files: Files, directory: Path) -> list[Gap]:
         rows = _read_rows(files, directory / DAMAGE) or []
     except CorruptBatch:
         return []
-    return [Gap(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in rows]
+    return [Gap(row[0], row[1], row[2], row[3], row[4], *map(bool, row[5:])) for row in rows]
 
 
 def write_gaps(files: Files, directory: Path, gaps: Sequence[Gap]) -> None:
     """Make the list of damaged ranges durable."""
-    _write_rows(files, directory / DAMAGE, [(*gap[:5], int(gap.is_missing)) for gap in gaps])
+    _write_rows(files, directory / DAMAGE, [(*gap[:5], int(gap.is_missing), int(gap.is_undecodable)) for gap in gaps])
 
 
 def read_epochs(files: Files, directory: Path) -> list[tuple[int, int]]:

@@ -465,7 +465,7 @@ class _Recovery:
 
 
 def _is_mended(gap: Gap, segment: Segment | None) -> bool:
-    if segment is None:
+    if segment is None or gap.is_undecodable:
         return False
     found = batch_at(segment.read_bytes, gap.position, segment.size_bytes)
     return found is not None and found[1].base_sequence_number == gap.first_sequence
