@@ -46,10 +46,11 @@ def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(clie
     assert found == [["orders"], ["orders"], ["orders"], [], []]
 
 
-def test_topic_is_found_by_its_id(client: RawClient) -> None:
-    """Reference check 8: version 12 and the newer group protocol go by ids."""
+@pytest.mark.parametrize("name", [None, ""])
+def test_topic_is_found_by_its_id(client: RawClient, name: str | None) -> None:
+    """Reference check 8: version 12 and consumer groups go by ids; Java's consumer sends an empty name with them."""
     known = ask(client, "orders").topics[0].topic_id
-    topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in (known, UUID(int=1)))
+    topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=name) for topic_id in (known, UUID(int=1)))
 
     found = client.call(MetadataRequest(topics=topics), 12).topics
 

@@ -42,6 +42,7 @@ from hubmere.wire.kafka.messages.metadata import (
     MetadataResponse,
     MetadataTopic,
 )
+from hubmere.wire.kafka.primitives import ZERO_UUID
 
 # KIP-511: what a client may call itself.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -96,8 +97,15 @@ def metadata(session: KafkaSession, request: Request) -> None:
         _answer(session, request, topics)
 
     gather = Gather[MetadataTopic](len(body.topics), done)
-    for index, wanted in enumerate(body.topics):
+    for index, asked in enumerate(body.topics):
+        wanted = _by_id(asked) if request.version >= _IDS_SINCE else asked
         _look_up(session, wanted, gather, index, may_create=body.allow_auto_topic_creation, operations=operations_on)
+
+
+def _by_id(asked: MetadataRequestTopic) -> MetadataRequestTopic:
+    """Java's consumers leave the name empty where it could be null."""
+    is_by_id = not asked.name and asked.topic_id != ZERO_UUID
+    return MetadataRequestTopic(topic_id=asked.topic_id, name=None) if is_by_id else asked
 
 
 def _topic_operations(session: KafkaSession, topic: str) -> int:
