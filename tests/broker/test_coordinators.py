@@ -7,7 +7,7 @@ import pytest
 from broker.builders import NOW_MS, Bench, a_batch
 from broker.test_groups import a_wish, joined_and_synced, settle
 from broker.test_transactions import Desk
-from hubmere.broker.coordinators import Coordinators
+from hubmere.broker.coordinators import Coordinators, HubDirectory
 from hubmere.broker.groups import Groups
 from hubmere.broker.membership import GroupState, Syncing
 from hubmere.broker.offsets import RETENTION_MS, Commit
@@ -159,3 +159,19 @@ def test_marker_for_a_partition_that_knows_a_newer_producer_is_not_needed(bench:
 
     assert desk.phase is Phase.COMPLETE_COMMIT
     assert desk.end_of_log == 1
+
+
+def test_directory_follows_the_hubs_of_a_namespace(bench: Bench) -> None:
+    """A consumer group notices every hub that is created, changed or deleted; topic names differ by case."""
+    directory = HubDirectory(bench.broker.namespace("hubmere"))
+    before = directory.revision
+
+    bench.a_hub("Payments", partitions=2)
+    created = directory.revision
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "Payments", bench.by(), done))
+
+    assert before < created < directory.revision
+    assert (list(directory.names()), directory.find("ORDERS"), directory.find("Payments")) == (["orders"], None, None)
+    found = directory.find("orders")
+    assert found is not None
+    assert (found.name, found.partition_count) == ("orders", 4)

@@ -3,14 +3,18 @@
 Made when first asked for, from what the catalog has kept; a namespace that is made anew begins without a past.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from hubmere.broker.consumer_group.assignments import Topic
+from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
+from hubmere.broker.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.groups import INITIAL_DELAY_S, Groups
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.offsets import Offsets
 from hubmere.broker.producer_ids import ProducerIds
 from hubmere.broker.transactions import Transactions
+from hubmere.model.names import fold
 from hubmere.store.catalog import Catalog
 
 # Offsets and ids live for days: looking for those that are over need not be done often.
@@ -26,6 +30,31 @@ class Coordinator(NamedTuple):
     transactions: Transactions
 
 
+class HubDirectory:
+    """The hubs of a namespace as topics. Thread rule: the owner's thread only."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(self, namespace: LiveNamespace) -> None:
+        self._namespace = namespace
+
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever a hub is created, changed or deleted."""
+        return self._namespace.hub_revision
+
+    def find(self, name: str) -> Topic | None:
+        """The hub of that exact name; topic names differ by case."""
+        hub = self._namespace.hubs.get(fold(name))
+        if hub is None or hub.name != name:
+            return None
+        return Topic(hub.entity.topic_id, hub.name, hub.entity.partition_count)
+
+    def names(self) -> Iterable[str]:
+        """The names of all hubs."""
+        return [hub.name for hub in self._namespace.hubs.values()]
+
+
 class Coordinators:
     """The coordinators of all namespaces. Thread rule: the owner's thread only."""
 
@@ -37,6 +66,9 @@ class Coordinators:
         self.producer_ids = ProducerIds(catalog)
         # How long the first members of a group wait for others; set before the first of them comes.
         self.initial_delay_s = INITIAL_DELAY_S
+        # Timeouts of consumer groups, and how to read what classic consumers embed; set before the first member comes.
+        self.consumer_groups = ConsumerGroupConfig()
+        self.embedded: EmbeddedProtocol = NoEmbeddedProtocol()
 
     def of(self, namespace: LiveNamespace, now: float, now_ms: int) -> Coordinator:
         """The coordinator of a namespace."""
@@ -45,7 +77,15 @@ class Coordinators:
         if made is None or made.namespace is not namespace:
             made = self._made[key] = Coordinator(
                 namespace,
-                Groups(key, self._catalog, now=now, initial_delay_s=self.initial_delay_s),
+                Groups(
+                    key,
+                    self._catalog,
+                    now=now,
+                    initial_delay_s=self.initial_delay_s,
+                    topics=HubDirectory(namespace),
+                    config=self.consumer_groups,
+                    embedded=self.embedded,
+                ),
                 Offsets(namespace, self._catalog),
                 Transactions(namespace, self._catalog, self.producer_ids, now=now, now_ms=now_ms),
             )

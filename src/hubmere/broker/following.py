@@ -107,16 +107,19 @@ class Following:
         live = LiveHub(namespace, hub, self._engine, self._segment_bytes)
         live.revoked.update(fold(publisher.name) for publisher in self._catalog.view.revoked_publishers(hub))
         namespace.hubs[fold(hub.name)] = live
+        namespace.hub_revision += 1
 
     def _update_hub(self, hub: Hub, _now: float) -> None:
         live = self._live(hub.uid)
         if live is not None:
             live.update(hub)
+            live.namespace.hub_revision += 1
 
     def _retire_hub(self, hub: Hub, _now: float) -> None:
         live = self._namespaces[fold(hub.namespace)].hubs.pop(fold(hub.name), None)
         if live is not None:
             live.retire(HubNotFound(live.resource))
+            live.namespace.hub_revision += 1
         self.finish_deletions()
         # The hub's own rules are gone with it.
         self._revocation.review()

@@ -9,9 +9,11 @@ ones are handed to the reply; each reply is called exactly once. Thread rule: th
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from hubmere.broker.membership import (
     GroupState,
+    GroupType,
     Joined,
     Joining,
     JoinReply,
@@ -52,6 +54,8 @@ Keep = Callable[["Group", Kept], None]
 
 class Group:
     """The members of one group and the generation they are in."""
+
+    type: Final = GroupType.CLASSIC
 
     def __init__(self, group_id: str, *, initial_delay_s: float, keep: Keep) -> None:
         self.group_id = group_id
@@ -425,6 +429,10 @@ class Group:
         if self.members:
             self.protocol, self.leader = protocol, leader
             self.state = GroupState.STABLE
+
+    def rebalance(self, now: float) -> None:
+        """Have every member join again."""
+        self._prepare(now)
 
     # --- time ---
 

@@ -1,22 +1,42 @@
 """All Kafka groups of one namespace: found by id, kept in the catalog, and woken when something is due.
 
+A group is classic (`group`) or a consumer group (`consumer_group`, KIP-848). The first consumer heartbeat turns a
+classic group of consumers into a consumer group; when only classic members are left in it, it becomes a classic one.
+
 A group is there while it has members or committed offsets; it needs no creation. What must outlive a restart (its
 generation, its members and what they were assigned) is written to the catalog before members hear of it. Groups are not
 the consumer groups of a hub, which AMQP readers name. Thread rule: the owner's thread only.
 """
 
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from hubmere.broker import group_records
+from hubmere.broker.consumer_group import kept as consumer_records
+from hubmere.broker.consumer_group.assignments import NoTopics, TopicDirectory
+from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
+from hubmere.broker.consumer_group.group import ConsumerGroup
+from hubmere.broker.consumer_group.members import (
+    JOIN_EPOCH,
+    ConsumerGroupConfig,
+    ConsumerGroupDescription,
+    Heartbeat,
+    HeartbeatReply,
+)
+from hubmere.broker.consumer_group.migration import downgrade, upgrade
+from hubmere.broker.consumer_group.regex import RegexResolver
+from hubmere.broker.consumer_group.validation import require_valid
+from hubmere.broker.consumer_group.views import classic_views, describe
 from hubmere.broker.deadlines import Deadlines
 from hubmere.broker.group import Group, Kept
-from hubmere.broker.membership import GroupState, Joining, JoinReply, Member, MemberView, Protocol, Syncing, SyncReply
+from hubmere.broker.membership import GroupState, GroupType, Joining, JoinReply, MemberView, Syncing, SyncReply
 from hubmere.broker.refusals import (
+    GroupFull,
     GroupNotEmpty,
     GroupUnknown,
     InvalidGroupId,
+    NotConsumerGroup,
     SessionTimeoutOutOfRange,
     UnknownMember,
 )
@@ -34,6 +54,7 @@ INITIAL_DELAY_S = 0.5
 MAX_GROUPS = 100_000
 
 Done = Callable[[Refusal | None], None]
+AnyGroup = Group | ConsumerGroup
 
 
 class GroupSummary(NamedTuple):
@@ -42,6 +63,7 @@ class GroupSummary(NamedTuple):
     group_id: str
     protocol_type: str
     state: GroupState
+    type: GroupType = GroupType.CLASSIC
 
 
 class GroupDescription(NamedTuple):
@@ -52,18 +74,31 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     protocol: str
     members: tuple[MemberView, ...]
+    type: GroupType = GroupType.CLASSIC
 
 
 class Groups:
     """The groups of one namespace."""
 
     def __init__(
-        self, namespace: str, catalog: Catalog, *, now: float, initial_delay_s: float = INITIAL_DELAY_S
+        self,
+        namespace: str,
+        catalog: Catalog,
+        *,
+        now: float,
+        initial_delay_s: float = INITIAL_DELAY_S,
+        topics: TopicDirectory | None = None,
+        config: ConsumerGroupConfig | None = None,
+        embedded: EmbeddedProtocol | None = None,
     ) -> None:
         self._namespace = namespace
         self._catalog = catalog
         self._initial_delay_s = initial_delay_s
-        self._groups: dict[str, Group] = {}
+        self._topics = topics or NoTopics()
+        self._resolver = RegexResolver(self._topics)
+        self._config = config or ConsumerGroupConfig()
+        self._embedded = embedded or NoEmbeddedProtocol()
+        self._groups: dict[str, AnyGroup] = {}
         # A group's moment may have moved to later meanwhile: then it is looked at in vain, and set again.
         self._deadlines = Deadlines()
         self._now_ms = 0
@@ -79,14 +114,15 @@ class Groups:
             raise SessionTimeoutOutOfRange(group_id, SHORTEST_SESSION_MS, LONGEST_SESSION_MS)
         self._now_ms = now_ms
         group = self._groups.get(checked)
-        if group is None:
-            if wish.member_id:
-                raise UnknownMember(group_id, wish.member_id)
-            group = self._open(checked)
+        if group is None and wish.member_id:
+            raise UnknownMember(group_id, wish.member_id)
+        if group is None or (isinstance(group, ConsumerGroup) and group.state is GroupState.EMPTY):
+            # Members of an empty consumer group are gone; the next ones choose the protocol.
+            group = self._open(checked, generation=0 if group is None else group.epoch)
         try:
             group.join(wish, now, reply)
         finally:
-            self._schedule(group)
+            self._follow(group, now)
 
     def sync(self, group_id: str, wish: Syncing, now: float, now_ms: int, reply: SyncReply) -> None:
         """Ask for an assignment, or bring all of them."""
@@ -95,20 +131,64 @@ class Groups:
         try:
             group.sync(wish, now, reply)
         finally:
-            self._schedule(group)
+            self._follow(group, now)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
-        """A member is alive."""
-        self._of_member(group_id, member_id).heartbeat(member_id, instance_id, generation, now)
+        """A member that speaks the classic protocol is alive."""
+        group = self._of_member(group_id, member_id)
+        if isinstance(group, Group):
+            group.heartbeat(member_id, instance_id, generation, now)
+            return
+        try:
+            group.classic_heartbeat(member_id, instance_id, generation, now)
+        finally:
+            self._follow(group, now)
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None, now: float, now_ms: int) -> None:
-        """A member goes."""
+        """A member that speaks the classic protocol goes."""
         self._now_ms = now_ms
         group = self._of_member(group_id, member_id)
         try:
             group.leave(member_id, instance_id, now)
         finally:
-            self._schedule(group)
+            self._follow(group, now)
+
+    def consumer_heartbeat(
+        self, group_id: str, beat: Heartbeat, now: float, now_ms: int, reply: HeartbeatReply
+    ) -> None:
+        """A member that speaks the consumer protocol joins, stays or leaves."""
+        checked = self._checked(group_id)
+        require_valid(group_id, beat)
+        self._now_ms = now_ms
+        self._resolver.refill()
+        group = self._groups.get(checked)
+        if not isinstance(group, ConsumerGroup):
+            if beat.epoch != JOIN_EPOCH:
+                raise UnknownMember(group_id, beat.member_id)
+            group = self._open_for_consumers(checked, group, beat, now)
+        changes = group.changes
+        group.heartbeat(beat, now, reply)
+        if group.changes != changes:
+            self._follow(group, now)
+
+    def _open_for_consumers(
+        self, group_id: KafkaGroupId, old: Group | None, beat: Heartbeat, now: float
+    ) -> ConsumerGroup:
+        """A new consumer group, or one with the members of a classic group; nothing is changed if that is refused."""
+        if beat.regex:
+            self._resolver.require_valid(group_id, beat.regex)
+        group = self._new_consumer_group(group_id)
+        if old is None:
+            self._require_place()
+        else:
+            if len(old.members) >= self._config.max_size:
+                raise GroupFull(group_id, self._config.max_size)
+            if old.members:
+                upgrade(old, group, now)
+            else:
+                group.epoch = group.assignment_epoch = old.generation
+        self._groups[group_id] = group
+        return group
 
     def require_commit(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float
@@ -120,13 +200,19 @@ class Groups:
         elif generation >= 0 or member_id:
             raise UnknownMember(group_id, member_id)
 
+    def require_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Refuse committed offsets to a member of a consumer group that names another epoch than its own."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.require_fetch(member_id, epoch)
+
     def _checked(self, group_id: str) -> KafkaGroupId:
         try:
             return kafka_group_id(group_id)
         except InvalidName:
             raise InvalidGroupId(group_id) from None
 
-    def _of_member(self, group_id: str, member_id: str) -> Group:
+    def _of_member(self, group_id: str, member_id: str) -> AnyGroup:
         group = self._groups.get(self._checked(group_id))
         if group is None:
             raise UnknownMember(group_id, member_id)
@@ -134,14 +220,14 @@ class Groups:
 
     # --- looking ---
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> AnyGroup | None:
         """A group that has, or had, members."""
         return self._groups.get(group_id)
 
     def list(self) -> list[GroupSummary]:
         """Every group that has members or committed offsets."""
         found = {
-            group.group_id: GroupSummary(group.group_id, group.protocol_type or "", group.state)
+            group.group_id: GroupSummary(group.group_id, group.protocol_type or "", group.state, group.type)
             for group in self._groups.values()
         }
         for group_id in self._catalog.view.groups_with_offsets(self._namespace):
@@ -153,9 +239,17 @@ class Groups:
         group = self._groups.get(group_id)
         if group is not None:
             names = (group.protocol_type or "", group.protocol or "")
-            return GroupDescription(group_id, group.state, *names, group.views())
+            members = group.views() if isinstance(group, Group) else classic_views(group)
+            return GroupDescription(group_id, group.state, *names, members, group.type)
         has_offsets = bool(self._catalog.view.group_offsets(self._namespace, group_id))
         return GroupDescription(group_id, GroupState.EMPTY if has_offsets else GroupState.DEAD, "", "", ())
+
+    def describe_consumers(self, group_id: str) -> ConsumerGroupDescription:
+        """A consumer group with its epochs and members."""
+        group = self._groups.get(self._checked(group_id))
+        if not isinstance(group, ConsumerGroup):
+            raise GroupUnknown(group_id) if group is None else NotConsumerGroup(group_id)
+        return describe(group)
 
     def is_empty(self, group_id: str) -> bool:
         """Whether a group has no members."""
@@ -191,7 +285,7 @@ class Groups:
                 record = GroupMetadata(namespace=self._namespace, group_id=group.group_id, state="")
                 self._catalog.submit(Drop(record))
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: AnyGroup) -> None:
         if group.state is GroupState.EMPTY:
             group.die()
             del self._groups[group.group_id]
@@ -206,13 +300,33 @@ class Groups:
     def advance(self, now: float, now_ms: int) -> None:
         """Wake every group for which something is due."""
         self._now_ms = now_ms
+        self._resolver.refill()
         for group_id in self._deadlines.take(now):
             group = self._groups.get(group_id)
             if group is not None:
                 group.advance(now)
-                self._schedule(group)
+                self._follow(group, now)
 
-    def _schedule(self, group: Group) -> None:
+    def _follow(self, group: AnyGroup, now: float) -> None:
+        """After anything that may have changed a group: let it be a classic one if it can be, and note its deadline."""
+        if isinstance(group, ConsumerGroup) and group.has_only_classic_members:
+            group = self._downgrade(group, now)
+        self._schedule(group)
+
+    def _downgrade(self, old: ConsumerGroup, now: float) -> Group:
+        group = Group(old.group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+        downgrade(old, group, now)
+        self._groups[old.group_id] = group
+        waiting = old.close()
+
+        def kept(refusal: Refusal | None) -> None:
+            for respond in waiting:
+                respond(refusal)
+
+        self._keep(group, kept)
+        return group
+
+    def _schedule(self, group: AnyGroup) -> None:
         """Note when the group wants to be woken; heartbeats only move that to later and need not be noted."""
         deadline = group.next_deadline()
         if deadline is not None:
@@ -220,16 +334,31 @@ class Groups:
 
     # --- keeping ---
 
-    def _open(self, group_id: KafkaGroupId) -> Group:
-        if len(self._groups) >= MAX_GROUPS:
-            raise LimitReached("groups", MAX_GROUPS)
-        group = self._groups[group_id] = Group(group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+    def _open(self, group_id: KafkaGroupId, *, generation: int) -> Group:
+        """A new classic group; where it takes the place of a consumer group, its generations go on."""
+        self._require_place()
+        group = Group(group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+        group.generation = generation
+        self._groups[group_id] = group
         return group
 
-    def _keep(self, group: Group, kept: Kept) -> None:
-        state = _encode(group)
+    def _require_place(self) -> None:
+        if len(self._groups) >= MAX_GROUPS:
+            raise LimitReached("groups", MAX_GROUPS)
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id,
+            config=self._config,
+            topics=self._topics,
+            resolver=self._resolver,
+            embedded=self._embedded,
+            keep=self._keep,
+        )
+
+    def _keep(self, group: AnyGroup, kept: Kept) -> None:
         record = GroupMetadata(
-            namespace=self._namespace, group_id=group.group_id, state=state, modified_ms=self._now_ms
+            namespace=self._namespace, group_id=group.group_id, state=_encode(group), modified_ms=self._now_ms
         )
         try:
             self._catalog.submit(Put(record), callback=kept)
@@ -237,60 +366,19 @@ class Groups:
             kept(refusal)
 
     def _load(self, kept: GroupMetadata, now: float) -> None:
-        group = Group(kept.group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
         state = json.loads(kept.state)
-        members = [_decode_member(row, now) for row in state["members"]]
-        group.restore(
-            members,
-            generation=state["generation"],
-            protocol_type=state["protocol_type"],
-            protocol=state["protocol"],
-            leader=state["leader"],
-        )
+        group: AnyGroup
+        if state.get("type") == GroupType.CONSUMER:
+            group = self._new_consumer_group(kept.group_id)
+            consumer_records.decode_group(group, state, now)
+        else:
+            group = Group(kept.group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+            group_records.decode_group(group, state, now)
         self._groups[kept.group_id] = group
         self._schedule(group)
 
 
-# --- the kept form ---------------------------------------------------------------------------------------------------
-
-
-def _encode(group: Group) -> str:
-    return json.dumps(
-        {
-            "generation": group.generation,
-            "protocol_type": group.protocol_type or "",
-            "protocol": group.protocol or "",
-            "leader": group.leader or "",
-            "members": [_encode_member(member) for member in group.members.values()],
-        },
-        separators=(",", ":"),
-    )
-
-
-def _encode_member(member: Member) -> Mapping[str, Any]:
-    wish = member.wish
-    return {
-        "id": member.member_id,
-        "instance": wish.instance_id,
-        "client": wish.client_id,
-        "host": wish.client_host,
-        "session_s": wish.session_timeout_s,
-        "rebalance_s": wish.rebalance_timeout_s,
-        "type": wish.protocol_type,
-        "protocols": [[protocol.name, b64encode(protocol.metadata).decode()] for protocol in wish.protocols],
-        "assignment": b64encode(member.assignment).decode(),
-    }
-
-
-def _decode_member(row: Mapping[str, Any], now: float) -> Member:
-    wish = Joining(
-        member_id=row["id"],
-        instance_id=row["instance"],
-        client_id=row["client"],
-        client_host=row["host"],
-        session_timeout_s=row["session_s"],
-        rebalance_timeout_s=row["rebalance_s"],
-        protocol_type=row["type"],
-        protocols=tuple(Protocol(name, b64decode(metadata)) for name, metadata in row["protocols"]),
-    )
-    return Member(row["id"], wish, now + wish.session_timeout_s, b64decode(row["assignment"]))
+def _encode(group: AnyGroup) -> str:
+    if isinstance(group, Group):
+        return group_records.encode_group(group)
+    return consumer_records.encode_group(group)

@@ -82,7 +82,7 @@ def rates_of(limits: Limits, capacity: int) -> Rates | None:
 class LiveNamespace:
     """One namespace while the node runs."""
 
-    __slots__ = ("counters", "entity", "governor", "hubs", "limits", "throughput")
+    __slots__ = ("counters", "entity", "governor", "hub_revision", "hubs", "limits", "throughput")
 
     def __init__(self, entity: Namespace, limits: Limits, now: float) -> None:
         self.entity = entity
@@ -90,6 +90,8 @@ class LiveNamespace:
         self.counters = Counters()
         self.governor = Governor()
         self.hubs: dict[str, LiveHub] = {}
+        # Grows whenever a hub is created, changed or deleted.
+        self.hub_revision = 0
         rates = rates_of(limits, entity.capacity)
         self.throughput = None if rates is None else Throughput(rates, now)
 

@@ -19,6 +19,16 @@ class GroupState(StrEnum):
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    # Only consumer groups (KIP-848): the target is out of date; members are on their way to it.
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+
+
+class GroupType(StrEnum):
+    """Which protocol a group uses; the names are those that Kafka's tools show."""
+
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
 
 
 class Protocol(NamedTuple):
@@ -42,6 +52,8 @@ class Joining:
     protocols: tuple[Protocol, ...]
     needs_known_id: bool = True  # KIP-394: a newcomer is told its id first
     may_skip_assignment: bool = False  # KIP-814: a leader that comes back can be told to leave things as they are
+    # Whether the caller may read a topic; asked where the coordinator assigns partitions (KIP-848).
+    may_read: Callable[[str], bool] = lambda _: True
 
 
 class MemberView(NamedTuple):

@@ -167,6 +167,91 @@ class OffsetsUnstable(GroupRefused):
         return f"An open transaction holds newer offsets of group '{self.group}'."
 
 
+# --- consumer groups (KIP-848) ---------------------------------------------------------------------------------------
+
+
+class InvalidHeartbeat(GroupRefused):
+    """A heartbeat that contradicts itself or the protocol."""
+
+    def __init__(self, group: str, problem: str) -> None:
+        super().__init__(group)
+        self.problem = problem
+
+    def text(self) -> str:
+        return f"{self.problem}."
+
+
+class FencedMemberEpoch(GroupRefused):
+    """The member's epoch is neither the one that the coordinator knows nor the one before it."""
+
+    def __init__(self, group: str, member: str, epoch: int, current: int) -> None:
+        super().__init__(group)
+        self.member = member
+        self.epoch = epoch
+        self.current = current
+
+    def text(self) -> str:
+        return (
+            f"The member '{self.member}' of group '{self.group}' is at epoch {self.current}, not {self.epoch}; "
+            "it must give up its partitions and join again."
+        )
+
+
+class StaleMemberEpoch(GroupRefused):
+    """An offset request with another epoch than the member's current one."""
+
+    def __init__(self, group: str, epoch: int, current: int) -> None:
+        super().__init__(group)
+        self.epoch = epoch
+        self.current = current
+
+    def text(self) -> str:
+        return f"The member epoch of the request is {self.epoch}, the group '{self.group}' knows {self.current}."
+
+
+class UnreleasedInstance(GroupRefused):
+    """Another member uses the instance id and has not left."""
+
+    def __init__(self, group: str, instance: str, owner: str) -> None:
+        super().__init__(group)
+        self.instance = instance
+        self.owner = owner
+
+    def text(self) -> str:
+        return f"The instance id '{self.instance}' of group '{self.group}' is used by the member '{self.owner}'."
+
+
+class UnsupportedAssignor(GroupRefused):
+    """An assignor that the coordinator does not have."""
+
+    def __init__(self, group: str, assignor: str, supported: str) -> None:
+        super().__init__(group)
+        self.assignor = assignor
+        self.supported = supported
+
+    def text(self) -> str:
+        return f"The assignor '{self.assignor}' is not supported; supported are: {self.supported}."
+
+
+class InvalidRegex(GroupRefused):
+    """A subscription by a regular expression that cannot be evaluated."""
+
+    def __init__(self, group: str, pattern: str, reason: str) -> None:
+        super().__init__(group)
+        self.pattern = pattern
+        self.reason = reason
+
+    def text(self) -> str:
+        return f"The regular expression '{self.pattern}' is not valid in RE2 syntax: {self.reason}."
+
+
+class NotConsumerGroup(GroupRefused):
+    """The group exists, but it does not use the consumer group protocol."""
+
+    def text(self) -> str:
+        return f"Group '{self.group}' is not a consumer group."
+
+
 # --- transactions ----------------------------------------------------------------------------------------------------
 
 

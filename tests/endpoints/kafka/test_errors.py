@@ -56,7 +56,7 @@ def test_a_disabled_hub_is_not_there_and_a_closed_one_is_forbidden(status: Statu
 @pytest.mark.parametrize("kind", [kind for kind in tree() if kind.__module__ == refusals.__name__])
 def test_every_refusal_of_a_coordinator_says_something(kind: type[Refusal]) -> None:
     """Administrators read the texts in their tools."""
-    arguments = {0: (), 1: ("g",), 2: ("g", "x"), 3: ("g", 1, 2)}
+    arguments = {0: (), 1: ("g",), 2: ("g", "x"), 3: ("g", 1, 2), 4: ("g", "x", 1, 2)}
     count = kind.__init__.__code__.co_argcount - 1 if kind.__init__ is not Exception.__init__ else 0
 
     refusal = kind(*arguments[count])

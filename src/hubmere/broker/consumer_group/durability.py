@@ -1,0 +1,65 @@
+"""Answers wait for the disk: a change of a group is durable before anybody hears of it.
+
+Changes are numbered. One write is under way at a time; what changes meanwhile is covered by the next one, so a group
+of many members does not write once for each of them. An answer to an unchanged, durable group is given at once.
+Thread rule: the owner's thread only.
+"""
+
+from collections.abc import Callable
+
+from hubmere.model.errors import Refusal
+
+Respond = Callable[[Refusal | None], None]
+# Makes the group durable as it is now, then calls back.
+Write = Callable[[Respond], None]
+
+
+class Durability:
+    """Which change of a group is durable, and who waits for which."""
+
+    __slots__ = ("_durable", "_is_closed", "_is_writing", "_waiting", "_write", "changes")
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        # How often something changed.
+        self.changes = 0
+        self._durable = 0
+        self._is_writing = False
+        self._is_closed = False
+        self._waiting: list[tuple[int, Respond]] = []
+
+    def note_change(self) -> None:
+        """Something changed that has to outlive a restart."""
+        self.changes += 1
+
+    def when_durable(self, respond: Respond) -> None:
+        """Call back when everything up to now is durable, or with the reason why it is not."""
+        if self._durable == self.changes:
+            respond(None)
+            return
+        self._waiting.append((self.changes, respond))
+        self._write_next()
+
+    def close(self) -> list[Respond]:
+        """Write no more; whoever still waits is handed to the caller."""
+        self._is_closed = True
+        waiting, self._waiting = self._waiting, []
+        return [respond for _, respond in waiting]
+
+    def _write_next(self) -> None:
+        if self._is_writing or self._is_closed or not self._waiting:
+            return
+        self._is_writing = True
+        written = self.changes
+
+        def on_written(refusal: Refusal | None) -> None:
+            self._is_writing = False
+            if refusal is None:
+                self._durable = max(self._durable, written)
+            due = [respond for change, respond in self._waiting if change <= written]
+            self._waiting = [entry for entry in self._waiting if entry[0] > written]
+            for respond in due:
+                respond(refusal)
+            self._write_next()
+
+        self._write(on_written)

@@ -1,0 +1,75 @@
+"""Turns a classic group of consumers into a consumer group and back, without a stop (KIP-848, policy `bidirectional`).
+
+Up: the first member that speaks the consumer protocol joins a classic group. Everybody keeps what it reads; requests
+that wait are answered with "rebalance in progress", and the newcomer raises the epoch.
+Down: the last member that speaks the consumer protocol is gone. The others form a classic group in the same generation
+and are asked to join again.
+"""
+
+from hubmere.broker.consumer_group.classic import identified
+from hubmere.broker.consumer_group.embedded import CONSUMER_PROTOCOL_TYPE, MalformedBytes
+from hubmere.broker.consumer_group.group import ConsumerGroup
+from hubmere.broker.consumer_group.members import ClassicSide, ConsumerMember
+from hubmere.broker.group import Group
+from hubmere.broker.membership import Joining, Member
+from hubmere.broker.refusals import NotConsumerGroup, RebalanceInProgress
+
+
+def upgrade(old: Group, new: ConsumerGroup, now: float) -> None:
+    """Move the members of a classic group; refused, without a change, if they are not all consumers."""
+    if old.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise NotConsumerGroup(old.group_id)
+    try:
+        members = [_to_consumer(old, member, new, now) for member in old.members.values()]
+    except MalformedBytes:
+        raise NotConsumerGroup(old.group_id) from None
+    for waiting in list(old.members.values()):
+        waiting.answer_join(RebalanceInProgress(old.group_id))
+        waiting.answer_sync(RebalanceInProgress(old.group_id))
+    new.restore(members, epoch=old.generation, assignment_epoch=old.generation)
+
+
+def _to_consumer(old: Group, member: Member, new: ConsumerGroup, now: float) -> ConsumerMember:
+    wish = member.wish
+    subscription = new.embedded.read_subscription(member.metadata_of(old.protocol) or wish.protocols[0].metadata)
+    moved = ConsumerMember(member.member_id, instance_id=wish.instance_id)
+    moved.rack_id, moved.client_id, moved.client_host = subscription.rack_id, wish.client_id, wish.client_host
+    moved.rebalance_timeout_s = wish.rebalance_timeout_s
+    moved.subscription = moved.subscription.with_topics(frozenset(filter(wish.may_read, subscription.topics)))
+    moved.epoch = moved.previous_epoch = old.generation
+    moved.assigned = moved.target = identified(new, new.embedded.read_assignment(member.assignment))
+    moved.classic = ClassicSide(protocols=wish.protocols, session_timeout_s=wish.session_timeout_s)
+    moved.expires_at = now + wish.session_timeout_s
+    return moved
+
+
+def downgrade(old: ConsumerGroup, new: Group, now: float) -> None:
+    """Move the members of a consumer group that all speak the classic protocol, and have them join again."""
+    members = [_to_classic(old, member, now) for member in old.members.values()]
+    shared = set.intersection(*({one.name for one in member.wish.protocols} for member in members))
+    protocol = next(one.name for one in members[0].wish.protocols if one.name in shared)
+    new.restore(
+        members,
+        generation=old.epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol=protocol,
+        leader=members[0].member_id,
+    )
+    new.rebalance(now)
+
+
+def _to_classic(old: ConsumerGroup, member: ConsumerMember, now: float) -> Member:
+    side = member.classic
+    assert side is not None
+    wish = Joining(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_s=side.session_timeout_s,
+        rebalance_timeout_s=member.rebalance_timeout_s,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocols=side.protocols,
+    )
+    assignment = old.embedded.write_assignment(old.named(member.assigned), side.protocols[0].metadata)
+    return Member(member.member_id, wish, now + side.session_timeout_s, assignment)

@@ -1,0 +1,63 @@
+"""The durable form of a classic group: one JSON text with its generation, its members and what they were assigned."""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from hubmere.broker.group import Group
+from hubmere.broker.membership import Joining, Member, Protocol
+
+
+def encode_group(group: Group) -> str:
+    """Everything of a group that has to outlive a restart."""
+    return json.dumps(
+        {
+            "generation": group.generation,
+            "protocol_type": group.protocol_type or "",
+            "protocol": group.protocol or "",
+            "leader": group.leader or "",
+            "members": [_encode_member(member) for member in group.members.values()],
+        },
+        separators=(",", ":"),
+    )
+
+
+def _encode_member(member: Member) -> Mapping[str, Any]:
+    wish = member.wish
+    return {
+        "id": member.member_id,
+        "instance": wish.instance_id,
+        "client": wish.client_id,
+        "host": wish.client_host,
+        "session_s": wish.session_timeout_s,
+        "rebalance_s": wish.rebalance_timeout_s,
+        "type": wish.protocol_type,
+        "protocols": [[protocol.name, b64encode(protocol.metadata).decode()] for protocol in wish.protocols],
+        "assignment": b64encode(member.assignment).decode(),
+    }
+
+
+def decode_group(group: Group, state: Mapping[str, Any], now: float) -> None:
+    """Take up where a group was: every member with a fresh session."""
+    group.restore(
+        [_decode_member(row, now) for row in state["members"]],
+        generation=state["generation"],
+        protocol_type=state["protocol_type"],
+        protocol=state["protocol"],
+        leader=state["leader"],
+    )
+
+
+def _decode_member(row: Mapping[str, Any], now: float) -> Member:
+    wish = Joining(
+        member_id=row["id"],
+        instance_id=row["instance"],
+        client_id=row["client"],
+        client_host=row["host"],
+        session_timeout_s=row["session_s"],
+        rebalance_timeout_s=row["rebalance_s"],
+        protocol_type=row["type"],
+        protocols=tuple(Protocol(name, b64decode(metadata)) for name, metadata in row["protocols"]),
+    )
+    return Member(row["id"], wish, now + wish.session_timeout_s, b64decode(row["assignment"]))

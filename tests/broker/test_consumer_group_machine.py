@@ -1,0 +1,148 @@
+"""Consumer groups under any order of events: no partition ever has two owners, and a stable group reads everything."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.consumer_groups import Room, Topics
+from hubmere.broker.consumer_group.assignments import NOTHING, Assignment
+from hubmere.broker.consumer_group.members import Heartbeat, HeartbeatAnswer
+from hubmere.broker.refusals import FencedMemberEpoch, GroupRefused, UnknownMember
+
+NAMES = tuple("abcd")
+SUBSCRIPTIONS = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}), frozenset({"t", "later"}))
+
+
+class Client:
+    """A consumer as the protocol wants it: it reads what it was told, and says what it reads.
+
+    `reads` is what it may still process: it gives partitions up one heartbeat after it was told to.
+    """
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.epoch = 0
+        self.reads: Assignment = NOTHING
+        self.told: Assignment = NOTHING
+        self.topics: frozenset[str] = frozenset()
+        # After a lost answer it sends everything, so that it is told everything.
+        self.has_missed = False
+
+    def hear(self, answer: HeartbeatAnswer) -> None:
+        self.epoch = answer.epoch
+        if answer.assignment is not None:
+            self.told = answer.assignment
+            # New partitions are read at once; lost ones only until it has reacted.
+            self.reads |= answer.assignment
+
+    def react(self) -> None:
+        self.reads = self.told
+
+
+class ConsumerGroupMachine(RuleBasedStateMachine):
+    """Members join, heartbeat, lose answers, leave, and fall silent, while topics come, grow and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room = Room(Topics(t=3, u=2))
+        self.clients: dict[str, Client] = {}
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        topics=st.sampled_from(SUBSCRIPTIONS),
+        assignor=st.sampled_from([None, "uniform", "range"]),
+    )
+    def join(self, name: str, topics: frozenset[str], assignor: str | None) -> None:
+        client = self.clients[name] = Client(name)
+        client.topics = topics
+        client.hear(self.room.join(name, topics=topics, assignor=assignor))
+
+    @rule(name=st.sampled_from(NAMES), is_lost=st.booleans())
+    @precondition(lambda self: self.clients)
+    def beat(self, name: str, is_lost: bool) -> None:
+        client = self.clients.get(name)
+        if client is None:
+            return
+        client.react()
+        self._send(client, is_lost=is_lost, owned=client.reads)
+
+    @rule(name=st.sampled_from(NAMES), topics=st.sampled_from(SUBSCRIPTIONS))
+    @precondition(lambda self: self.clients)
+    def subscribe(self, name: str, topics: frozenset[str]) -> None:
+        client = self.clients.get(name)
+        if client is not None:
+            client.topics = topics
+            self._send(client, is_lost=False, owned=client.reads, topics=topics)
+
+    def _send(self, client: Client, *, is_lost: bool, **more: Any) -> None:
+        if client.has_missed:
+            more |= {"topics": client.topics, "rebalance_timeout_s": 30.0}
+        try:
+            (answer,) = self.room.send(Heartbeat(member_id=client.member_id, epoch=client.epoch, **more))
+        except (FencedMemberEpoch, UnknownMember):
+            # It gives everything up and joins again.
+            del self.clients[client.member_id]
+            return
+        assert not isinstance(answer, GroupRefused)
+        client.has_missed = is_lost
+        if not is_lost:
+            client.hear(answer)
+
+    @rule(name=st.sampled_from(NAMES))
+    @precondition(lambda self: self.clients)
+    def leave(self, name: str) -> None:
+        if self.clients.pop(name, None) is not None and name in self.room.group.members:
+            self.room.beat(name, -1)
+
+    @rule(seconds=st.sampled_from([1.0, 20.0, 50.0]))
+    def wait(self, seconds: float) -> None:
+        self.room.advance(seconds)
+        # Clients notice by themselves that they were silent for too long, and stop reading.
+        for name in set(self.clients) - set(self.room.group.members):
+            del self.clients[name]
+
+    @rule(name=st.sampled_from(["t", "u", "later"]), count=st.integers(1, 5))
+    def grow(self, name: str, count: int) -> None:
+        known = self.room.topics.find(name)
+        if known is None or known.partition_count < count:
+            self.room.topics.put(name, count)
+
+    @rule(name=st.sampled_from(["t", "u", "later"]))
+    def drop(self, name: str) -> None:
+        if self.room.topics.find(name) is not None:
+            self.room.topics.drop(name)
+
+    @rule()
+    def settle(self) -> None:
+        """When everybody sends heartbeats, the group becomes stable and reads everything that is wanted."""
+        for _ in range(12):
+            for client in list(self.clients.values()):
+                client.react()
+                self._send(client, is_lost=False, owned=client.reads)
+        # Members whose client is gone hold on until their session ends.
+        if set(self.room.group.members) == set(self.clients) and self.clients:
+            group = self.room.group
+            assert all(member.is_reconciled(group.epoch) for member in group.members.values())
+            read = sorted(partition for client in self.clients.values() for partition in client.reads)
+            wanted = {topic.topic_id for topic in group.topics.values()}
+            assert read == sorted(one for one in self.room.topics.all() if one.topic_id in wanted)
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        held = [partition for member in self.room.group.members.values() for partition in member.held]
+        assert len(held) == len(set(held))
+        assert self.room.group.owners() == {
+            partition: member.member_id for member in self.room.group.members.values() for partition in member.held
+        }
+
+    @invariant()
+    def no_partition_is_read_twice(self) -> None:
+        members = self.room.group.members
+        reading = [partition for name, client in self.clients.items() if name in members for partition in client.reads]
+        assert len(reading) == len(set(reading))
+
+
+TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
+TestConsumerGroupMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

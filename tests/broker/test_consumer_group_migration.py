@@ -1,0 +1,534 @@
+"""Classic and consumer members in one group, and groups that change their type while they are read."""
+
+from typing import Any
+
+import pytest
+
+from broker.builders import NOW_MS, Bench
+from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_wish
+from hubmere.broker.consumer_group.assignments import NOTHING
+from hubmere.broker.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
+from hubmere.broker.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
+from hubmere.broker.groups import Groups
+from hubmere.broker.membership import GroupState, GroupType, Joined, Synced, Syncing
+from hubmere.broker.refusals import (
+    GroupFull,
+    GroupRefused,
+    GroupUnknown,
+    IllegalGeneration,
+    InconsistentProtocol,
+    InvalidHeartbeat,
+    InvalidRegex,
+    MemberFenced,
+    MemberIdRequired,
+    NotConsumerGroup,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from hubmere.model.errors import LimitReached
+
+# --- classic members of a consumer group -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def room() -> Room:
+    """A group with the consumer member `a`, which reads all four partitions of `t`."""
+    room = Room()
+    room.join("a")
+    return room
+
+
+def hand_over(room: Room) -> None:
+    """The consumer member `a` gives up what it has to."""
+    room.own("a")
+    room.own("a")
+
+
+def test_classic_member_joins_a_consumer_group(room: Room) -> None:
+    """It is answered at once, leads nobody, and gets partitions when the others gave them up."""
+    joined = room.classic_join()
+    assert (joined.generation, joined.leader, joined.members, joined.protocol) == (2, "", (), "range")
+    assert room.sync(joined) == b""
+    room.group.classic_heartbeat(joined.member_id, None, 2, room.now)
+
+    hand_over(room)
+    with pytest.raises(RebalanceInProgress):
+        room.group.classic_heartbeat(joined.member_id, None, 2, room.now)
+    again = room.classic_join(joined.member_id)
+
+    assert room.sync(again) == b"t:2,t:3"
+    room.group.classic_heartbeat(joined.member_id, None, 2, room.now)
+    assert room.group.state is GroupState.STABLE
+
+
+def test_newcomer_is_told_its_id_first(room: Room) -> None:
+    """KIP-394, as in a classic group."""
+    with pytest.raises(MemberIdRequired) as told:
+        room.classic_join(needs_known_id=True)
+
+    assert room.classic_join(told.value.member, needs_known_id=True).member_id == told.value.member
+
+
+def test_classic_member_that_owns_too_much_gives_it_up_first(room: Room) -> None:
+    """A cooperative member is told what it keeps, revokes the rest and joins again."""
+    joined = room.classic_join()
+    hand_over(room)
+    room.classic_join(joined.member_id)
+    room.topics.put("u", 1)
+    room.join("b")
+    member = room.group.members[joined.member_id]
+    room.own("a")
+
+    again = room.classic_join(joined.member_id, owned="t:2,t:3")
+    with pytest.raises(RebalanceInProgress):
+        room.group.classic_heartbeat(joined.member_id, None, again.generation, room.now)
+    kept = room.sync(again)
+    done = room.classic_join(joined.member_id, owned=kept.decode())
+
+    assert (again.generation, done.generation, len(member.assigned), member.revoke_by) == (2, 3, 1, None)
+
+
+def test_sync_of_an_old_epoch_asks_to_join_again(room: Room) -> None:
+    """Another member came between join and sync."""
+    joined = room.classic_join()
+    room.join("b")
+
+    with pytest.raises(RebalanceInProgress):
+        room.sync(joined)
+
+
+@pytest.mark.parametrize("silence", ["sync", "rejoin", "session"])
+def test_classic_member_that_does_not_go_on_is_removed(room: Room, silence: str) -> None:
+    """It has the rebalance timeout to sync and to join again, and its own session timeout to be heard of."""
+    joined = room.classic_join()
+    if silence != "sync":
+        room.sync(joined)
+    if silence == "rejoin":
+        room.join("b")
+    for _ in range(4):
+        room.advance(8.0)
+        room.own("a")
+        if silence != "session" and joined.member_id in room.group.members:
+            try:
+                room.group.classic_heartbeat(joined.member_id, None, joined.generation, room.now)
+            except RebalanceInProgress:
+                continue
+
+    assert joined.member_id not in room.group.members
+
+
+def test_classic_requests_of_strangers_are_refused(room: Room) -> None:
+    """Consumer members do not speak the classic protocol; generations and protocols must fit."""
+    joined = room.classic_join(instance_id="i")
+
+    with pytest.raises(UnknownMember):
+        room.group.classic_heartbeat("a", None, 1, room.now)
+    with pytest.raises(UnknownMember):
+        room.group.leave("a", None, room.now)
+    with pytest.raises(IllegalGeneration):
+        room.group.classic_heartbeat(joined.member_id, "i", 1, room.now)
+    with pytest.raises(InconsistentProtocol):
+        room.sync(joined, instance_id="i", protocol="sticky")
+    with pytest.raises(UnknownMember):
+        room.classic_join("x", instance_id="unknown")
+    with pytest.raises(MemberFenced):
+        room.classic_join("x", instance_id="i")
+    with pytest.raises(IllegalGeneration):
+        room.group.require_commit(joined.member_id, "i", 1, room.now)
+
+
+@pytest.mark.parametrize(
+    "wish", [{"protocol_type": "connect"}, {"protocols": ()}, {"metadata": b"?"}, {"protocols": ("sticky",)}]
+)
+def test_classic_member_with_another_protocol_is_refused(room: Room, wish: dict[str, Any]) -> None:
+    """INCONSISTENT_GROUP_PROTOCOL: the group could not become a classic one again."""
+    room.classic_join()
+
+    with pytest.raises(InconsistentProtocol):
+        room.classic_join(**wish)
+
+
+def test_static_classic_member_is_replaced_and_removed_by_its_instance_id(room: Room) -> None:
+    """A restarted process takes over; an administrator removes it without knowing its member id."""
+    first = room.classic_join(instance_id="i", protocols=("sticky",))
+    second = room.classic_join(instance_id="i")
+    assert first.member_id != second.member_id
+    assert (room.group.epoch, set(room.group.members)) == (2, {"a", second.member_id})
+
+    room.group.leave("", "i", room.now)
+
+    assert list(room.group.members) == ["a"]
+    with pytest.raises(UnknownMember):
+        room.group.leave("", "i", room.now)
+
+
+def test_static_member_changes_from_classic_to_consumer(room: Room) -> None:
+    """A rolling restart with another group.protocol keeps the partitions."""
+    room.classic_join(instance_id="i")
+    hand_over(room)
+    room.classic_join(room.group.static_member("i").member_id, instance_id="i")  # type: ignore[union-attr]
+
+    answer = room.join("c", instance_id="i")
+
+    assert (room.numbers("c"), answer.epoch) == ([2, 3], 2)
+    assert room.group.members["c"].classic is None
+
+
+def test_classic_member_reads_only_what_it_may(room: Room) -> None:
+    """The coordinator does not assign what fetch would refuse."""
+    joined = room.classic_join(topics="t,u", may_read=lambda name: name == "u")
+
+    assert room.group.members[joined.member_id].subscription.topics == {"u"}
+
+
+# --- groups that change their type -----------------------------------------------------------------------------------
+
+
+class Station:
+    """All groups of a namespace on a real catalog."""
+
+    def __init__(self, bench: Bench, **more: Any) -> None:
+        self.bench = bench
+        self.now = 0.0
+        self.topics = more.pop("topics", None) or Topics(t=4)
+        self.more = more
+        self.groups = self.open()
+
+    def open(self) -> Groups:
+        return Groups(
+            "hubmere",
+            self.bench.catalog,
+            now=self.now,
+            initial_delay_s=0.0,
+            topics=self.topics,
+            embedded=TextEmbedded(),
+            **self.more,
+        )
+
+    def restart(self) -> None:
+        self.groups = self.open()
+
+    def done(self, answers: list[Any]) -> Any:
+        self.bench.catalog.apply()
+        self.bench.turn.run()
+        (answer,) = answers
+        return answer
+
+    def beat(self, member_id: str, epoch: int, **more: Any) -> HeartbeatAnswer:
+        answers: list[HeartbeatAnswer | GroupRefused] = []
+        beat = Heartbeat(member_id=member_id, epoch=epoch, **more)
+        self.groups.consumer_heartbeat("g", beat, self.now, NOW_MS, answers.append)
+        answer = self.done(answers)
+        assert isinstance(answer, HeartbeatAnswer), answer
+        return answer
+
+    def join(self, member_id: str, **more: Any) -> HeartbeatAnswer:
+        values: dict[str, Any] = {"rebalance_timeout_s": 30.0, "owned": NOTHING, "topics": frozenset({"t"})}
+        return self.beat(member_id, 0, **(values | more))
+
+    def classic_join(self, member_id: str = "", **more: Any) -> Any:
+        answers: list[Joined | GroupRefused] = []
+        self.groups.join("g", a_classic_wish(member_id, **more), self.now, NOW_MS, answers.append)
+        return self.done(answers)
+
+    def classic_sync(self, joined: Joined, **assignments: bytes) -> bytes:
+        answers: list[Synced | GroupRefused] = []
+        wish = Syncing(member_id=joined.member_id, generation=joined.generation, assignments=assignments)
+        self.groups.sync("g", wish, self.now, NOW_MS, answers.append)
+        answer = self.done(answers)
+        assert isinstance(answer, Synced), answer
+        return answer.assignment
+
+    def a_classic_group(self, **more: Any) -> Joined:
+        """A classic group with one member that reads everything."""
+        joined = self.classic_join(**more)
+        assert isinstance(joined, Joined)
+        self.classic_sync(joined, **{joined.member_id: b"t:0,t:1,t:2,t:3"})
+        return joined
+
+    def type(self) -> GroupType:
+        found = self.groups.find("g")
+        assert found is not None
+        return found.type
+
+
+@pytest.fixture
+def station(bench: Bench) -> Station:
+    return Station(bench)
+
+
+def test_consumer_member_turns_a_classic_group_into_a_consumer_group(station: Station) -> None:
+    """Online upgrade: the classic member reads on until it has given up its half."""
+    joined = station.a_classic_group()
+
+    newcomer = station.join("c")
+    assert (station.type(), newcomer.epoch, newcomer.assignment) == (GroupType.CONSUMER, 2, NOTHING)
+    with pytest.raises(RebalanceInProgress):
+        station.groups.heartbeat("g", joined.member_id, None, joined.generation, station.now)
+    again = station.classic_join(joined.member_id, owned="")
+    kept = station.classic_sync(again)
+    answer = station.beat("c", 2, owned=NOTHING)
+
+    assert answer.assignment is not None
+    assert (len(kept.split(b",")), len(answer.assignment)) == (2, 2)
+
+
+def test_waiting_classic_members_are_asked_to_join_again(bench: Bench) -> None:
+    """A join that waits for others is not left without an answer when the group changes its type."""
+    station = Station(bench)
+    first = station.a_classic_group()
+    waiting: list[Any] = []
+    station.groups.join("g", a_classic_wish("", client_id="late"), station.now, NOW_MS, waiting.append)
+    assert waiting == []
+
+    station.join("c")
+
+    (answer,) = waiting
+    assert isinstance(answer, RebalanceInProgress)
+    assert len(station.groups.describe_consumers("g").members) == 3
+    assert first.member_id in {member.member_id for member in station.groups.describe_consumers("g").members}
+
+
+def test_last_consumer_member_that_leaves_makes_it_a_classic_group(station: Station) -> None:
+    """Online downgrade: the classic members rebalance among themselves, in a later generation."""
+    station.join("c")
+    joined = station.classic_join()
+    assert station.type() is GroupType.CONSUMER
+
+    assert station.beat("c", -1).epoch == -1
+
+    assert station.type() is GroupType.CLASSIC
+    with pytest.raises(RebalanceInProgress):
+        station.groups.heartbeat("g", joined.member_id, None, 3, station.now)
+    again = station.classic_join(joined.member_id)
+    assert (again.leader, again.generation > joined.generation) == (joined.member_id, True)
+    assert station.classic_sync(again, **{joined.member_id: b"t:0"}) == b"t:0"
+
+
+def test_silent_last_consumer_member_makes_it_a_classic_group(station: Station) -> None:
+    """The session timeout has the same effect as leaving."""
+    station.join("c")
+    joined = station.classic_join(session_timeout_s=300.0, rebalance_timeout_s=300.0)
+    station.classic_sync(joined)
+    deadline = station.groups.next_deadline()
+    assert deadline == 45.0
+
+    station.now = deadline
+    station.groups.advance(station.now, NOW_MS)
+
+    assert station.type() is GroupType.CLASSIC
+
+
+def test_static_classic_member_that_takes_over_the_last_consumer_makes_it_a_classic_group(station: Station) -> None:
+    """A rolling restart back to the classic protocol."""
+    station.join("c", instance_id="i")
+
+    station.classic_join(instance_id="i")
+
+    assert station.type() is GroupType.CLASSIC
+
+
+def test_empty_groups_take_whichever_protocol_comes(station: Station) -> None:
+    """Committed offsets stay; generations and epochs go on."""
+    station.join("c")
+    station.beat("c", -1)
+    joined = station.a_classic_group()
+    assert (station.type(), joined.generation) == (GroupType.CLASSIC, 3)
+
+    station.groups.leave("g", joined.member_id, None, station.now, NOW_MS)
+    answer = station.join("d")
+
+    assert (station.type(), answer.epoch) == (GroupType.CONSUMER, 5)
+
+
+@pytest.mark.parametrize("wish", [{"protocol_type": "connect"}, {"metadata": b"?"}])
+def test_group_of_others_is_no_consumer_group(station: Station, wish: dict[str, Any]) -> None:
+    """GROUP_ID_NOT_FOUND, and the members of the group notice nothing."""
+    joined = station.a_classic_group(**wish)
+
+    with pytest.raises(NotConsumerGroup):
+        station.join("c")
+
+    station.groups.heartbeat("g", joined.member_id, None, joined.generation, station.now)
+
+
+def test_members_with_unreadable_assignments_are_not_upgraded(station: Station) -> None:
+    """It is not known what they read."""
+    joined = station.classic_join()
+    station.classic_sync(joined, **{joined.member_id: b"?"})
+
+    with pytest.raises(NotConsumerGroup):
+        station.join("c")
+
+
+def test_partition_with_two_classic_owners_has_one_after_the_upgrade(station: Station) -> None:
+    """A classic leader may err; a consumer group never has two owners."""
+    first = station.classic_join()
+    waiting: list[Any] = []
+    station.groups.join("g", a_classic_wish(""), station.now, NOW_MS, waiting.append)
+    first = station.classic_join(first.member_id)
+    second = station.done(waiting)
+    answers: list[Any] = []
+    wish = Syncing(member_id=second.member_id, generation=second.generation, assignments={})
+    station.groups.sync("g", wish, station.now, NOW_MS, answers.append)
+    station.classic_sync(first, **{first.member_id: b"t:0", second.member_id: b"t:0,t:1"})
+
+    station.join("c")
+
+    members = {one.member_id: one for one in station.groups.describe_consumers("g").members}
+    assert (len(members[first.member_id].assigned), len(members[second.member_id].assigned)) == (1, 1)
+
+
+def test_refused_consumer_member_leaves_a_classic_group_alone(bench: Bench) -> None:
+    """Nothing is upgraded for a heartbeat that is refused."""
+    station = Station(bench, config=ConsumerGroupConfig(max_size=1))
+    station.a_classic_group()
+
+    with pytest.raises(InvalidHeartbeat):
+        station.beat("c", 0)
+    with pytest.raises(InvalidRegex):
+        station.join("c", regex="(")
+    with pytest.raises(UnknownMember):
+        station.beat("c", 4)
+    with pytest.raises(GroupFull):
+        station.join("c")
+
+    assert station.type() is GroupType.CLASSIC
+
+
+def test_unknown_group_is_not_made_by_a_member_that_does_not_join(station: Station) -> None:
+    """A member that was forgotten is told to join again."""
+    with pytest.raises(UnknownMember):
+        station.beat("c", 3)
+
+    assert station.groups.find("g") is None
+    with pytest.raises(GroupUnknown):
+        station.groups.describe_consumers("g")
+
+
+def test_groups_are_bounded(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As classic groups are."""
+    monkeypatch.setattr("hubmere.broker.groups.MAX_GROUPS", 0)
+
+    with pytest.raises(LimitReached):
+        station.join("c")
+
+
+# --- restarts, lists, deletion ---------------------------------------------------------------------------------------
+
+
+def test_consumer_group_survives_a_restart(station: Station) -> None:
+    """Members go on in their epochs with what they hold, classic ones too; nobody rebalances."""
+    station.join("a", instance_id="i", rack_id="r", assignor="range", regex="t.*")
+    joined = station.classic_join()
+    before = station.groups.describe_consumers("g")
+
+    station.restart()
+
+    assert station.groups.describe_consumers("g") == before
+    assert station.beat("a", 1, instance_id="i", owned=before.members[0].assigned).assignment is not None
+    answer = station.beat("a", 1, instance_id="i", owned=before.members[0].target)
+    assert (answer.epoch, answer.assignment) == (2, None)
+    station.groups.require_commit("g", joined.member_id, None, joined.generation, station.now)
+
+
+def test_revocation_that_was_under_way_goes_on_after_a_restart(station: Station) -> None:
+    """The member still has to give up its partitions, and has its time for it."""
+    station.join("a")
+    station.join("b")
+    station.beat("a", 1)
+
+    station.restart()
+
+    assert station.beat("b", 2).assignment is None
+    kept = station.groups.describe_consumers("g").members[0].assigned
+    assert station.beat("a", 1, owned=kept).epoch == 2
+    given = station.beat("b", 2).assignment
+    assert (given is not None and len(given)) == 2
+
+
+def test_topics_that_changed_before_a_restart_are_noticed_after_it(station: Station) -> None:
+    """The group remembers which topics its target was made for."""
+    station.join("a")
+    station.topics.put("t", 6)
+
+    station.restart()
+
+    answer = station.beat("a", 1, owned=station.groups.describe_consumers("g").members[0].assigned)
+    assert (answer.epoch, len(answer.assignment or ())) == (2, 6)
+
+
+def test_regex_waits_after_a_restart_until_the_member_is_heard_of(station: Station) -> None:
+    """Only then is it known what the member may read; meanwhile it keeps what it matched."""
+    station.join("a", topics=frozenset(), regex="t.*")
+    station.join("b")
+    station.topics.put("t2", 1)
+    station.restart()
+
+    station.beat("b", 2)
+    assert station.groups.find("g").subscribed_names() == {"t"}  # type: ignore[union-attr]
+    station.beat("a", 1)
+
+    assert station.groups.find("g").subscribed_names() == {"t", "t2"}  # type: ignore[union-attr]
+
+
+def test_lists_and_descriptions_tell_the_type(station: Station) -> None:
+    """Kafka's tools choose by it how to describe a group."""
+    station.join("a")
+
+    (listed,) = station.groups.list()
+    described = station.groups.describe("g")
+
+    assert (listed.type, listed.state, listed.protocol_type) == (GroupType.CONSUMER, GroupState.STABLE, "consumer")
+    assert (described.type, described.protocol) == (GroupType.CONSUMER, "uniform")
+    assert [member.assignment for member in described.members] == [b"t:0,t:1,t:2,t:3"]
+
+
+def test_empty_consumer_group_is_deleted(station: Station) -> None:
+    """And one with members is not."""
+    station.join("a")
+    station.beat("a", -1)
+    outcome: list[Any] = []
+
+    station.groups.delete("g", outcome.append)
+
+    assert station.done(outcome) is None
+    assert (station.groups.find("g"), station.groups.list()) == (None, [])
+
+
+def test_classic_members_of_a_consumer_group_come_and_go(station: Station) -> None:
+    """The consumer members stay a consumer group."""
+    station.join("a")
+    joined = station.classic_join()
+
+    station.groups.leave("g", joined.member_id, None, station.now, NOW_MS)
+
+    assert (station.type(), len(station.groups.describe_consumers("g").members)) == (GroupType.CONSUMER, 1)
+
+
+def test_offsets_of_unknown_groups_are_told_to_anybody(station: Station) -> None:
+    """Nothing was committed; a classic group does not ask who fetches."""
+    station.groups.require_fetch("g", "a", 3)
+    station.a_classic_group()
+
+    station.groups.require_fetch("g", "a", 3)
+
+
+def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(bench: Bench) -> None:
+    """What classic consumers embed is not known there, and there are no topics."""
+    groups = Groups("hubmere", bench.catalog, now=0.0)
+    answers: list[Any] = []
+    beat = Heartbeat(
+        member_id="a", epoch=0, rebalance_timeout_s=1.0, regex=".*", topics=frozenset({"t"}), owned=NOTHING
+    )
+
+    groups.consumer_heartbeat("g", beat, 0.0, NOW_MS, answers.append)
+    with pytest.raises(InconsistentProtocol):
+        groups.join("g", a_classic_wish(), 0.0, NOW_MS, answers.append)
+
+    bench.catalog.apply()
+    bench.turn.run()
+    assert [answer.assignment for answer in answers] == [NOTHING]
+    assert groups.describe("g").members[0].assignment == b""
+    with pytest.raises(MalformedBytes):
+        NoEmbeddedProtocol().read_assignment(b"")

@@ -1,0 +1,90 @@
+"""Subscriptions by regular expression: in slices, so that no expression holds up the node."""
+
+import pytest
+
+from broker.consumer_groups import Room, Topics
+from hubmere.broker.consumer_group import regex
+from hubmere.broker.consumer_group.regex import MAX_KEPT_PATTERNS, SLICE, RegexResolver
+from hubmere.broker.refusals import InvalidRegex
+
+
+def many_topics(count: int) -> Topics:
+    topics = Topics()
+    for number in range(count):
+        topics.put(f"{'ab' * 100}-{number:04}", 1)
+    return topics
+
+
+def test_slow_expression_is_evaluated_in_slices() -> None:
+    """Each slice does a bounded amount of work; the result is complete in the end."""
+    topics = many_topics(50)
+    resolver = RegexResolver(topics)
+    slow = "(.*.*.*a){100}.*"
+
+    slices = 1
+    while (matched := resolver.matches("g", slow)) is None:
+        resolver.refill()
+        slices += 1
+
+    assert (len(matched), slices > 10) == (50, True)
+    # Known until topics change, without any work.
+    assert resolver.matches("g", slow) == matched
+
+
+def test_spent_allowance_is_shared_by_all_expressions() -> None:
+    """Many groups with slow expressions together do no more work in a turn than one."""
+    resolver = RegexResolver(many_topics(50))
+    assert resolver.matches("g", "(.*.*.*a){100}.*") is None
+
+    assert resolver.matches("g", "x") is None
+
+
+def test_topics_that_change_meanwhile_begin_the_evaluation_anew() -> None:
+    """The result is that of the topics as they are."""
+    topics = Topics(a=1)
+    resolver = RegexResolver(topics)
+    assert resolver.matches("g", "a|b") == frozenset({"a"})
+
+    topics.put("b", 1)
+
+    assert resolver.matches("g", "a|b") == frozenset({"a", "b"})
+
+
+def test_forgotten_expression_is_compiled_again() -> None:
+    """Compiled expressions are bounded in number."""
+    resolver = RegexResolver(Topics(a=1))
+    for number in range(MAX_KEPT_PATTERNS + 1):
+        resolver.require_valid("g", f"a{{{number + 1}}}")
+        resolver.refill()
+
+    assert resolver.matches("g", "a{1}") == frozenset({"a"})
+
+
+def test_group_goes_on_with_an_expression_when_it_is_due() -> None:
+    """The member is answered at once without partitions, and hears of them when they are known."""
+    room = Room(many_topics(40))
+    answer = room.join("a", regex="(.*.*.*a){50}.*")
+    assert (answer.assignment, room.group.subscribed_names()) == (frozenset(), frozenset())
+
+    steps = 0
+    while (deadline := room.group.next_deadline()) is not None and deadline < room.now + 1:
+        room.advance(deadline - room.now)
+        steps += 1
+
+    assert (len(room.group.subscribed_names()), steps > 1) == (40, True)
+    assert room.own("a").assignment == room.topics.all()
+
+
+def test_slice_covers_ordinary_expressions_at_once() -> None:
+    """A thousand topics and a usual expression need no second turn."""
+    names = 1000 * len("orders-eu-west-0000")
+
+    assert names * 15 < SLICE
+
+
+def test_node_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no wheel of google-re2, names still work."""
+    monkeypatch.setattr(regex, "re2", None)
+
+    with pytest.raises(InvalidRegex, match="google-re2"):
+        RegexResolver(Topics(a=1)).require_valid("g", "a.*")
