@@ -29,6 +29,9 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "handshake_timeout_s": ("5", 5.0),
     "amqp_idle_timeout_s": ("60", 60.0),
     "kafka_idle_timeout_s": ("60", 60.0),
+    "group_consumer_session_timeout_s": ("60", 60.0),
+    "group_consumer_heartbeat_interval_s": ("0.5", 0.5),
+    "group_consumer_max_size": ("100", 100),
     "http_body_bytes": ("2 MiB", 2 * 1024 * 1024),
     "tls_certificate": ("own.pem", Path("own.pem")),
     "tls_key": ("own-key.pem", Path("own-key.pem")),
@@ -224,6 +227,20 @@ def test_certificate_without_key_is_refused() -> None:
 
     assert (no_key.setting, no_certificate.setting) == ("tls_key", "tls_certificate")
     assert "HUBMERE_TLS_KEY" in str(no_certificate)
+
+
+@pytest.mark.parametrize(
+    ("flags", "blamed"),
+    [
+        ({"group_consumer_heartbeat_interval_s": 50}, "group_consumer_heartbeat_interval_s"),
+        ({"group_consumer_session_timeout_s": 4}, "group_consumer_session_timeout_s"),
+    ],
+)
+def test_heartbeats_that_are_slower_than_a_session_are_refused(flags: dict[str, object], blamed: str) -> None:
+    """Every member would be removed between two heartbeats; the setting that was given is named."""
+    (problem,) = problems_of(flags=flags)
+
+    assert (problem.setting, problem.value) == (blamed, float(str(flags[blamed])))
 
 
 def test_two_services_on_one_port_are_refused_and_port_zero_is_not() -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from hubmere import __version__
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.capture import LettingGo
+from hubmere.broker.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
@@ -389,6 +390,11 @@ class Node:
             idle_timeout_s=settings.kafka_idle_timeout_s,
             handshake_timeout_s=settings.handshake_timeout_s,
             auto_create_hubs=settings.auto_create_hubs,
+            consumer_groups=ConsumerGroupConfig(
+                session_timeout_s=settings.group_consumer_session_timeout_s,
+                heartbeat_interval_s=settings.group_consumer_heartbeat_interval_s,
+                max_size=settings.group_consumer_max_size,
+            ),
         )
         self._partners = Partners(broker, self._clock, map(_partner, settings.partners))
         app = build_app(

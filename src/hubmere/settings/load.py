@@ -123,6 +123,7 @@ class _Sources:
         )
         self._check_tls(settings)
         self._check_ports(settings)
+        self._check_consumer_groups(settings)
         if self._problems:
             raise BadSettings(self._problems)
         return settings
@@ -185,6 +186,20 @@ class _Sources:
         if settings.tls_certificate is None:
             given, missing = missing, given
         self._refuse(missing, _DEFAULT, None, f"a path, because {given} is given by {self._origin(given)}")
+
+    def _check_consumer_groups(self, settings: Settings) -> None:
+        """A member whose heartbeats come no faster than its session ends would be removed again and again."""
+        interval_s, session_s = (
+            settings.group_consumer_heartbeat_interval_s,
+            settings.group_consumer_session_timeout_s,
+        )
+        if interval_s < session_s:
+            return
+        interval, session = "group_consumer_heartbeat_interval_s", "group_consumer_session_timeout_s"
+        if interval in self._given:
+            self._refuse(interval, self._origin(interval), interval_s, f"less than {session} ({session_s:g})")
+        else:
+            self._refuse(session, self._origin(session), session_s, f"more than {interval} ({interval_s:g})")
 
     def _check_ports(self, settings: Settings) -> None:
         taken: dict[int, str] = {}

@@ -163,6 +163,24 @@ class Settings:
         600.0,
         "Time without a request after which a Kafka connection is closed.",
     )
+    group_consumer_session_timeout_s: float = _setting(
+        _NETWORK,
+        seconds(1, 1800),
+        45.0,
+        "Time without a heartbeat after which a member of a Kafka consumer group (group.protocol=consumer) is removed.",
+    )
+    group_consumer_heartbeat_interval_s: float = _setting(
+        _NETWORK,
+        seconds(0.05, 600),
+        5.0,
+        "Time between heartbeats that members of Kafka consumer groups are told; shorter makes rebalances faster.",
+    )
+    group_consumer_max_size: int = _setting(
+        _NETWORK,
+        count(1, 100_000),
+        5_000,
+        "Members that one Kafka consumer group (group.protocol=consumer) may have.",
+    )
     http_body_bytes: int = _setting(
         _NETWORK,
         size(MIB, 256 * MIB),

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from hubmere.broker.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.service import Broker
 from hubmere.endpoints.kafka import (
     admin,
@@ -23,6 +24,8 @@ from hubmere.endpoints.kafka import (
     sasl,
     transactions,
 )
+from hubmere.endpoints.kafka import consumer_groups as kafka_consumer_groups
+from hubmere.endpoints.kafka.embedded import ConsumerEmbedded
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Timer
@@ -44,6 +47,7 @@ _SIGNED_IN: Final[Mapping[int, Handler]] = {
     **positions.HANDLERS,
     **metadata.HANDLERS,
     **groups.HANDLERS,
+    **kafka_consumer_groups.HANDLERS,
     **offsets.HANDLERS,
     **transactions.HANDLERS,
     **admin.HANDLERS,
@@ -67,6 +71,7 @@ class KafkaEndpoint:
         idle_timeout_s: float,
         handshake_timeout_s: float,
         auto_create_hubs: bool,
+        consumer_groups: ConsumerGroupConfig | None = None,
     ) -> None:
         self._clock = clock
         self._coordinators = broker.coordinators
@@ -86,6 +91,8 @@ class KafkaEndpoint:
             auto_create_hubs=auto_create_hubs,
             watch_deadlines=self._watch_deadlines,
         )
+        self._coordinators.embedded = ConsumerEmbedded()
+        self._coordinators.consumer_groups = consumer_groups or ConsumerGroupConfig()
         self._coordinators.open(clock.monotonic(), clock.now_ms())
         self._watch_deadlines()
 

@@ -5,13 +5,13 @@ only the groups that have committed offsets there. After anything that may have 
 is looked at.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from hubmere.broker.access import Resource
 from hubmere.broker.groups import GroupDescription, GroupSummary
-from hubmere.broker.membership import GroupState, Joined, Joining, MemberView, Protocol, Synced, Syncing
+from hubmere.broker.membership import GroupState, GroupType, Joined, Joining, MemberView, Protocol, Synced, Syncing
 from hubmere.broker.refusals import GroupForbidden, MemberIdRequired
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
@@ -78,6 +78,12 @@ def require_listening(session: KafkaSession, group_id: str) -> None:
         raise GroupForbidden(group_id)
 
 
+def may_read(session: KafkaSession) -> Callable[[str], bool]:
+    """Whether a client may read a hub, for a coordinator that assigns partitions; holds no connection."""
+    principal, namespace = session.principal, session.namespace.entity.name
+    return lambda name: principal.may(Rights.LISTEN, Resource.of_hub(namespace, name))
+
+
 # --- FindCoordinator -------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +122,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
         protocols=tuple(Protocol(protocol.name, protocol.metadata) for protocol in body.protocols),
         needs_known_id=request.version >= _KNOWN_ID_SINCE,
         may_skip_assignment=request.version >= _SKIP_ASSIGNMENT_SINCE,
+        may_read=may_read(session),
     )
 
     def reply(answer: Joined | Refusal) -> None:
@@ -251,13 +258,17 @@ def describe_groups(session: KafkaSession, request: Request) -> None:
 def _describe(session: KafkaSession, group_id: str, *, with_operations: bool) -> DescribedGroup:
     try:
         require_listening(session, group_id)
-        described = _described(session.coordinator.groups.describe(group_id))
-        if not with_operations:
-            return described
-        allowed = group_operations(session.principal, session.namespace.entity.name)
-        return replace(described, authorized_operations=allowed)
+        group = session.coordinator.groups.describe(group_id)
     except Refusal as refusal:
         return _described(GroupDescription(group_id, GroupState.DEAD, "", "", ()), code_of(refusal))
+    if group.type is GroupType.CONSUMER:
+        # There is no classic group of that id; clients describe it with ConsumerGroupDescribe.
+        group = GroupDescription(group_id, GroupState.DEAD, "", "", ())
+    described = _described(group)
+    if not with_operations:
+        return described
+    allowed = group_operations(session.principal, session.namespace.entity.name)
+    return replace(described, authorized_operations=allowed)
 
 
 def _described(group: GroupDescription, code: ErrorCode = ErrorCode.NONE) -> DescribedGroup:
@@ -282,15 +293,25 @@ def _described(group: GroupDescription, code: ErrorCode = ErrorCode.NONE) -> Des
 
 
 def list_groups(session: KafkaSession, request: Request) -> None:
-    """The groups that the client may see, in the states that it asks for."""
+    """The groups that the client may see, in the states and of the types that it asks for."""
     body: ListGroupsRequest = request.body
     states = {state.lower() for state in body.states_filter}
+    types = {group_type.lower() for group_type in body.types_filter}
     listed = tuple(
-        ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state)
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state,
+            group_type=group.type,
+        )
         for group in session.coordinator.groups.list()
-        if (not states or group.state.lower() in states) and _may_see(session, group)
+        if _fits(group.state, states) and _fits(group.type, types) and _may_see(session, group)
     )
     session.respond(request, ListGroupsResponse(error_code=ErrorCode.NONE, groups=listed))
+
+
+def _fits(value: str, wanted: set[str]) -> bool:
+    return not wanted or value.lower() in wanted
 
 
 def _may_see(session: KafkaSession, group: GroupSummary) -> bool:

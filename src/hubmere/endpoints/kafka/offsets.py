@@ -7,6 +7,7 @@ the right to listen on its hub; whether a member may commit is the group's decis
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from hubmere.broker.consumer_group.group import ConsumerGroup
 from hubmere.broker.group import Group
 from hubmere.broker.live import LiveHub
 from hubmere.broker.offsets import Commit
@@ -139,6 +140,7 @@ def offset_fetch(session: KafkaSession, request: Request) -> None:
 def _fetch_group(session: KafkaSession, asked: OffsetFetchGroup, *, require_stable: bool) -> OffsetFetchGroupResponse:
     try:
         require_listening(session, asked.group_id)
+        session.coordinator.groups.require_fetch(asked.group_id, asked.member_id, asked.member_epoch)
     except Refusal as refusal:
         return OffsetFetchGroupResponse(group_id=asked.group_id, topics=(), error_code=code_of(refusal))
     wanted = asked.topics if asked.topics is not None else _committed_topics(session, asked.group_id)
@@ -243,6 +245,8 @@ def _topics_read(session: KafkaSession, group_id: str) -> frozenset[str]:
         raise GroupUnknown(group_id)
     if group is None or coordinator.groups.is_empty(group_id):
         return frozenset()
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed_names()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise GroupNotEmpty(group_id)
     return frozenset(_subscribed(group))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hubmere.broker.offsets import Commit
-from hubmere.broker.refusals import TransactionalIdUnknown, TransactionalProducerFenced
+from hubmere.broker.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
 from hubmere.broker.transactions import PendingOffset, Phase, Transaction
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups import require_listening
@@ -65,6 +65,9 @@ def _code(request: Request, refusal: Refusal) -> ErrorCode:
     is_fenced = isinstance(refusal, TransactionalProducerFenced)
     if is_fenced and request.version < _FENCED_SINCE.get(request.api.key, _NEVER):
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if isinstance(refusal, StaleMemberEpoch):
+        # As in Kafka: producers know no member epochs.
+        return ErrorCode.ILLEGAL_GENERATION
     return code_of(refusal)
 
 

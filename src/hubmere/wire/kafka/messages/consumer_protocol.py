@@ -49,13 +49,13 @@ class ConsumerAssignment:
 
 def read_subscription(data: Buffer) -> ConsumerSubscription:
     """A member's metadata in JoinGroup."""
-    value: ConsumerSubscription = reader_of(ConsumerSubscription, _version_of(data), False)(data, _VERSION.size)[0]
+    value: ConsumerSubscription = reader_of(ConsumerSubscription, version_of(data), False)(data, _VERSION.size)[0]
     return value
 
 
 def read_assignment(data: Buffer) -> ConsumerAssignment:
     """A member's assignment in SyncGroup."""
-    value: ConsumerAssignment = reader_of(ConsumerAssignment, _version_of(data), False)(data, _VERSION.size)[0]
+    value: ConsumerAssignment = reader_of(ConsumerAssignment, version_of(data), False)(data, _VERSION.size)[0]
     return value
 
 
@@ -69,7 +69,8 @@ def write_assignment(assignment: ConsumerAssignment, version: int = NEWEST_VERSI
     return _write(ConsumerAssignment, assignment, version)
 
 
-def _version_of(data: Buffer) -> int:
+def version_of(data: Buffer) -> int:
+    """The version in which embedded bytes are written, at most the newest one that is known here."""
     if len(data) < _VERSION.size:
         raise RemoteProtocolError(f"{len(data)} bytes cannot hold a consumer protocol version")
     (version,) = _VERSION.unpack_from(data)

@@ -199,9 +199,10 @@ class DescribeGroupsResponse:
 
 @struct
 class ListGroupsRequest:
-    """An empty filter lists groups in every state."""
+    """An empty filter lists groups in every state, or of every type."""
 
     states_filter: tuple[str, ...] = wire(array(STRING), since=4, default=())
+    types_filter: tuple[str, ...] = wire(array(STRING), since=5, default=())
 
 
 @struct
@@ -211,6 +212,7 @@ class ListedGroup:
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
     group_state: str = wire(STRING, since=4, default="")
+    group_type: str = wire(STRING, since=5, default="")
 
 
 @struct
@@ -253,7 +255,7 @@ HEARTBEAT = api(12, HeartbeatRequest, HeartbeatResponse, versions=(0, 4), flexib
 LEAVE_GROUP = api(13, LeaveGroupRequest, LeaveGroupResponse, versions=(0, 5), flexible_since=4)
 SYNC_GROUP = api(14, SyncGroupRequest, SyncGroupResponse, versions=(0, 5), flexible_since=4)
 DESCRIBE_GROUPS = api(15, DescribeGroupsRequest, DescribeGroupsResponse, versions=(0, 5), flexible_since=5)
-LIST_GROUPS = api(16, ListGroupsRequest, ListGroupsResponse, versions=(0, 4), flexible_since=3)
+LIST_GROUPS = api(16, ListGroupsRequest, ListGroupsResponse, versions=(0, 5), flexible_since=3)
 DELETE_GROUPS = api(42, DeleteGroupsRequest, DeleteGroupsResponse, versions=(0, 2), flexible_since=2)
 
 APIS = (JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS)
