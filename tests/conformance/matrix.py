@@ -90,7 +90,9 @@ class Feature(StrEnum):
     COMMITS = "commits"
     COOPERATIVE = "cooperative rebalance"
     STATIC = "static members"
-    CONSUMER_PROTOCOL = "the newer group protocol (group.protocol=consumer)"
+    CONSUMER_PROTOCOL = "consumer group protocol (group.protocol=consumer)"
+    REGEX_SUBSCRIPTION = "subscription by regular expression, evaluated by the node"
+    MIGRATION = "classic and consumer members in one group"
     TRANSACTIONS = "transactions"
     EXACTLY_ONCE = "read, write and commit exactly once"
     FENCING = "fencing"
@@ -191,6 +193,13 @@ def _everywhere(*features: Feature) -> dict[Transport, frozenset[Feature]]:
     return _over(Transport, *features)
 
 
+def _also(claims: Mapping[Transport, frozenset[Feature]], *features: Feature) -> dict[Transport, frozenset[Feature]]:
+    """Claims of an older version and, over every transport, what came later."""
+    return {transport: known | frozenset(features) for transport, known in claims.items()}
+
+
+# What clients that know KIP-848 can do with it.
+_CONSUMER_GROUPS = (Feature.CONSUMER_PROTOCOL, Feature.REGEX_SUBSCRIPTION, Feature.MIGRATION)
 # Kafka's own clients can do everything, whatever their version.
 _KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
     Transport.PLAIN: frozenset(
@@ -400,6 +409,7 @@ CLIENTS: tuple[Client, ...] = (
                     Feature.TOPICS,
                     Feature.GROUP_ADMIN,
                     Feature.RECORD_ADMIN,
+                    *_CONSUMER_GROUPS,
                     Feature.REFUSALS,
                 }
             ),
@@ -444,7 +454,7 @@ CLIENTS: tuple[Client, ...] = (
         name=Name.KAFKA_JAVA_4,
         language="Java",
         version=_of_kafka(Jars.KAFKA_4),
-        claims=_KAFKA_JAVA,
+        claims=_also(_KAFKA_JAVA, *_CONSUMER_GROUPS),
         protocol=Protocol.KAFKA,
     ),
     Client(
@@ -513,7 +523,7 @@ CLIENTS: tuple[Client, ...] = (
         name=Name.KAFKA_TOOLS_4,
         language="Kafka's command line tools",
         version=_of_kafka(Jars.KAFKA_4),
-        claims=_KAFKA_TOOLS,
+        claims=_also(_KAFKA_TOOLS, Feature.CONSUMER_PROTOCOL, Feature.REFUSALS),
         protocol=Protocol.KAFKA,
     ),
     Client(
@@ -581,19 +591,6 @@ GAPS: tuple[Gap, ...] = (
             "before it tries again",
         )
         for transport in Transport
-    ),
-    *(
-        Gap(
-            name,
-            transport,
-            Feature.CONSUMER_PROTOCOL,
-            f"not served: {what_happens}. The classic protocol, which is the default, is",
-        )
-        for name, what_happens in (
-            (Name.KAFKA_JAVA_4, "the first poll fails and says so"),
-            (Name.CONFLUENT, "the consumer waits for partitions and says nothing"),
-        )
-        for transport in TRANSPORTS[Protocol.KAFKA]
     ),
 )
 

@@ -28,7 +28,13 @@ _VERSIONS = [
 
 @pytest.fixture(scope="session")
 def node() -> Iterator[Node]:
-    with Node(settings={"as": "unlimited", "default_partition_count": 4}) as node:
+    # Members of consumer groups learn of a rebalance with their next heartbeat.
+    settings: dict[str, str | float] = {
+        "as": "unlimited",
+        "default_partition_count": 4,
+        "group_consumer_heartbeat_interval_s": 0.3,
+    }
+    with Node(settings=settings) as node:
         yield node
 
 

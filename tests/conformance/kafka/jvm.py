@@ -120,6 +120,10 @@ class Consumer(_Client):
         """Read as a member of the group."""
         self._call("subscribe", topics=topics)
 
+    def subscribe_pattern(self, pattern: str) -> None:
+        """Read every topic whose name matches a regular expression, which the node evaluates (RE2 syntax)."""
+        self._call("subscribePattern", pattern=pattern)
+
     def assign(self, *spots: Spot) -> None:
         """Read partitions of one's own choice."""
         self._call("assign", places=spots)

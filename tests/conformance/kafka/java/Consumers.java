@@ -30,6 +30,7 @@ final class Consumers {
     static final Map<String, Driver.Operation> OPERATIONS = Map.ofEntries(
         Map.entry("open", Consumers::open),
         Map.entry("subscribe", Consumers::subscribe),
+        Map.entry("subscribePattern", Consumers::subscribePattern),
         Map.entry("assign", Consumers::assign),
         Map.entry("seek", Consumers::seek),
         Map.entry("pause", Consumers::pause),
@@ -92,6 +93,17 @@ final class Consumers {
         Listener listener = new Listener();
         LISTENERS.put(arguments.get("client").asInt(), listener);
         consumer(arguments).subscribe(Driver.texts(arguments.get("topics")), listener);
+        return null;
+    }
+
+    /** By a regular expression that the node evaluates; clients before 4.0 do not know the class. */
+    private static Object subscribePattern(JsonNode arguments) throws Exception {
+        Listener listener = new Listener();
+        LISTENERS.put(arguments.get("client").asInt(), listener);
+        Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.SubscriptionPattern");
+        Object pattern = kind.getConstructor(String.class).newInstance(arguments.get("pattern").asText());
+        KafkaConsumer.class.getMethod("subscribe", kind, ConsumerRebalanceListener.class)
+            .invoke(consumer(arguments), pattern, listener);
         return null;
     }
 
