@@ -30,11 +30,12 @@ from hubmere.broker.service import Broker
 from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
+from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import build_app
 from hubmere.endpoints.http.partners import Partner, Partners
 from hubmere.endpoints.http.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
-from hubmere.endpoints.listener import Connections, Listener, Port, bind
+from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
 from hubmere.exits import CommandFailed, Exit
@@ -65,6 +66,8 @@ log = logging.getLogger("hubmere.node")
 
 _SYSTEM = "node"
 _TLS_SERVICES = ("amqps", "kafkas", "https")
+# Whose share of the connections a port uses; HTTP has its own.
+_PROTOCOLS = {"amqp": "AMQP", "amqps": "AMQP", "kafka": "Kafka", "kafkas": "Kafka"}
 
 # glibc gives large buffers back to the kernel and faults them in again for every batch; with these thresholds it keeps
 # them (measured in docs/design.md: 1.4 to 2.9 times on 1 KB events). Numbers of the options: malloc.h.
@@ -341,15 +344,24 @@ class Node:
         admin_token = self._vault.admin_token()
         sessions, app = self._build_endpoints(broker, places, admin_token)
         counters = broker.counters
-        connections = Connections(settings.max_connections, counters.count_opened, counters.count_closed)
-        listener = self._listener = Listener(connections)
-        http = self._http = HttpServers(app, roster=broker.roster, connections=connections)
+        connections = Connections(
+            settings.max_connections,
+            counters.count_opened,
+            counters.count_closed,
+            protocol_percent=settings.protocol_connections_percent,
+            address_percent=settings.address_connections_percent,
+        )
+        timeout_s = settings.handshake_timeout_s
+        listener = self._listener = Listener(connections, handshake_timeout_s=timeout_s)
+        http = self._http = HttpServers(
+            app, roster=broker.roster, connections=connections, handshake_timeout_s=timeout_s
+        )
         for name, entry in bound.items():
             if entry is None:
                 continue
             context = tls if name in _TLS_SERVICES else None
             if name in sessions:
-                await listener.serve(entry[0], sessions[name], context)
+                await listener.serve(entry[0], sessions[name], context, protocol=_PROTOCOLS[name])
             else:
                 await http.serve(name, entry[0], context)
         job = CaptureJob(settings=settings, places=places, base=self._base, admin_token=admin_token)

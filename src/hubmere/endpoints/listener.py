@@ -1,16 +1,19 @@
-"""Ports, TLS and graceful stop: binds what the settings name, counts connections, and lets them go in order."""
+"""Ports, TLS and graceful stop: binds what the settings name, and ends connections in order."""
 
 import asyncio
 import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
+from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
+from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.stream import Stream, StreamSession
 
-# Clients that connect faster than the loop accepts wait here; the kernel's own cap (somaxconn) usually rules.
-_BACKLOG = 4096
+# A client that began TLS must finish it.
+_HANDSHAKE_SECONDS = 30.0
 # How long a stopping node lets its clients answer their good-byes.
 _GOODBYE_SECONDS = 1.0
 
@@ -28,51 +31,6 @@ class PortInUse(Exception):
     def __str__(self) -> str:
         """One line for the terminal."""
         return f"cannot serve {self.service} on {self.host}:{self.port}: {self.why}"
-
-
-@dataclass(slots=True)
-class Connections:
-    """Every open connection of the node, and the most that it serves at once.
-
-    Streams are known one by one, for whoever ends them; those of the HTTP server, which ends its own, are counted.
-    """
-
-    limit: int
-    on_open: Callable[[], None] = lambda: None
-    on_close: Callable[[], None] = lambda: None
-    streams: set[Stream] = field(default_factory=set)
-    others: int = 0
-
-    def admit(self, stream: Stream) -> bool:
-        """Count a connection in; False when the node is full."""
-        if self._is_full:
-            return False
-        self.streams.add(stream)
-        self.on_open()
-        return True
-
-    def forget(self, stream: Stream) -> None:
-        """Count a connection out."""
-        if stream in self.streams:
-            self.streams.discard(stream)
-            self.on_close()
-
-    def enter(self) -> bool:
-        """Count one of the HTTP server's in; False when the node is full."""
-        if self._is_full:
-            return False
-        self.others += 1
-        self.on_open()
-        return True
-
-    def leave(self) -> None:
-        """Count one of the HTTP server's out."""
-        self.others -= 1
-        self.on_close()
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self.streams) + self.others >= self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +62,38 @@ class Listener:
     Thread rule: the node's loop only.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, *, handshake_timeout_s: float = _HANDSHAKE_SECONDS) -> None:
         self._connections = connections
-        self._servers: list[asyncio.Server] = []
+        self._handshake_timeout_s = handshake_timeout_s
+        self._servers: list[asyncio.Server | TlsAcceptor] = []
 
     async def serve(
-        self, listening: socket.socket, make_session: Callable[[], StreamSession], tls: ssl.SSLContext | None = None
+        self,
+        listening: socket.socket,
+        make_session: Callable[[], StreamSession],
+        tls: ssl.SSLContext | None = None,
+        *,
+        protocol: str,
     ) -> None:
-        """Accept connections on a bound socket."""
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Stream(self._connections, make_session), sock=listening, ssl=tls, backlog=_BACKLOG
+        """Accept connections on a bound socket; `protocol` is whose share of the connections they use."""
+
+        def make_stream() -> Stream:
+            return Stream(self._connections, make_session, protocol)
+
+        if tls is None:
+            loop = asyncio.get_running_loop()
+            self._servers.append(await loop.create_server(make_stream, sock=listening, backlog=BACKLOG))
+            return
+        acceptor = TlsAcceptor(
+            listening,
+            make_stream,
+            tls,
+            connections=self._connections,
+            may_enter=partial(self._connections.has_room, protocol),
+            handshake_timeout_s=self._handshake_timeout_s,
         )
-        self._servers.append(server)
+        acceptor.start()
+        self._servers.append(acceptor)
 
     async def stop(self) -> None:
         """Stop accepting, say good-bye on every connection, and end those that do not answer."""

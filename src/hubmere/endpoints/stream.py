@@ -124,10 +124,15 @@ class Stream(asyncio.BufferedProtocol):
         "_share",
         "_transport",
         "is_writable",
+        "peer",
+        "protocol",
         "session",
     )
 
-    def __init__(self, registry: Registry, make_session: Callable[[], StreamSession]) -> None:
+    def __init__(self, registry: Registry, make_session: Callable[[], StreamSession], protocol: str = "") -> None:
+        # Whose share of the node's connections it uses, and the client's network address without its port.
+        self.protocol = protocol
+        self.peer = ""
         self._registry = registry
         self._make_session = make_session
         self._transport: asyncio.Transport | None = None
@@ -146,6 +151,8 @@ class Stream(asyncio.BufferedProtocol):
         """A client is there; an overfull node closes it before it costs anything."""
         # uvloop's transports have the methods of asyncio's without being of that class.
         made = self._transport = cast("asyncio.Transport", transport)
+        name = made.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else ""
         if not self._registry.admit(self):
             made.abort()
             return
@@ -217,12 +224,6 @@ class Stream(asyncio.BufferedProtocol):
         self._transport = None
 
     # --- the session calls these ---
-
-    @property
-    def peer(self) -> str:
-        """The client's network address without its port."""
-        name = self._transport.get_extra_info("peername") if self._transport else None
-        return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
     def is_secure(self) -> bool:

@@ -143,13 +143,26 @@ class Settings:
         _NETWORK,
         count(1, 1_000_000),
         20_000,
-        "Connections held at once over all ports; one more is closed as it comes.",
+        "Connections held at once over all ports; one more is closed as it comes, but for 16 that health checks and "
+        "management may use beyond.",
+    )
+    protocol_connections_percent: int = _setting(
+        _NETWORK,
+        count(1, 100),
+        75,
+        "Share of max_connections that one protocol (AMQP, Kafka or HTTP with WebSockets) may hold; 100 is no limit.",
+    )
+    address_connections_percent: int = _setting(
+        _NETWORK,
+        count(1, 100),
+        90,
+        "Share of max_connections that one client address may hold; 100 is no limit.",
     )
     handshake_timeout_s: float = _setting(
         _NETWORK,
         seconds(1, 600),
         30.0,
-        "Time in which a new connection must have finished TLS and sign-in.",
+        "Time in which a new connection must have finished TLS, and then signed in or begun its first HTTP request.",
     )
     amqp_idle_timeout_s: float = _setting(
         _NETWORK,

@@ -18,7 +18,8 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By, Done, Manager
 from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
-from hubmere.endpoints.listener import Connections, Listener, bind
+from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.listener import Listener, bind
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.entity import AccessRule, Rights
@@ -213,7 +214,7 @@ class AmqpNode:
             takes_certificates=self._takes_certificates,
         )
         listener = Listener(self.connections)
-        await listener.serve(listening, self.endpoint.session, self._tls)
+        await listener.serve(listening, self.endpoint.session, self._tls, protocol="AMQP")
         return engine, catalog, listener
 
     def _engine(self, post: Post, defer: Post) -> LogEngine:

@@ -15,10 +15,11 @@ from hubmere.broker.access import Access, host_names, make_token
 from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
+from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import build_app
 from hubmere.endpoints.http.partners import Partner, Partners
 from hubmere.endpoints.http.server import HttpServers
-from hubmere.endpoints.listener import Connections, bind
+from hubmere.endpoints.listener import bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
 from hubmere.model.capture import CaptureTargets

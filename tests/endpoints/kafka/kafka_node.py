@@ -16,8 +16,9 @@ from typing import ClassVar, Self, TypeVar
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.live import LiveHub
 from hubmere.broker.service import Broker
+from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
-from hubmere.endpoints.listener import Connections, Listener, bind
+from hubmere.endpoints.listener import Listener, bind
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.entity import AccessRule, Rights
@@ -205,7 +206,8 @@ class KafkaNode:
             auto_create_hubs=self._auto_create_hubs,
         )
         listener = Listener(self.connections)
-        await listener.serve(listening, lambda: self.endpoint.session(is_secure=self._tls is not None), self._tls)
+        is_secure = self._tls is not None
+        await listener.serve(listening, lambda: self.endpoint.session(is_secure=is_secure), self._tls, protocol="Kafka")
         return engine, catalog, listener
 
     def _engine(self, post: Callable[[Callable[[], None]], None]) -> LogEngine:

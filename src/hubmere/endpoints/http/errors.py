@@ -74,6 +74,13 @@ class RequestTooSlow(Refusal):
         return f"The request did not arrive within {self.limit_s:g} seconds."
 
 
+class NodeFull(Refusal):
+    """All connections are in use; what is left is kept for health checks and management."""
+
+    def text(self) -> str:
+        return "The node holds as many connections as it may; only health checks and management are served."
+
+
 class NotDurableInTime(Refusal):
     """The publication was not on disk within the time that the client gave; it may be later."""
 
@@ -185,6 +192,7 @@ ROWS: Mapping[type[Refusal], Row] = {
     HeadTooLarge: Row(status=431, code="RequestHeaderFieldsTooLarge"),
     TargetTooLong: Row(status=414, code="UriTooLong"),
     RequestTooSlow: Row(status=408, code="RequestTimeout"),
+    NodeFull: _BUSY,
     NotDurableInTime: Row(status=504, code="GatewayTimeout", is_retriable=True),
     MethodNotAllowed: Row(status=405, code="MethodNotAllowed"),
     PathNotFound: _NOT_FOUND,

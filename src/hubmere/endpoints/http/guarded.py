@@ -20,6 +20,7 @@ from hubmere.endpoints.http.errors import (
     HeadTooLarge,
     MalformedRequest,
     MethodNotAllowed,
+    NodeFull,
     RequestTooSlow,
     TargetTooLong,
     Tracking,
@@ -59,6 +60,7 @@ _REASONS = {
     408: b"Request Timeout",
     414: b"URI Too Long",
     431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
 }
 # The planes' methods; others are refused by the planes themselves.
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
@@ -76,8 +78,9 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     url: bytes
     headers: list[tuple[bytes, bytes]]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, first_request_s: float = FIRST_REQUEST_SECONDS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._first_request_s = first_request_s
         self._heard_at = self.loop.time()
         # uvicorn writes an access line with the query, where people put tokens, wherever a handler is found.
         self.access_log = False
@@ -96,6 +99,8 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._refusal: Refusal | None = None
         self._is_refused = False
         self._input: SlicedInput | None = None
+        # Whether it uses the connections that are kept for health checks and management.
+        self.is_reserved = False
 
     # --- asyncio calls these ---
 
@@ -104,7 +109,7 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         super().connection_made(transport)
         self._input = SlicedInput(transport, self._feed)
         self.flow = FlowControl(self._input)
-        self._deadline = self.loop.call_later(FIRST_REQUEST_SECONDS, self._too_slow)
+        self._deadline = self.loop.call_later(self._first_request_s, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client; those of a refused one are dropped, so that it finds the refusal."""
@@ -189,6 +194,8 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         if rest or (self._input is not None and self._input.has_rest):
             # RFC 6455, 4.1: a client sends nothing before the answer to its handshake.
             self._refuse(MalformedRequest("data follows a WebSocket handshake that is not answered yet"))
+        elif self.is_reserved:
+            self._refuse(NodeFull())
         elif not is_readable_handshake(self.headers):
             self._refuse(MalformedRequest("a header of its WebSocket handshake is not ASCII text"))
         else:

@@ -10,19 +10,21 @@ from typing import Any
 from hubmere.broker.access import Principal
 from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import ConnectionView, LinkView, Role, Roster, shown
+from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import HttpApp
-from hubmere.endpoints.http.errors import (
-    XML_TYPE,
-)
+from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
 from hubmere.endpoints.http.guarded import GuardedProtocol
 from hubmere.endpoints.http.heads import is_message_path
 from hubmere.endpoints.http.quick import Waiting
 from hubmere.endpoints.http.send import Repeat, created
 from hubmere.endpoints.http.site import ANSWER_CREATED, CALLER, Scope, log, shown_path
-from hubmere.endpoints.listener import Connections
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import ShuttingDown
 
+# Whose share of the node's connections HTTP, HTTPS and WebSockets use.
+PROTOCOL = "HTTP"
+# In the reserve for health checks and management a request must come sooner than elsewhere.
+_RESERVED_SECONDS = 5.0
 _CREATED_LINES = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode() + b"\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -76,16 +78,28 @@ class BoundedProtocol(GuardedProtocol):
     # --- asyncio calls these ---
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there; an overfull node closes it before it costs anything."""
+        """A client is there; a node that holds too many closes it, unless the reserve has room."""
         super().connection_made(transport)
-        if self._registry is not None:
-            self._is_counted = self._registry.enter()
-            if not self._is_counted:
-                self._is_refused = True
-                transport.abort()
-                return
+        if self._registry is not None and not self._enter(self._registry):
+            self._is_refused = True
+            transport.abort()
+            return
         if self._roster is not None:
             self._roster.add(self, SystemClock().now_ms())
+
+    def _enter(self, registry: Connections) -> bool:
+        self._is_counted = registry.enter(PROTOCOL, self._address)
+        if self._is_counted:
+            return True
+        self.is_reserved = registry.enter_reserve(self)
+        if self.is_reserved:
+            self._forget_deadline()
+            self._deadline = self.loop.call_later(_RESERVED_SECONDS, self._too_slow)
+        return self.is_reserved
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's count."""
@@ -97,7 +111,9 @@ class BoundedProtocol(GuardedProtocol):
     def _leave(self) -> None:
         if self._is_counted and self._registry is not None:
             self._is_counted = False
-            self._registry.leave()
+            self._registry.leave(PROTOCOL, self._address)
+        elif self.is_reserved and self._registry is not None:
+            self._registry.leave_reserve(self)
 
     def _fed(self) -> None:
         """A piece of input was parsed: a publication whose body did not come with it takes the common way."""
@@ -115,7 +131,13 @@ class BoundedProtocol(GuardedProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """uvicorn's own; for a publication it is put off until it is known whether its body came with its head."""
         scope = cycle.scope
-        if (
+        if self.is_reserved:
+            # One answer each, so that the next client finds room; events need a connection of the ordinary kind.
+            cycle.keep_alive = False
+            if self._node_app is not None and is_message_path(scope["raw_path"]):
+                app = partial(self._node_app.fail, NodeFull())
+            super()._start_asgi_task(cycle, app)
+        elif (
             self._is_at_head
             and self._door is not None
             and scope["method"] == "POST"
@@ -193,6 +215,17 @@ class BoundedProtocol(GuardedProtocol):
 
         self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._leave)
         super().handle_websocket_upgrade()
+
+    # --- the reserve calls these (connections.Reserved) ---
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request has come on it yet."""
+        return self.cycle is None
+
+    def give_way(self) -> None:
+        """Close at once for one that came later."""
+        self.transport.abort()
 
     # --- those who look call these (roster.LiveConnection) ---
 

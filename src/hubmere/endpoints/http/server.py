@@ -10,23 +10,28 @@ import logging
 import socket
 import ssl
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
 from hubmere.broker.roster import Roster
+from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
+from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import HttpApp
 from hubmere.endpoints.http.guarded import SERVER_NAME
 from hubmere.endpoints.http.protocol import BoundedProtocol
-from hubmere.endpoints.listener import Connections
 
 # Requests that are under way when the node stops get this long to finish.
 _GRACE_SECONDS = 1.0
 _GRACE_POLL_SECONDS = 0.005
-_BACKLOG = 2048
-# A client that began TLS must finish it; the loop's own default is a minute.
-_TLS_HANDSHAKE_SECONDS = 30.0
+# Accept to the end of TLS, and from there to the first byte of a request.
+_HANDSHAKE_SECONDS = 30.0
+# Connections that are closed and whose client does not read the rest are looked for this often, and ended by the third
+# look.
+_SWEEP_SECONDS = 10.0
+_MAX_SWEEPS = 3
 # The Date header has whole seconds.
 _DATE_SECONDS = 1.0
 # One WebSocket message: clients write an AMQP frame in each, and no frame is larger than a publication.
@@ -44,6 +49,7 @@ class HttpServers:
         app: Any,
         *,
         keep_alive_s: float = 120.0,
+        handshake_timeout_s: float = _HANDSHAKE_SECONDS,
         roster: Roster | None = None,
         connections: Connections | None = None,
     ) -> None:
@@ -51,9 +57,13 @@ class HttpServers:
         self._roster = roster
         self._connections = connections
         self._keep_alive_s = keep_alive_s
+        self._handshake_timeout_s = handshake_timeout_s
         self._state = ServerState()
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._date: asyncio.Handle | None = None
+        self._sweep: asyncio.Handle | None = None
+        # Closed connections that are still there, and how often that was seen.
+        self._lingering: dict[Any, int] = {}
         # uvicorn's own lines show queries, where people put tokens; refusals are logged by the application.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
@@ -64,16 +74,36 @@ class HttpServers:
         app = self._app if isinstance(self._app, HttpApp) else None
         if self._date is None:
             self._tell_date()
+            self._end_lingering()
         # Inherited by accepted connections: an answer is written in two pieces, which Nagle would hold back.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = await asyncio.get_running_loop().create_server(
-            lambda: BoundedProtocol(config, self._state, {}, roster=self._roster, registry=self._connections, app=app),
-            sock=listening,
-            ssl=tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_SECONDS,
+        make = partial(self._make_protocol, config, app)
+        if tls is None:
+            loop = asyncio.get_running_loop()
+            self._servers.append(await loop.create_server(make, sock=listening, backlog=BACKLOG))
+            return
+        acceptor = TlsAcceptor(
+            listening,
+            make,
+            tls,
+            connections=self._connections,
+            # One that finds no room may still use the reserve, which is known when it is there.
+            may_enter=lambda _address: True,
+            handshake_timeout_s=self._handshake_timeout_s,
         )
-        self._servers.append(server)
+        acceptor.start()
+        self._servers.append(acceptor)
+
+    def _make_protocol(self, config: uvicorn.Config, app: HttpApp | None) -> BoundedProtocol:
+        return BoundedProtocol(
+            config,
+            self._state,
+            {},
+            roster=self._roster,
+            registry=self._connections,
+            app=app,
+            first_request_s=self._handshake_timeout_s,
+        )
 
     @property
     def requests_under_way(self) -> int:
@@ -108,6 +138,17 @@ class HttpServers:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode()), (b"server", SERVER_NAME)]
         self._date = asyncio.get_running_loop().call_later(_DATE_SECONDS, self._tell_date)
 
+    def _end_lingering(self) -> None:
+        """End connections that are closed and whose client does not read what is left for it."""
+        seen, self._lingering = self._lingering, {}
+        for connection in list(self._state.connections):
+            if connection.transport is not None and connection.transport.is_closing():
+                sweeps = seen.get(connection, 0) + 1
+                self._lingering[connection] = sweeps
+                if sweeps >= _MAX_SWEEPS:
+                    connection.transport.abort()
+        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._end_lingering)
+
     async def stop(self) -> None:
         """Let requests under way finish and sessions say good-bye, then close."""
         for server in self._servers:
@@ -122,9 +163,10 @@ class HttpServers:
                 while self._state.connections or self._state.tasks:
                     await asyncio.sleep(_GRACE_POLL_SECONDS)
         await self._cut_off()
-        if self._date is not None:
-            self._date.cancel()
-            self._date = None
+        for timer in (self._date, self._sweep):
+            if timer is not None:
+                timer.cancel()
+        self._date = self._sweep = None
         self._servers.clear()
 
     async def _cut_off(self) -> None:

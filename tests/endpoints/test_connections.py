@@ -1,0 +1,90 @@
+"""Who gets one of the node's connections: shares of protocols and addresses, and the reserve."""
+
+import pytest
+
+from hubmere.endpoints.connections import RESERVED, Connections
+
+
+@pytest.fixture
+def shared() -> Connections:
+    """Ten connections, of which a protocol gets five and an address seven."""
+    return Connections(10, protocol_percent=50, address_percent=70)
+
+
+class Client:
+    """A connection in the reserve."""
+
+    def __init__(self, *, is_silent: bool) -> None:
+        self.is_silent = is_silent
+        self.is_closed = False
+
+    def give_way(self) -> None:
+        self.is_closed = True
+
+
+def _entered(connections: Connections, protocol: str, address: str, tries: int) -> int:
+    return sum(connections.enter(protocol, address) for _ in range(tries))
+
+
+def test_one_protocol_does_not_take_the_connections_of_others(shared: Connections) -> None:
+    """Half of all is HTTP's; Kafka finds room though HTTP wants more."""
+    assert _entered(shared, "HTTP", "192.0.2.1", 20) == 5
+
+    assert shared.has_room("Kafka", "192.0.2.1")
+    assert not shared.has_room("HTTP", "192.0.2.2")
+
+
+def test_one_address_does_not_take_the_connections_of_others(shared: Connections) -> None:
+    """An address that uses every protocol still leaves some for others."""
+    assert _entered(shared, "HTTP", "192.0.2.1", 20) + _entered(shared, "Kafka", "192.0.2.1", 20) == 7
+
+    assert not shared.has_room("AMQP", "192.0.2.1")
+    assert shared.has_room("AMQP", "192.0.2.2")
+
+
+def test_all_together_stay_within_the_limit(shared: Connections) -> None:
+    """Shares overlap; the sum is bounded."""
+    taken = sum(
+        _entered(shared, protocol, f"192.0.2.{host}", 9) for protocol in ("HTTP", "Kafka", "AMQP") for host in range(9)
+    )
+
+    assert taken == shared.count == 10
+
+
+def test_a_connection_that_leaves_makes_room(shared: Connections) -> None:
+    """Counts go down with every end, and nothing is kept of an address that is gone."""
+    for _ in range(100):
+        assert shared.enter("HTTP", "192.0.2.1")
+        shared.leave("HTTP", "192.0.2.1")
+
+    assert shared.count == 0
+    assert shared.has_room("HTTP", "192.0.2.1")
+
+
+def test_the_smallest_node_serves_one() -> None:
+    """A share of one connection is one connection."""
+    assert Connections(1, protocol_percent=1, address_percent=1).enter("HTTP", "192.0.2.1")
+
+
+def test_a_newcomer_replaces_the_oldest_silent_connection_of_the_reserve() -> None:
+    """Silent clients do not keep an operator out, those with a request are not disturbed."""
+    connections = Connections(1)
+    busy = Client(is_silent=False)
+    silent = [Client(is_silent=True) for _ in range(RESERVED - 1)]
+    for client in (busy, *silent):
+        assert connections.enter_reserve(client)
+
+    assert connections.enter_reserve(Client(is_silent=True))
+
+    assert [client.is_closed for client in (busy, *silent)] == [False, True, *[False] * (RESERVED - 2)]
+
+
+def test_a_reserve_in_use_is_full() -> None:
+    """Nobody who is being answered is closed for another."""
+    connections = Connections(1)
+    clients = [Client(is_silent=False) for _ in range(RESERVED)]
+    assert all(connections.enter_reserve(client) for client in clients)
+
+    assert not connections.enter_reserve(Client(is_silent=True))
+    connections.leave_reserve(clients[0])
+    assert connections.enter_reserve(Client(is_silent=True))
