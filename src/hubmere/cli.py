@@ -211,10 +211,17 @@ def doctor(
             help="Cut off what was never acknowledged, drop indexes that do not fit, pass over undecodable batches.",
         ),
     ] = False,
+    rebuild_catalog: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-catalog", help="Make a lost or damaged catalog again from its copy and the log folders."
+        ),
+    ] = False,
 ) -> None:
     """Check a data folder while no node uses it: every batch, every index, the catalog.
 
-    Nothing is changed without --repair, and no event that can be read is lost by it.
+    Nothing is changed without --repair, and no event that can be read is lost by it. --rebuild-catalog keeps the
+    catalog that is there under another name.
     """
     from hubmere.store.files import acquire_lock
 
@@ -223,29 +230,47 @@ def doctor(
         fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
     lock = acquire_lock(folder)
     try:
+        if rebuild_catalog:
+            _rebuild_catalog(folder)
         is_sound = _examine(folder, repair=repair)
     finally:
         lock.release()
     raise typer.Exit(Exit.OK if is_sound else Exit.DAMAGED)
 
 
+def _rebuild_catalog(folder: Path) -> None:
+    from hubmere.model.clock import SystemClock
+    from hubmere.store.catalog_guard import explain_damage
+    from hubmere.store.catalog_rebuild import rebuild_catalog
+
+    findings = explain_damage(folder)
+    if not findings:
+        print("kept     the catalog is sound: nothing to rebuild")
+        return
+    for finding in findings:
+        print(f"damaged  {finding}")
+    for line in rebuild_catalog(folder, SystemClock().now_ms()):
+        print(f"rebuilt  {line}")
+
+
 def _examine(folder: Path, *, repair: bool) -> bool:
     """Look, mend if asked, look again, and tell; whether nothing is wrong any more."""
     from hubmere.store import doctor as logs
-    from hubmere.store.catalog import CATALOG_FILE
-    from hubmere.store.catalog_check import check_catalog
+    from hubmere.store.catalog_guard import explain_damage
 
     if repair:
         for mended in _with_progress("Mending", folder, logs.repair):
             print(f"mended   {mended}")
     report = _with_progress("Checking", folder, logs.check)
-    complaints = [f"{CATALOG_FILE}: {finding}" for finding in check_catalog(folder / CATALOG_FILE)]
+    complaints = explain_damage(folder)
     for line in [*complaints, *map(str, report.findings)]:
         print(f"damaged  {line}")
     print(f"checked  {report.batches} batches in {report.segments} files of {report.logs} partitions, and the catalog")
     mendable = sum(finding.kind in logs.REPAIRABLE for finding in report.findings)
     if mendable:
         print(f"hint     --repair mends {mendable} of these; none of them holds an event that can be read")
+    if complaints:
+        print("hint     --rebuild-catalog makes the catalog again from its newest copy and the log folders")
     return report.is_sound and not complaints
 
 

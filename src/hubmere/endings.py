@@ -38,10 +38,12 @@ def _fail_with(error: Exception) -> NoReturn:
     from hubmere.endpoints.listener import PortInUse
     from hubmere.model.errors import InvalidArgument, LimitReached, NotInTier
     from hubmere.store.files import FolderInUse
+    from hubmere.store.migrations import CatalogUnusable
 
     table: dict[type[Exception], Exit] = {
         FolderInUse: Exit.FOLDER_IN_USE,
         PortInUse: Exit.PORT_IN_USE,
+        CatalogUnusable: Exit.DAMAGED,
         InvalidArgument: Exit.USAGE,  # a hub of the settings that its namespace's tier does not allow
         LimitReached: Exit.USAGE,
         NotInTier: Exit.USAGE,

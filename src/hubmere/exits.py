@@ -20,7 +20,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.USAGE: "A flag, variable or file is wrong; every bad setting is named, and nothing was started.",
     Exit.FOLDER_IN_USE: "Another node works on the data folder; its process id is named.",
     Exit.PORT_IN_USE: "A port cannot be opened: another process has it, or this one may not.",
-    Exit.DAMAGED: "`hubmere doctor` found damage that is still there.",
+    Exit.DAMAGED: "`hubmere doctor` found damage that is still there, or a catalog is lost or damaged.",
 }
 
 

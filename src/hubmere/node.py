@@ -52,6 +52,7 @@ from hubmere.ready import READY_FILE, Ready, render_banner, render_line, write_r
 from hubmere.settings import PartnerSetting, Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
 from hubmere.store.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
+from hubmere.store.catalog_guard import check_after_opening, check_before_opening
 from hubmere.store.engine import LogEngine, PartitionLog
 from hubmere.store.files import Lock, acquire_lock
 from hubmere.store.local import LocalEngine
@@ -76,6 +77,8 @@ _KEPT_BYTES = 64 * 1024 * 1024
 # How often the node looks after quotas, and after its logs.
 _CARE_SECONDS = 1.0
 _MAINTAIN_SECONDS = 30.0
+# How soon after a change of entities the catalog is copied.
+_COPY_SECONDS = 30.0
 
 
 def run(settings: Settings) -> int:
@@ -210,6 +213,7 @@ class Node:
         if self._lock is not None:
             write_ready_file(self._settings.data / READY_FILE, ready)
         self._start_task(self._look_after(broker))
+        self._start_task(self._copy_catalog())
         self._start_task(self._let_go(broker))
         if self._partners is not None:
             self._start_task(self._partners.run())
@@ -232,7 +236,10 @@ class Node:
         data = self._settings.data
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = acquire_lock(data)
+        check_before_opening(data)
         self._catalog = SqliteCatalog.open(data / CATALOG_FILE, post)
+        check_after_opening(data, self._catalog)
+        self._catalog.mirror_to(data)
         self._engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
 
     def _build_broker(self) -> Broker:
@@ -496,6 +503,13 @@ class Node:
             if self._clock.monotonic() >= maintain_at:
                 maintain_at = self._clock.monotonic() + _MAINTAIN_SECONDS
                 self._engine.maintain(self._clock.now_ms())
+
+    async def _copy_catalog(self) -> None:
+        """A little after entities have changed, the catalog is copied: damage must not cost keys and rules."""
+        assert self._catalog is not None
+        while True:
+            await asyncio.to_thread(self._catalog.copy_if_changed)
+            await asyncio.sleep(_COPY_SECONDS)
 
     async def _let_go(self, broker: Broker) -> None:
         """Now and then: whole segments past retention go, compacted hubs are compacted; one log at a time."""

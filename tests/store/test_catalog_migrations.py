@@ -69,7 +69,7 @@ def test_new_file_has_a_table_for_every_kind(tmp_path: Path) -> None:
     migrate(connection, "catalog.db")
 
     tables = {row[1]: row[5] for row in connection.execute("PRAGMA table_list") if not row[1].startswith("sqlite_")}
-    assert tables.keys() == {table.name for table in TABLES.values()} | {"audit"}
+    assert tables.keys() == {table.name for table in TABLES.values()} | {"audit", "revision"}
     assert set(tables.values()) == {1}
     connection.close()
 

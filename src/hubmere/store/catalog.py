@@ -13,20 +13,27 @@ used again: a crash in between leaves a hub with empty logs, which is what a new
 by a Deletion in one transaction, so that the name is free and nobody opens the logs, (2) the broker deletes the logs,
 and (3) drops the Deletion. After a crash `pending_deletions` says for which hubs (2) and (3) are to be done again; both
 can be repeated. So there is no moment at which half a hub exists.
+
+What must not be lost is mirrored beside the file (`catalog_mirror`), and a node checks it at start (`catalog_guard`).
 """
 
+import logging
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
+from hubmere.store.catalog_mirror import EntitySum, HubDescriptions, Revision, make_copy, write_revision
 from hubmere.store.migrations import CatalogUnusable, migrate
 from hubmere.store.progress import AuditEntry, Counter, Deletion
 from hubmere.store.rows import TABLES, Item
-from hubmere.store.view import Move, Put, Step, View
+from hubmere.store.view import Move, Put, Replace, Step, View
+
+_LOGGER = logging.getLogger(__name__)
 
 Callback = Callable[[Refusal | None], None]
 Post = Callable[[Callable[[], None]], None]
@@ -34,6 +41,8 @@ Post = Callable[[Callable[[], None]], None]
 MEMORY = ":memory:"
 # Its name in the data folder.
 CATALOG_FILE = "catalog.sqlite3"
+# The folder of the logs beside it, which also holds the descriptions of hubs.
+LOGS_FOLDER = "log"
 
 # Steps that may wait for the writer: some seconds of a busy disk; beyond that the callers must slow down.
 MAX_WAITING_MOVES = 100_000
@@ -54,6 +63,10 @@ _PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA fo
 
 _PUT_AUDIT = "INSERT INTO audit (at_ms, actor, action, resource) VALUES (?, ?, ?, ?)"
 _TRIM_AUDIT = "DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?"
+_PUT_REVISION = (
+    "INSERT INTO revision (id, number, checksum) VALUES (1, ?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET number = excluded.number, checksum = excluded.checksum"
+)
 _LOAD_AUDIT = "SELECT at_ms, actor, action, resource FROM audit ORDER BY id"
 
 
@@ -117,6 +130,12 @@ class SqliteCatalog:
         self._view = View()
         self._planned = View()
         self._audit: deque[AuditEntry] = deque(maxlen=AUDIT_KEPT)
+        self._sum = EntitySum()
+        self._number = 0
+        self._data: Path | None = None
+        self._descriptions: HubDescriptions | None = None
+        self._copied_number = -1
+        self.stored_sum: int | None = None  # what the file said on opening, None when it said nothing
         self._generation = 0
         self._failed_generation = -1
         self._lock = threading.Condition()
@@ -163,6 +182,49 @@ class SqliteCatalog:
             for at_ms, actor, action, resource in self._connection.execute(_LOAD_AUDIT)
         )
         self._planned = self._view.copy()
+        self._load_revision()
+
+    def _load_revision(self) -> None:
+        self._sum = EntitySum()
+        for table in TABLES.values():
+            self._sum.apply(Move(table.from_row(row)) for row in self._connection.execute(table.load_sql))
+        found = self._connection.execute("SELECT number, checksum FROM revision").fetchone()
+        if found is not None:
+            self._number, self.stored_sum = int(found[0]), int(found[1], 16)
+
+    @property
+    def revision(self) -> Revision:
+        """How often entities have changed, and the sum over them."""
+        return Revision(self._number, self._sum.value)
+
+    def continue_after(self, number: int) -> None:
+        """Number the next change behind that of a catalog which this one replaces; waits."""
+        self._number = max(self._number, number)
+        namespaces = self._view.namespaces()
+        if namespaces:
+            self.apply(Replace(namespaces[0]))
+
+    def mirror_to(self, data: Path) -> None:
+        """Keep descriptions of hubs and the revision in a data folder from now on; call it before the first change."""
+        self._data = data
+        self._descriptions = HubDescriptions(data / LOGS_FOLDER)
+        try:
+            self._descriptions.load(self._view.items())
+            write_revision(data, self.revision)
+        except OSError as error:
+            _LOGGER.warning("what the catalog can be rebuilt from is not complete: %s", error)
+
+    def copy_if_changed(self) -> None:
+        """Make another copy of the whole file if entities have changed since the last; may run on any thread."""
+        number = self._number
+        if self._data is None or number == self._copied_number:
+            return
+        try:
+            make_copy(self._data / CATALOG_FILE)
+        except (OSError, sqlite3.Error) as error:
+            _LOGGER.warning("the catalog cannot be copied: %s", error)
+        else:
+            self._copied_number = number
 
     # --- the owner's side --------------------------------------------------------------------------------------------
 
@@ -209,6 +271,7 @@ class SqliteCatalog:
         if self._thread.is_alive():
             self._thread.join()
         self._connection.close()
+        self.copy_if_changed()
 
     def _is_busy(self) -> bool:
         with self._lock:
@@ -292,16 +355,35 @@ class SqliteCatalog:
             for waiting in sound:
                 waiting.error = StorageFull(f"catalog: {error}")
             self._roll_back()
+            with suppress(sqlite3.Error):
+                self._load_revision()
 
     def _write_transaction(self, batch: list[_Waiting]) -> None:
+        moves = [move for waiting in batch for move in waiting.moves]
         self._connection.execute("BEGIN IMMEDIATE")
-        _write_moves(self._connection, (move for waiting in batch for move in waiting.moves))
+        _write_moves(self._connection, moves)
+        has_changed = self._sum.apply(moves)
+        if has_changed:
+            self._number += 1
+            self._connection.execute(_PUT_REVISION, (self._number, f"{self._sum.value:016x}"))
         trail = [waiting.audit for waiting in batch if waiting.audit is not None]
         if trail:
             rows = [(entry.at_ms, entry.actor, entry.action, entry.resource) for entry in trail]
             self._connection.executemany(_PUT_AUDIT, rows)
             self._connection.execute(_TRIM_AUDIT, (AUDIT_KEPT,))
         self._connection.execute("COMMIT")
+        if has_changed:
+            self._mirror(moves)
+
+    def _mirror(self, moves: list[Move]) -> None:
+        """What the catalog can be rebuilt from follows what is durable; a failure is told and changes nothing."""
+        if self._data is None or self._descriptions is None:
+            return
+        try:
+            self._descriptions.follow(moves)
+            write_revision(self._data, self.revision)
+        except OSError as error:
+            _LOGGER.warning("what the catalog can be rebuilt from is not complete: %s", error)
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

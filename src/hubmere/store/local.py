@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hubmere.model.errors import StorageFull
+from hubmere.store.catalog_mirror import DESCRIPTION
 from hubmere.store.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
 from hubmere.store.damage import DamageRegistry
 from hubmere.store.engine import LogConfig, LogId
@@ -105,7 +106,7 @@ class LocalEngine:
     def existing(self) -> Sequence[LogId]:
         """The logs that are there."""
         names = self._files.names(self._folder)
-        return [LogId(name) for name in names if name not in _NO_LOGS and not name.endswith(_LEAVING)]
+        return [LogId(name) for name in names if name not in _NO_LOGS and not name.endswith((_LEAVING, DESCRIPTION))]
 
     def maintain(self, now_ms: int) -> None:
         """Now and then: recovery points for logs that went quiet, durable marks, a try to bring failed logs back."""

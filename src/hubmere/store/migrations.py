@@ -154,7 +154,15 @@ CREATE TABLE capture_states (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS)
+_REVISION = """
+CREATE TABLE revision (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    number INTEGER NOT NULL,
+    checksum TEXT NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, _REVISION)
 
 
 class CatalogUnusable(Exception):

@@ -1,0 +1,108 @@
+"""Whether a node may start on a data folder: never on a catalog that is lost, damaged or older than it was.
+
+A node that starts with an empty catalog beside full log folders would be ready, without hubs and with a new root key.
+So it is refused, with the command that helps.
+"""
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from hubmere.store.catalog import CATALOG_FILE, SqliteCatalog
+from hubmere.store.catalog_check import check_catalog
+from hubmere.store.catalog_mirror import COPIES_FOLDER, DESCRIPTION, copies, read_revision
+from hubmere.store.migrations import CatalogUnusable
+
+_LOGS = "log"
+_LEAVING = "-delete"
+_SHOWN = 3
+
+
+class CatalogLost(CatalogUnusable):
+    """The catalog is missing, damaged or has lost changes, while the logs of its hubs are there."""
+
+    def __str__(self) -> str:
+        """What is wrong, and what to do."""
+        return (
+            f"The catalog '{self.path}' cannot be used: {self.why}. The node does not start, so that no hub or key is "
+            f"replaced by a new one. 'hubmere doctor --rebuild-catalog' restores the newest copy from {COPIES_FOLDER} "
+            "and brings back hubs from the log folders."
+        )
+
+
+def log_uids(data: Path) -> set[str]:
+    """The uids of hubs that have log folders or descriptions."""
+    folder = data / _LOGS
+    if not folder.is_dir():
+        return set()
+    described = {path.name.removesuffix(DESCRIPTION) for path in folder.glob("*" + DESCRIPTION)}
+    logs = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.endswith(_LEAVING)}
+    return described | {name.rpartition("-")[0] for name in logs}
+
+
+def check_before_opening(data: Path) -> None:
+    """Refuse when logs are there and the catalog is not, or SQLite finds it damaged. Raises CatalogLost."""
+    path = data / CATALOG_FILE
+    has_been_used = bool(log_uids(data)) or read_revision(data) is not None or bool(copies(data))
+    if not path.exists() or not path.stat().st_size:
+        if has_been_used:
+            raise CatalogLost(str(path), "it is missing or empty, but this folder holds the logs of a node")
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        if _is_full(error):
+            return  # a full disk is no damage: the node starts and says so
+        raise CatalogLost(str(path), str(error)) from error
+    except sqlite3.Error as error:
+        raise CatalogLost(str(path), str(error)) from error
+    if found != "ok":
+        raise CatalogLost(str(path), f"SQLite finds: {found}")
+    if version == 0 and has_been_used:
+        raise CatalogLost(str(path), "it is empty, but this folder holds the logs of a node")
+
+
+def check_after_opening(data: Path, catalog: SqliteCatalog) -> None:
+    """Refuse a catalog that does not match its sum, is older than it was, or lacks hubs whose logs are there."""
+    path, kept, found = str(data / CATALOG_FILE), read_revision(data), catalog.revision
+    if catalog.stored_sum not in (None, found.checksum):
+        raise CatalogLost(path, "its entities do not match their checksum")
+    if kept is not None and (found.number < kept.number or (found.number == kept.number and found != kept)):
+        raise CatalogLost(path, f"it is at revision {found.number}, but has been at {kept.number}: changes are lost")
+    known = {hub.uid for namespace in catalog.view.namespaces() for hub in catalog.view.hubs(namespace.name)}
+    known |= {deletion.hub_uid for deletion in catalog.pending_deletions()}
+    strange = sorted(log_uids(data) - known)
+    if strange:
+        names = ", ".join(strange[:_SHOWN])
+        raise CatalogLost(path, f"it does not know {len(strange)} hubs whose logs are there ({names})")
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN)
+
+
+def explain_damage(data: Path) -> list[str]:
+    """What is wrong with the catalog of a folder that no node uses, in sentences; the file is not changed."""
+    findings = [f"{CATALOG_FILE}: {finding}" for finding in check_catalog(data / CATALOG_FILE)]
+    if findings:
+        return findings
+    with tempfile.TemporaryDirectory(prefix="hubmere-") as folder:
+        copy = Path(folder) / CATALOG_FILE
+        for suffix in ("", "-wal"):
+            if (source := data / (CATALOG_FILE + suffix)).exists():
+                shutil.copy2(source, copy.with_name(copy.name + suffix))
+        try:
+            catalog = SqliteCatalog.open(copy)
+        except CatalogUnusable as unusable:
+            return [f"{CATALOG_FILE}: {unusable.why}"]
+        try:
+            check_after_opening(data, catalog)
+        except CatalogLost as lost:
+            return [f"{CATALOG_FILE}: {lost.why}"]
+        finally:
+            catalog.close()
+    return []
