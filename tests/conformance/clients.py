@@ -123,6 +123,8 @@ class Jars(StrEnum):
 
     KAFKA_4 = "4"
     KAFKA_3 = "3"
+    KAFKA_2 = "2"
+    KAFKA_1 = "1"
     SPARK = "spark"
 
 
@@ -163,6 +165,13 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
     # The last clients that still spoke to brokers before 2.1, and the tools beside them: some were still a part of the
     # broker.
     Jars.KAFKA_3: (Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients", "kafka_2.13", "kafka-tools")),),
+    Jars.KAFKA_2: (
+        Artifacts(_APACHE_KAFKA, "2.8.2", ("kafka-clients",)),
+        # For the program that drives the clients.
+        Artifacts("com.fasterxml.jackson.core", "2.10.5.1", ("jackson-databind",)),
+    ),
+    # The oldest that is promised; its broker has MirrorMaker 1.
+    Jars.KAFKA_1: (Artifacts(_APACHE_KAFKA, "1.0.0", ("kafka-clients", "kafka_2.12")),),
     # Spark 4.3 has no connector of its own version there; this is the nearest for its Scala 2.13. They come alone: what
     # else they need is in Spark, and their declarations name repositories that not everybody reaches.
     Jars.SPARK: (

@@ -43,6 +43,8 @@ class Name(StrEnum):
     CONFLUENT = "confluent-kafka"
     KAFKA_PYTHON = "kafka-python"
     AIOKAFKA = "aiokafka"
+    KAFKA_JAVA_1 = "kafka-clients 1"
+    KAFKA_JAVA_2 = "kafka-clients 2"
     KAFKA_JAVA_3 = "kafka-clients 3"
     KAFKA_JAVA_4 = "kafka-clients 4"
     KAFKA_TOOLS_3 = "kafka-tools 3"
@@ -228,8 +230,8 @@ _KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
     ),
     Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
 }
-# What every client in Go or Rust does, and what those have that know transactions.
-_GO_OR_RUST = frozenset(
+# What every client that is driven by the same operations does, and what some have beside it.
+_KAFKA_COMMON = frozenset(
     {
         Feature.RECORDS,
         Feature.CODECS,
@@ -239,19 +241,13 @@ _GO_OR_RUST = frozenset(
         Feature.GROUPS,
         Feature.TOPICS,
         Feature.CONFIGS,
-        Feature.GROUP_ADMIN,
         Feature.REFUSALS,
     }
 )
-_WITH_TRANSACTIONS = _GO_OR_RUST | {
-    Feature.IDEMPOTENT,
-    Feature.STATIC,
-    Feature.TRANSACTIONS,
-    Feature.EXACTLY_ONCE,
-    Feature.FENCING,
-    Feature.RECORD_ADMIN,
-}
-_GO_TLS = frozenset({Feature.CODECS, Feature.GROUPS})
+_KAFKA_TRANSACTIONS = frozenset({Feature.IDEMPOTENT, Feature.TRANSACTIONS, Feature.EXACTLY_ONCE, Feature.FENCING})
+_KAFKA_GROUP_ADMIN = frozenset({Feature.GROUP_ADMIN, Feature.RECORD_ADMIN})
+_KAFKA_FULL = _KAFKA_COMMON | _KAFKA_TRANSACTIONS | _KAFKA_GROUP_ADMIN | {Feature.STATIC}
+_KAFKA_OVER_TLS = frozenset({Feature.CODECS, Feature.GROUPS})
 _KAFKA_TOOLS = _over(
     (Transport.PLAIN,),
     Feature.CONSOLE,
@@ -444,6 +440,26 @@ CLIENTS: tuple[Client, ...] = (
         protocol=Protocol.KAFKA,
     ),
     Client(
+        name=Name.KAFKA_JAVA_1,
+        language="Java",
+        version=_of_kafka(Jars.KAFKA_1),
+        claims={
+            Transport.PLAIN: _KAFKA_COMMON | _KAFKA_TRANSACTIONS | {Feature.CLUSTER},
+            Transport.TLS: _KAFKA_OVER_TLS,
+        },
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.KAFKA_JAVA_2,
+        language="Java",
+        version=_of_kafka(Jars.KAFKA_2),
+        claims={
+            Transport.PLAIN: _KAFKA_COMMON | _KAFKA_TRANSACTIONS | _KAFKA_GROUP_ADMIN | {Feature.CLUSTER},
+            Transport.TLS: _KAFKA_OVER_TLS,
+        },
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
         name=Name.KAFKA_JAVA_3,
         language="Java",
         version=_of_kafka(Jars.KAFKA_3),
@@ -488,28 +504,28 @@ CLIENTS: tuple[Client, ...] = (
         name=Name.FRANZ,
         language="Go",
         version=_of_go("github.com/twmb/franz-go"),
-        claims={Transport.PLAIN: _WITH_TRANSACTIONS, Transport.TLS: _GO_TLS},
+        claims={Transport.PLAIN: _KAFKA_FULL, Transport.TLS: _KAFKA_OVER_TLS},
         protocol=Protocol.KAFKA,
     ),
     Client(
         name=Name.SARAMA,
         language="Go",
         version=_of_go("github.com/IBM/sarama"),
-        claims={Transport.PLAIN: _WITH_TRANSACTIONS, Transport.TLS: _GO_TLS},
+        claims={Transport.PLAIN: _KAFKA_FULL, Transport.TLS: _KAFKA_OVER_TLS},
         protocol=Protocol.KAFKA,
     ),
     Client(
         name=Name.KAFKA_GO,
         language="Go",
         version=_of_go("github.com/segmentio/kafka-go"),
-        claims={Transport.PLAIN: _GO_OR_RUST, Transport.TLS: _GO_TLS},
+        claims={Transport.PLAIN: _KAFKA_COMMON | {Feature.GROUP_ADMIN}, Transport.TLS: _KAFKA_OVER_TLS},
         protocol=Protocol.KAFKA,
     ),
     Client(
         name=Name.RUST,
         language="Rust, on librdkafka",
         version=_of_cargo("rdkafka"),
-        claims={Transport.PLAIN: _WITH_TRANSACTIONS},
+        claims={Transport.PLAIN: _KAFKA_FULL},
         protocol=Protocol.KAFKA,
     ),
     Client(
