@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hubmere.wire.kafka.connection import (
     BARE_TOKEN_VERSION,
+    MAX_PLAIN_REQUEST_BYTES,
     BrokenStream,
     ClientConnection,
     Request,
@@ -28,13 +29,20 @@ from hubmere.wire.kafka.messages.fetch import (
     FetchResponse,
     FetchTopicResponse,
 )
-from hubmere.wire.kafka.messages.groups import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from hubmere.wire.kafka.messages.groups import (
+    HEARTBEAT,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+)
 from hubmere.wire.kafka.messages.metadata import (
     API_VERSIONS,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
 )
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
@@ -541,3 +549,27 @@ def test_requests_and_responses_say_what_they_are() -> None:
     (request,) = ServerConnection().receive_data(_client_bytes((a_heartbeat("secret"), 1)))
 
     assert repr(request) == "<Heartbeat v1 #0>"
+
+
+@pytest.mark.parametrize(("body", "is_taken"), [(MetadataRequest, False), (JoinGroupRequest, True)])
+def test_request_without_a_payload_is_smaller_than_one_with(body: type, is_taken: bool) -> None:
+    """A list of names takes longer to read than its bytes suggest; assignments of a group are bytes of the client's."""
+    client = ClientConnection(client_id="c")
+    if body is MetadataRequest:
+        client.request(MetadataRequest(topics=(MetadataRequestTopic(name="n" * 30_000),) * 40), 12)
+    else:
+        protocol = JoinGroupProtocol(name="range", metadata=bytes(MAX_PLAIN_REQUEST_BYTES))
+        client.request(
+            JoinGroupRequest(
+                group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=(protocol,)
+            ),
+            5,
+        )
+    data = b"".join(client.data_to_send())
+    server = ServerConnection()
+
+    if is_taken:
+        assert len(server.receive_data(data)) == 1
+    else:
+        with pytest.raises(BrokenStream, match="1048576 is the most"):
+            server.receive_data(data)

@@ -5,19 +5,19 @@ result; a topic that one request names twice is refused and left alone, as Kafka
 delays the answer; replication factors and assignments of brokers mean nothing here and are taken as they come.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from hubmere.broker.access import Resource
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.kafka import configs
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.gather import Gather
-from hubmere.endpoints.kafka.metadata import hub_of_id
+from hubmere.endpoints.kafka.gather import Gather, repeated
+from hubmere.endpoints.kafka.metadata import hubs_by_id
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import CleanupPolicy, Hub, Rights
 from hubmere.model.errors import (
     AlreadyExists,
@@ -68,7 +68,6 @@ _INVALID: Final = ErrorCode.INVALID_REQUEST
 DUPLICATE_TOPIC: Final = "Duplicate topic name."
 
 Done = Callable[[Refusal | None], None]
-K = TypeVar("K", bound=Hashable)
 
 
 def _code(refusal: Refusal) -> ErrorCode:
@@ -88,15 +87,11 @@ def defaults_of(session: KafkaSession) -> configs.Defaults:
     return configs.Defaults(limits=session.namespace.limits, segment_bytes=session.shared.broker.segment_bytes)
 
 
-def repeated(keys: Iterable[K]) -> frozenset[K]:
-    """What a request names more than once."""
-    return frozenset(key for key, count in Counter(keys).items() if count > 1)
-
-
 # --- CreateTopics ----------------------------------------------------------------------------------------------------
 
 
-def create_topics(session: KafkaSession, request: Request) -> None:
+@in_slices
+def create_topics(session: KafkaSession, request: Request) -> Steps:
     """Make hubs; each is answered when it is durable."""
     body: CreateTopicsRequest = request.body
 
@@ -111,6 +106,7 @@ def create_topics(session: KafkaSession, request: Request) -> None:
             gather.put(index, CreatedTopic(name=topic.name, error_code=_INVALID, error_message=DUPLICATE_TOPIC))
         else:
             _create(session, topic, gather, index, validate_only=body.validate_only)
+        yield
 
 
 def _create(
@@ -186,7 +182,8 @@ def _created(session: KafkaSession, name: str, refusal: Refusal | None, made: li
 # --- DeleteTopics ----------------------------------------------------------------------------------------------------
 
 
-def delete_topics(session: KafkaSession, request: Request) -> None:
+@in_slices
+def delete_topics(session: KafkaSession, request: Request) -> Steps:
     """Delete hubs by name, or from version 6 on by id."""
     body: DeleteTopicsRequest = request.body
     is_new = request.version >= _TOPICS_BY_ID_SINCE
@@ -198,14 +195,16 @@ def delete_topics(session: KafkaSession, request: Request) -> None:
     keys = [(topic.name, topic.topic_id) for topic in wanted]
     twice = repeated(keys)
     unique = list(dict(zip(keys, wanted, strict=True)).values())
+    by_id = hubs_by_id(session) if any(name is None for name, _ in keys) else {}
     gather = Gather[DeletedTopic](len(unique), done)
     for index, topic in enumerate(unique):
         why = _misnamed(topic, is_twice=(topic.name, topic.topic_id) in twice)
         if why is None:
-            _delete(session, topic, gather, index)
+            _delete(session, topic, by_id.get(topic.topic_id), gather, index)
         else:
             deleted = DeletedTopic(name=topic.name, topic_id=topic.topic_id, error_code=_INVALID, error_message=why)
             gather.put(index, deleted)
+        yield
 
 
 def _misnamed(topic: DeletableTopic, *, is_twice: bool) -> str | None:
@@ -219,8 +218,10 @@ def _misnamed(topic: DeletableTopic, *, is_twice: bool) -> str | None:
     return DUPLICATE_TOPIC if is_twice else None
 
 
-def _delete(session: KafkaSession, topic: DeletableTopic, gather: Gather[DeletedTopic], index: int) -> None:
-    known = hub_of_id(session, topic.topic_id) if topic.name is None else None
+def _delete(
+    session: KafkaSession, topic: DeletableTopic, known: LiveHub | None, gather: Gather[DeletedTopic], index: int
+) -> None:
+    """`known` is the hub of the id, where one was given and is there."""
     if topic.name is None and known is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID
         gather.put(index, DeletedTopic(name=None, topic_id=topic.topic_id, error_code=code))
@@ -241,7 +242,8 @@ def _delete(session: KafkaSession, topic: DeletableTopic, gather: Gather[Deleted
 # --- CreatePartitions ------------------------------------------------------------------------------------------------
 
 
-def create_partitions(session: KafkaSession, request: Request) -> None:
+@in_slices
+def create_partitions(session: KafkaSession, request: Request) -> Steps:
     """Let hubs grow, where the tier lets them."""
     body: CreatePartitionsRequest = request.body
 
@@ -256,6 +258,7 @@ def create_partitions(session: KafkaSession, request: Request) -> None:
             gather.put(index, GrownTopic(name=topic.name, error_code=_INVALID, error_message=DUPLICATE_TOPIC))
         else:
             _grow(session, topic, gather, index, validate_only=body.validate_only)
+        yield
 
 
 def _grow(
@@ -294,16 +297,18 @@ def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, vali
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------
 
 
-def delete_records(session: KafkaSession, request: Request) -> None:
+@in_slices
+def delete_records(session: KafkaSession, request: Request) -> Steps:
     """Move the start of partitions forward."""
     body: DeleteRecordsRequest = request.body
-    topics = tuple(
-        DeleteRecordsTopicResult(
-            name=topic.name, partitions=tuple(_trim(session, topic.name, part) for part in topic.partitions)
-        )
-        for topic in body.topics
-    )
-    session.respond(request, DeleteRecordsResponse(topics=topics))
+    topics: list[DeleteRecordsTopicResult] = []
+    for topic in body.topics:
+        partitions: list[DeleteRecordsPartitionResult] = []
+        for part in topic.partitions:
+            partitions.append(_trim(session, topic.name, part))
+            yield
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+    session.respond(request, DeleteRecordsResponse(topics=tuple(topics)))
 
 
 def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

@@ -6,12 +6,14 @@ entry means is in `configs`.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from hubmere.endpoints.kafka import configs
-from hubmere.endpoints.kafka.admin import defaults_of, outcome, repeated, update_hub
-from hubmere.endpoints.kafka.gather import Gather
+from hubmere.endpoints.kafka.admin import defaults_of, outcome, update_hub
+from hubmere.endpoints.kafka.gather import Gather, repeated
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, encoded, in_slices
 from hubmere.model.entity import Hub, Rights
 from hubmere.model.errors import NotSupported, Refusal
 from hubmere.model.spec import HubSpec
@@ -35,6 +37,7 @@ from hubmere.wire.kafka.messages.configs import (
     IncrementalAlterConfigsResponse,
     ResourceType,
 )
+from hubmere.wire.kafka.schema import EncodedStruct
 
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
 # Kafka's own words.
@@ -42,17 +45,28 @@ _DUPLICATE_RESOURCE: Final = "Duplicate resource."
 _DUPLICATE_ENTRY: Final = "Error due to duplicate config keys"
 
 
-def describe_configs(session: KafkaSession, request: Request) -> None:
-    """Every entry in force, of topics and of the node."""
+@in_slices
+def describe_configs(session: KafkaSession, request: Request) -> Steps:
+    """Every entry in force, of topics and of the node; a resource that is named twice is described once."""
     body: DescribeConfigsRequest = request.body
-    results = tuple(_describe(session, resource, with_synonyms=body.include_synonyms) for resource in body.resources)
-    session.respond(request, DescribeConfigsResponse(results=results))
+    resources = {(resource.resource_type, resource.resource_name): resource for resource in body.resources}
+    results: list[EncodedStruct] = []
+    for resource in resources.values():
+        result = _describe(session, resource, len(resources), with_synonyms=body.include_synonyms)
+        results.append(encoded(request, result))
+        # An entry of a configuration is as much work as a partition.
+        yield from repeat(None, len(result.configs) + 1)
+    session.respond(request, DescribeConfigsResponse(results=tuple(results)))
 
 
-def _describe(session: KafkaSession, resource: ConfigResource, *, with_synonyms: bool) -> DescribeConfigsResult:
+def _describe(
+    session: KafkaSession, resource: ConfigResource, count: int, *, with_synonyms: bool
+) -> DescribeConfigsResult:
     shown: list[configs.Shown] = []
     refusal: Refusal | None = None
     try:
+        if count > MAX_NAMES:
+            raise NotSupported(TOO_MANY_NAMES)
         shown = _shown(session, resource)
     except Refusal as caught:
         refusal = caught
@@ -96,7 +110,8 @@ def _described(shown: configs.Shown, *, with_synonyms: bool) -> DescribedConfig:
     )
 
 
-def incremental_alter_configs(session: KafkaSession, request: Request) -> None:
+@in_slices
+def incremental_alter_configs(session: KafkaSession, request: Request) -> Steps:
     """Change single entries of topics."""
     body: IncrementalAlterConfigsRequest = request.body
 
@@ -114,10 +129,11 @@ def incremental_alter_configs(session: KafkaSession, request: Request) -> None:
 
         names = [name for name, _, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
-    _alter_all(session, changes, done, validate_only=body.validate_only)
+    yield from _alter_all(session, changes, done, validate_only=body.validate_only)
 
 
-def alter_configs(session: KafkaSession, request: Request) -> None:
+@in_slices
+def alter_configs(session: KafkaSession, request: Request) -> Steps:
     """Replace all entries of topics; what is not named goes back to its default, but for what is fixed at creation."""
     body: AlterConfigsRequest = request.body
 
@@ -136,7 +152,7 @@ def alter_configs(session: KafkaSession, request: Request) -> None:
 
         names = [name for name, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
-    _alter_all(session, changes, done, validate_only=body.validate_only)
+    yield from _alter_all(session, changes, done, validate_only=body.validate_only)
 
 
 class _Change(NamedTuple):
@@ -153,7 +169,7 @@ def _alter_all(
     done: Callable[[list[AlteredResource]], None],
     *,
     validate_only: bool,
-) -> None:
+) -> Steps:
     twice = repeated(change.resource for change in changes)
     unique = list({change.resource: change for change in changes}.values())
     gather = Gather[AlteredResource](len(unique), done)
@@ -164,6 +180,7 @@ def _alter_all(
             gather.put(index, _altered(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_ENTRY))
         else:
             _alter(session, change, partial(gather.put, index), validate_only=validate_only)
+        yield
 
 
 def _alter(

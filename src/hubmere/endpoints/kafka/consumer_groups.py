@@ -6,6 +6,7 @@ it names; its regular expression matches only hubs on which it has that right.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import repeat
 from typing import Final
 from uuid import UUID
 
@@ -22,8 +23,9 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups import may_read, require_listening
 from hubmere.endpoints.kafka.operations import group_operations
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import NotSupported, Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.consumer_groups import (
@@ -134,13 +136,21 @@ def _by_topic(assignment: Assignment) -> dict[str, tuple[int, ...]]:
 # --- ConsumerGroupDescribe -------------------------------------------------------------------------------------------
 
 
-def describe(session: KafkaSession, request: Request) -> None:
-    """Consumer groups with their epochs, members and assignments."""
+@in_slices
+def describe(session: KafkaSession, request: Request) -> Steps:
+    """Consumer groups with their epochs, members and assignments; one that is named twice is described once."""
     body: ConsumerGroupDescribeRequest = request.body
     names = {hub.entity.topic_id: hub.name for hub in session.namespace.hubs.values()}
     is_asked = body.include_authorized_operations
-    groups = tuple(_describe(session, group_id, names, with_operations=is_asked) for group_id in body.group_ids)
-    session.respond(request, ConsumerGroupDescribeResponse(groups=groups))
+    group_ids = dict.fromkeys(body.group_ids)
+    groups: list[DescribedConsumerGroup] = []
+    for group_id in group_ids:
+        if len(group_ids) > MAX_NAMES:
+            groups.append(_refused(group_id, NotSupported(TOO_MANY_NAMES)))
+        else:
+            groups.append(_describe(session, group_id, names, with_operations=is_asked))
+        yield from repeat(None, len(groups[-1].members) + 1)
+    session.respond(request, ConsumerGroupDescribeResponse(groups=tuple(groups)))
 
 
 def _describe(
@@ -154,16 +164,20 @@ def _describe(
         allowed = group_operations(session.principal, session.namespace.entity.name)
         return replace(described, authorized_operations=allowed)
     except Refusal as refusal:
-        return DescribedConsumerGroup(
-            error_code=code_of(refusal),
-            error_message=refusal.text(),
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=(),
-        )
+        return _refused(group_id, refusal)
+
+
+def _refused(group_id: str, refusal: Refusal) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        error_code=code_of(refusal),
+        error_message=refusal.text(),
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
 
 
 def _described(group: ConsumerGroupDescription, names: Mapping[str, str]) -> DescribedConsumerGroup:

@@ -25,8 +25,10 @@ from hubmere.endpoints.kafka import (
     transactions,
 )
 from hubmere.endpoints.kafka import consumer_groups as kafka_consumer_groups
+from hubmere.endpoints.kafka.bounds import bounded
 from hubmere.endpoints.kafka.embedded import ConsumerEmbedded
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
+from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Timer
 from hubmere.model.clock import Clock
@@ -56,7 +58,7 @@ _SIGNED_IN: Final[Mapping[int, Handler]] = {
 }
 _KEYS: Final = (API_VERSIONS.key, *_SASL, *_SIGNED_IN)
 _OPEN: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
-HANDLERS: Final[Mapping[int, Handler]] = {**_OPEN, **_SIGNED_IN}
+HANDLERS: Final[Mapping[int, Handler]] = bounded({**_OPEN, **_SIGNED_IN})
 
 
 class KafkaEndpoint:
@@ -89,6 +91,7 @@ class KafkaEndpoint:
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
             auto_create_hubs=auto_create_hubs,
+            slices=Slices(),
             watch_deadlines=self._watch_deadlines,
         )
         self._coordinators.embedded = ConsumerEmbedded()

@@ -1,9 +1,16 @@
 """Gather: an answer that is complete when each of its parts has come, in whatever order and turn they come."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+def repeated(keys: Iterable[K]) -> frozenset[K]:
+    """What a request names more than once."""
+    return frozenset(key for key, count in Counter(keys).items() if count > 1)
 
 
 class Gather(Generic[T]):

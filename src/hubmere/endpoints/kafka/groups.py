@@ -7,6 +7,7 @@ is looked at.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import repeat
 from typing import Final
 
 from hubmere.broker.access import Resource
@@ -17,6 +18,7 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.operations import group_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
@@ -87,20 +89,21 @@ def may_read(session: KafkaSession) -> Callable[[str], bool]:
 # --- FindCoordinator -------------------------------------------------------------------------------------------------
 
 
-def find_coordinator(session: KafkaSession, request: Request) -> None:
-    """Every group and transaction is coordinated here."""
+@in_slices
+def find_coordinator(session: KafkaSession, request: Request) -> Steps:
+    """Every group and transaction is coordinated here; a key that is named twice is answered once."""
     body: FindCoordinatorRequest = request.body
-    keys = body.coordinator_keys if request.version >= _MANY_COORDINATORS_SINCE else (body.key,)
-    code = ErrorCode.NONE if body.key_type in _COORDINATORS else ErrorCode.INVALID_REQUEST
-    found = Coordinator(key="", node_id=NODE_ID, host=session.host, port=session.port, error_code=code)
-    many = tuple(
-        Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port, error_code=code) for key in keys
-    )
+    keys = dict.fromkeys(body.coordinator_keys) if request.version >= _MANY_COORDINATORS_SINCE else (body.key,)
+    is_known = body.key_type in _COORDINATORS and len(keys) <= MAX_NAMES
+    code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
+    host, port = session.host, session.port
+    many: list[Coordinator] = []
+    for key in keys:
+        many.append(Coordinator(key=key, node_id=NODE_ID, host=host, port=port, error_code=code))
+        yield
     session.respond(
         request,
-        FindCoordinatorResponse(
-            error_code=code, node_id=found.node_id, host=found.host, port=found.port, coordinators=many
-        ),
+        FindCoordinatorResponse(error_code=code, node_id=NODE_ID, host=host, port=port, coordinators=tuple(many)),
     )
 
 
@@ -247,12 +250,19 @@ def _leave(session: KafkaSession, group_id: str, member: LeavingMember) -> Error
 # --- looking at groups -----------------------------------------------------------------------------------------------
 
 
-def describe_groups(session: KafkaSession, request: Request) -> None:
-    """Groups with their members; one that is not there is Dead, without an error."""
+@in_slices
+def describe_groups(session: KafkaSession, request: Request) -> Steps:
+    """Groups with their members; one that is not there is Dead, without an error, and one named twice told once."""
     body: DescribeGroupsRequest = request.body
-    is_asked = body.include_authorized_operations
-    groups = tuple(_describe(session, name, with_operations=is_asked) for name in body.groups)
-    session.respond(request, DescribeGroupsResponse(groups=groups))
+    names = dict.fromkeys(body.groups)
+    groups: list[DescribedGroup] = []
+    for name in names:
+        if len(names) > MAX_NAMES:
+            groups.append(_described(GroupDescription(name, GroupState.DEAD, "", "", ()), ErrorCode.INVALID_REQUEST))
+        else:
+            groups.append(_describe(session, name, with_operations=body.include_authorized_operations))
+        yield from repeat(None, len(groups[-1].members) + 1)
+    session.respond(request, DescribeGroupsResponse(groups=tuple(groups)))
 
 
 def _describe(session: KafkaSession, group_id: str, *, with_operations: bool) -> DescribedGroup:
@@ -292,22 +302,25 @@ def _described(group: GroupDescription, code: ErrorCode = ErrorCode.NONE) -> Des
     )
 
 
-def list_groups(session: KafkaSession, request: Request) -> None:
+@in_slices
+def list_groups(session: KafkaSession, request: Request) -> Steps:
     """The groups that the client may see, in the states and of the types that it asks for."""
     body: ListGroupsRequest = request.body
     states = {state.lower() for state in body.states_filter}
     types = {group_type.lower() for group_type in body.types_filter}
-    listed = tuple(
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state,
-            group_type=group.type,
-        )
-        for group in session.coordinator.groups.list()
-        if _fits(group.state, states) and _fits(group.type, types) and _may_see(session, group)
-    )
-    session.respond(request, ListGroupsResponse(error_code=ErrorCode.NONE, groups=listed))
+    listed: list[ListedGroup] = []
+    for group in session.coordinator.groups.list():
+        if _fits(group.state, states) and _fits(group.type, types) and _may_see(session, group):
+            listed.append(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.type,
+                )
+            )
+        yield
+    session.respond(request, ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed)))
 
 
 def _fits(value: str, wanted: set[str]) -> bool:
@@ -324,7 +337,8 @@ def _may_see(session: KafkaSession, group: GroupSummary) -> bool:
     return any(principal.covers(Resource.of_hub(namespace, hub.name)) for hub, _ in offsets)
 
 
-def delete_groups(session: KafkaSession, request: Request) -> None:
+@in_slices
+def delete_groups(session: KafkaSession, request: Request) -> Steps:
     """Forget groups without members, with all that they committed; needs the right to manage the namespace."""
     body: DeleteGroupsRequest = request.body
     may = session.principal.may(Rights.MANAGE, Resource.of_namespace(session.namespace.entity.name))
@@ -336,6 +350,7 @@ def delete_groups(session: KafkaSession, request: Request) -> None:
     gather = Gather[DeletedGroup](len(group_ids), done)
     for index, group_id in enumerate(group_ids):
         _delete(session, group_id, gather, index, may=may)
+        yield
 
 
 def _delete(session: KafkaSession, group_id: str, gather: Gather[DeletedGroup], index: int, *, may: bool) -> None:

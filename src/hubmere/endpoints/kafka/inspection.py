@@ -6,6 +6,7 @@ broker without an authorizer says so.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import Final
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.metadata import visible_hubs
 from hubmere.endpoints.kafka.operations import topic_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PartitionNotFound, Refusal
 from hubmere.wire.kafka.connection import Request
@@ -57,7 +59,8 @@ _COORDINATOR_EPOCH: Final = 0
 # --- DescribeTopicPartitions (KIP-966) -------------------------------------------------------------------------------
 
 
-def describe_topic_partitions(session: KafkaSession, request: Request) -> None:
+@in_slices
+def describe_topic_partitions(session: KafkaSession, request: Request) -> Steps:
     """One page of topics by name, those that are asked for or every visible one; nothing is made on the way."""
     body: DescribeTopicPartitionsRequest = request.body
     names = sorted({topic.name for topic in body.topics} or {hub.name for hub in visible_hubs(session)})
@@ -74,6 +77,7 @@ def describe_topic_partitions(session: KafkaSession, request: Request) -> None:
             break
         topic, count = _page(session, name, first, room)
         topics.append(topic)
+        yield from repeat(None, len(topic.partitions) + 1)
         room -= len(topic.partitions)
         if first + len(topic.partitions) < count:
             following = TopicCursor(topic_name=name, partition_index=first + len(topic.partitions))
@@ -117,7 +121,8 @@ def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[Desc
 # --- DescribeLogDirs -------------------------------------------------------------------------------------------------
 
 
-def describe_log_dirs(session: KafkaSession, request: Request) -> None:
+@in_slices
+def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
     """How large partitions are; the namespace stands for the folder, and what may not be managed is left out."""
     body: DescribeLogDirsRequest = request.body
     namespace = session.namespace.entity.name
@@ -126,21 +131,29 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> None:
         for hub in visible_hubs(session)
         if session.principal.may(Rights.MANAGE, Resource.of_hub(namespace, hub.name))
     }
-    wanted = (
-        [(hub, range(hub.entity.partition_count)) for hub in hubs.values()]
-        if body.topics is None
-        else [(hubs[topic.name], topic.partitions) for topic in body.topics if topic.name in hubs]
-    )
-    topics = tuple(_sizes(hub, indexes) for hub, indexes in wanted)
-    folder = LogDir(error_code=ErrorCode.NONE, log_dir=namespace, topics=topics)
+    topics: list[LogDirTopicResult] = []
+    for name, indexes in _wanted(body, hubs).items():
+        hub = hubs[name]
+        partitions: list[LogDirPartition] = []
+        for index in indexes:
+            size = _size(hub, index) if 0 <= index < hub.entity.partition_count else None
+            if size is not None:
+                partitions.append(LogDirPartition(index=index, size_bytes=size))
+            yield
+        topics.append(LogDirTopicResult(name=name, partitions=tuple(partitions)))
+    folder = LogDir(error_code=ErrorCode.NONE, log_dir=namespace, topics=tuple(topics))
     session.respond(request, DescribeLogDirsResponse(results=(folder,)))
 
 
-def _sizes(hub: LiveHub, indexes: Iterable[int]) -> LogDirTopicResult:
-    known = (index for index in indexes if 0 <= index < hub.entity.partition_count)
-    sizes = ((index, _size(hub, index)) for index in known)
-    partitions = tuple(LogDirPartition(index=index, size_bytes=size) for index, size in sizes if size is not None)
-    return LogDirTopicResult(name=hub.name, partitions=partitions)
+def _wanted(body: DescribeLogDirsRequest, hubs: Mapping[str, LiveHub]) -> Mapping[str, Iterable[int]]:
+    """Each partition once, of hubs that are there."""
+    if body.topics is None:
+        return {name: range(hub.entity.partition_count) for name, hub in hubs.items()}
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in body.topics:
+        if topic.name in hubs:
+            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+    return wanted
 
 
 def _size(hub: LiveHub, index: int) -> int | None:
@@ -154,17 +167,21 @@ def _size(hub: LiveHub, index: int) -> int | None:
 # --- DescribeProducers (KIP-664) -------------------------------------------------------------------------------------
 
 
-def describe_producers(session: KafkaSession, request: Request) -> None:
-    """Whom partitions remember as producers, and where their open transactions begin."""
+@in_slices
+def describe_producers(session: KafkaSession, request: Request) -> Steps:
+    """Whom partitions remember as producers, and where their open transactions begin; each partition once."""
     body: DescribeProducersRequest = request.body
-    topics = tuple(
-        DescribeProducersTopicResponse(
-            name=topic.name,
-            partitions=tuple(_producers(session, topic.name, index) for index in topic.partition_indexes),
-        )
-        for topic in body.topics
-    )
-    session.respond(request, DescribeProducersResponse(topics=topics))
+    wanted: dict[str, dict[int, None]] = {}
+    for asked in body.topics:
+        wanted.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
+    topics: list[DescribeProducersTopicResponse] = []
+    for name, indexes in wanted.items():
+        partitions: list[DescribeProducersPartition] = []
+        for index in indexes:
+            partitions.append(_producers(session, name, index))
+            yield from repeat(None, len(partitions[-1].active_producers) + 1)
+        topics.append(DescribeProducersTopicResponse(name=name, partitions=tuple(partitions)))
+    session.respond(request, DescribeProducersResponse(topics=tuple(topics)))
 
 
 def _producers(session: KafkaSession, topic: str, index: int) -> DescribeProducersPartition:

@@ -7,7 +7,8 @@ manage; asking for one that is not there makes it, where the settings and the cl
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encoded, in_slices, result_of
 from hubmere.model.entity import Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound, NotInTier, Refusal
 from hubmere.model.names import fold, hub_name
@@ -43,6 +45,7 @@ from hubmere.wire.kafka.messages.metadata import (
     MetadataTopic,
 )
 from hubmere.wire.kafka.primitives import ZERO_UUID
+from hubmere.wire.kafka.schema import EncodedStruct
 
 # KIP-511: what a client may call itself.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -53,8 +56,8 @@ _IDS_SINCE: Final = 12  # KIP-516: versions 10 and 11 tell ids, but cannot be as
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
 _REPLICAS: Final = (NODE_ID,)
 
-# What the caller may do with a topic, or that it has not asked.
-Operations = Callable[[KafkaSession, str], int]
+# Takes what an answer says of one topic.
+Put = Callable[[EncodedStruct], None]
 
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
@@ -81,25 +84,44 @@ def api_versions(keys: Iterable[int]) -> Handler:
 # --- Metadata --------------------------------------------------------------------------------------------------------
 
 
-def metadata(session: KafkaSession, request: Request) -> None:
-    """Where we are and which topics there are; topics that are to be made delay the answer until they are."""
+@in_slices
+def metadata(session: KafkaSession, request: Request) -> Steps:
+    """Where we are and which topics there are; topics that are to be made delay the answer until they are.
+
+    A topic that is named twice is told once, as in Kafka.
+    """
     body: MetadataRequest = request.body
-    operations_on = _topic_operations if body.include_topic_authorized_operations else _not_asked
     if request.version < _IDS_SINCE and any(topic.name is None for topic in body.topics or ()):
         session.drop("it asks for topics by id in a version that has none")
         return
     if body.topics is None or (request.version == 0 and not body.topics):
-        described = [_described(hub, operations_on(session, hub.name), opens=False) for hub in visible_hubs(session)]
-        _answer(session, request, described)
-        return
-
-    def done(topics: list[MetadataTopic]) -> None:
+        topics: list[EncodedStruct] = []
+        for hub in visible_hubs(session):
+            topic = yield from _described(session, request, hub, opens=False)
+            topics.append(encoded(request, topic))
         _answer(session, request, topics)
+        return
+    asked = map(_by_id, body.topics) if request.version >= _IDS_SINCE else body.topics
+    wanted = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+    if len(wanted) > MAX_NAMES:
+        _answer(session, request, (yield from _too_many(request, wanted)))
+        return
+    by_id = hubs_by_id(session) if any(topic.name is None for topic in wanted) else {}
+    gather = Gather[EncodedStruct](len(wanted), lambda topics: _answer(session, request, topics))
+    for index, named in enumerate(wanted):
+        yield from _look_up(session, request, named, by_id, partial(gather.put, index))
+        yield
 
-    gather = Gather[MetadataTopic](len(body.topics), done)
-    for index, asked in enumerate(body.topics):
-        wanted = _by_id(asked) if request.version >= _IDS_SINCE else asked
-        _look_up(session, wanted, gather, index, may_create=body.allow_auto_topic_creation, operations=operations_on)
+
+def _too_many(request: Request, wanted: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[EncodedStruct]]:
+    """Each name with the same refusal."""
+    refused: list[EncodedStruct] = []
+    for topic in wanted:
+        name = topic.name if request.version >= _IDS_SINCE else topic.name or ""
+        told = MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=topic.topic_id, partitions=())
+        refused.append(encoded(request, told))
+        yield
+    return refused
 
 
 def _by_id(asked: MetadataRequestTopic) -> MetadataRequestTopic:
@@ -108,19 +130,11 @@ def _by_id(asked: MetadataRequestTopic) -> MetadataRequestTopic:
     return MetadataRequestTopic(topic_id=asked.topic_id, name=None) if is_by_id else asked
 
 
-def _topic_operations(session: KafkaSession, topic: str) -> int:
-    return topic_operations(session.principal, session.namespace.entity.name, topic)
-
-
-def _not_asked(_session: KafkaSession, _topic: str) -> int:
-    return NO_OPERATIONS
-
-
 def _cluster_operations(session: KafkaSession, *, is_asked: bool) -> int:
     return cluster_operations(session.principal, session.namespace.entity.name) if is_asked else NO_OPERATIONS
 
 
-def _answer(session: KafkaSession, request: Request, topics: Iterable[MetadataTopic]) -> None:
+def _answer(session: KafkaSession, request: Request, topics: Iterable[EncodedStruct]) -> None:
     is_asked = request.body.include_cluster_authorized_operations
     session.respond(
         request,
@@ -147,73 +161,76 @@ def visible_hubs(session: KafkaSession) -> list[LiveHub]:
 
 
 def _look_up(
-    session: KafkaSession,
-    wanted: MetadataRequestTopic,
-    gather: Gather[MetadataTopic],
-    index: int,
-    *,
-    may_create: bool,
-    operations: Operations,
-) -> None:
-    if wanted.name is None:
-        hub = hub_of_id(session, wanted.topic_id)
-        if hub is None:
-            gather.put(index, _unknown_id(wanted.topic_id))
+    session: KafkaSession, request: Request, wanted: MetadataRequestTopic, by_id: Mapping[UUID, LiveHub], put: Put
+) -> Steps:
+    body: MetadataRequest = request.body
+    name = wanted.name
+    if name is None:
+        known = by_id.get(wanted.topic_id)
+        if known is None:
+            put(encoded(request, _unknown_id(wanted.topic_id)))
         else:
-            gather.put(index, _described(hub, operations(session, hub.name), opens=True))
+            put(encoded(request, (yield from _described(session, request, known, opens=True))))
         return
     try:
-        hub = session.reach.hub(wanted.name, _ANY)
-        gather.put(index, _described(hub, operations(session, hub.name), opens=True))
+        hub = session.reach.hub(name, _ANY)
     except HubNotFound as refusal:
-        if may_create and session.shared.auto_create_hubs:
-            _create(session, wanted.name, gather, index, operations)
+        if body.allow_auto_topic_creation and session.shared.auto_create_hubs:
+            _create(session, request, name, put)
         else:
-            gather.put(index, _refused(wanted.name, refusal))
+            put(encoded(request, _refused(name, refusal)))
     except Refusal as refusal:
-        gather.put(index, _refused(wanted.name, refusal))
+        put(encoded(request, _refused(name, refusal)))
+    else:
+        put(encoded(request, (yield from _described(session, request, hub, opens=True))))
 
 
-def _create(
-    session: KafkaSession, name: str, gather: Gather[MetadataTopic], index: int, operations: Operations
-) -> None:
+def _create(session: KafkaSession, request: Request, name: str, put: Put) -> None:
     def done(refusal: Refusal | None) -> None:
         if refusal is None or isinstance(refusal, AlreadyExists):
-            wanted = MetadataRequestTopic(name=name)
-            _look_up(session, wanted, gather, index, may_create=False, operations=operations)
+            _describe_created(session, request, name, put)
         else:
-            gather.put(index, _refused(name, refusal))
+            put(encoded(request, _refused(name, refusal)))
 
     namespace = session.namespace.entity.name
     if not session.principal.may(Rights.MANAGE, Resource.of_namespace(namespace)):
-        gather.put(index, _refused(name, HubNotFound(session.namespace.resource(name))))
+        put(encoded(request, _refused(name, HubNotFound(session.namespace.resource(name)))))
         return
     if fold(name) in session.namespace.hubs:
         # The same name in another case: hubs are unique in any case, so this topic can never be.
-        gather.put(index, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
+        put(encoded(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
         return
     try:
         session.shared.broker.manager.create_hub(namespace, hub_name(name), HubSpec(), session.by(), done)
     except AlreadyExists:
         # Somebody else's request is on its way to the disk: clients ask again, as they do while Kafka elects a leader.
-        gather.put(index, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE))
+        put(encoded(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))
     except Refusal as refusal:
-        gather.put(index, _refused(name, refusal))
+        put(encoded(request, _refused(name, refusal)))
 
 
-def hub_of_id(session: KafkaSession, topic_id: UUID) -> LiveHub | None:
-    """The visible hub of a topic id."""
-    wanted = str(topic_id)
-    return next((hub for hub in visible_hubs(session) if hub.entity.topic_id == wanted), None)
+def _describe_created(session: KafkaSession, request: Request, name: str, put: Put) -> None:
+    """Tell of a hub that is durable now; it has the node's own number of partitions, which is small."""
+    try:
+        described = _described(session, request, session.reach.hub(name, _ANY), opens=True)
+    except Refusal as refusal:
+        put(encoded(request, _refused(name, refusal)))
+        return
+    put(encoded(request, result_of(described)))
 
 
-def _described(hub: LiveHub, operations: int, *, opens: bool) -> MetadataTopic:
+def hubs_by_id(session: KafkaSession) -> dict[UUID, LiveHub]:
+    """The visible hubs by their topic ids."""
+    return {UUID(hub.entity.topic_id): hub for hub in visible_hubs(session)}
+
+
+def _described(
+    session: KafkaSession, request: Request, hub: LiveHub, *, opens: bool
+) -> Generator[None, None, MetadataTopic]:
     """A hub as a topic; epochs are told where the logs are (or will be) open, since listing must not open them all."""
-    return MetadataTopic(
-        error_code=ErrorCode.NONE,
-        name=hub.name,
-        topic_id=UUID(hub.entity.topic_id),
-        partitions=tuple(
+    partitions: list[MetadataPartition] = []
+    for index in range(hub.entity.partition_count):
+        partitions.append(
             MetadataPartition(
                 error_code=ErrorCode.NONE,
                 index=index,
@@ -222,9 +239,16 @@ def _described(hub: LiveHub, operations: int, *, opens: bool) -> MetadataTopic:
                 replica_nodes=_REPLICAS,
                 isr_nodes=_REPLICAS,
             )
-            for index in range(hub.entity.partition_count)
-        ),
-        topic_authorized_operations=operations,
+        )
+        yield
+    is_asked = request.body.include_topic_authorized_operations
+    allowed = topic_operations(session.principal, session.namespace.entity.name, hub.name) if is_asked else None
+    return MetadataTopic(
+        error_code=ErrorCode.NONE,
+        name=hub.name,
+        topic_id=UUID(hub.entity.topic_id),
+        partitions=tuple(partitions),
+        topic_authorized_operations=NO_OPERATIONS if allowed is None else allowed,
     )
 
 
@@ -269,4 +293,4 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     METADATA.key: metadata,
     DESCRIBE_CLUSTER.key: describe_cluster,
 }
-__all__ = ["API_VERSIONS", "HANDLERS", "api_versions", "cluster_id", "hub_of_id", "visible_hubs"]
+__all__ = ["API_VERSIONS", "HANDLERS", "api_versions", "cluster_id", "hubs_by_id", "visible_hubs"]

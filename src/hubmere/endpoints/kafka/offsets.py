@@ -4,7 +4,7 @@ Errors are per partition. A partition for which nothing was committed is no erro
 the right to listen on its hub; whether a member may commit is the group's decision.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
 from hubmere.broker.consumer_group.group import ConsumerGroup
@@ -15,6 +15,7 @@ from hubmere.broker.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups import require_listening
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
@@ -40,6 +41,7 @@ from hubmere.wire.kafka.messages.offsets import (
     OffsetFetchTopic,
     OffsetFetchTopicResponse,
 )
+from hubmere.wire.kafka.schema import EncodedStruct
 
 _MANY_GROUPS_SINCE: Final = 8  # KIP-709
 
@@ -50,8 +52,22 @@ Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
 # --- OffsetCommit ----------------------------------------------------------------------------------------------------
 
 
-def offset_commit(session: KafkaSession, request: Request) -> None:
+@in_slices
+def offset_commit(session: KafkaSession, request: Request) -> Steps:
     """Keep offsets; answered when they are durable. Who commits more often than the tier allows is slowed down."""
+    body: OffsetCommitRequest = request.body
+    commits: list[Commit] = []
+    codes: Codes = []
+    for topic in body.topics:
+        parts: list[tuple[int, ErrorCode]] = []
+        for part in topic.partitions:
+            parts.append((part.index, _check(session, body.group_id, topic.name, part, commits)))
+            yield
+        codes.append((topic.name, parts))
+    _commit(session, request, commits, codes)
+
+
+def _commit(session: KafkaSession, request: Request, commits: list[Commit], codes: Codes) -> None:
     body: OffsetCommitRequest = request.body
     try:
         require_listening(session, body.group_id)
@@ -65,7 +81,6 @@ def offset_commit(session: KafkaSession, request: Request) -> None:
     except Refusal as refusal:
         _answer_commit(session, request, _all(body, code_of(refusal)))
         return
-    commits, codes = _checked(session, body)
     delay_s = session.coordinator.offsets.delay(body.group_id, commits, session.now)
     session.mute(delay_s)
 
@@ -82,15 +97,6 @@ def offset_commit(session: KafkaSession, request: Request) -> None:
 
 def _all(body: OffsetCommitRequest, code: ErrorCode) -> Codes:
     return [(topic.name, [(part.index, code) for part in topic.partitions]) for topic in body.topics]
-
-
-def _checked(session: KafkaSession, body: OffsetCommitRequest) -> tuple[list[Commit], Codes]:
-    commits: list[Commit] = []
-    codes: Codes = []
-    for topic in body.topics:
-        parts = [(part.index, _check(session, body.group_id, topic.name, part, commits)) for part in topic.partitions]
-        codes.append((topic.name, parts))
-    return commits, codes
 
 
 def _check(
@@ -125,44 +131,65 @@ def _answer_commit(session: KafkaSession, request: Request, codes: Codes, delay_
 # --- OffsetFetch -----------------------------------------------------------------------------------------------------
 
 
-def offset_fetch(session: KafkaSession, request: Request) -> None:
-    """What was committed, by one group or from version 8 on by many."""
+@in_slices
+def offset_fetch(session: KafkaSession, request: Request) -> Steps:
+    """What was committed, by one group or from version 8 on by many; a group that is named again is refused."""
     body: OffsetFetchRequest = request.body
     is_for_many = request.version >= _MANY_GROUPS_SINCE
     asked = body.groups if is_for_many else (OffsetFetchGroup(group_id=body.group_id, topics=body.topics),)
-    found = tuple(_fetch_group(session, group, require_stable=body.require_stable) for group in asked)
+    found: dict[str, OffsetFetchGroupResponse] = {}
+    again: list[OffsetFetchGroupResponse] = []
+    for group in asked:
+        if group.group_id in found:
+            again.append(_refused_group(group.group_id, ErrorCode.INVALID_REQUEST))
+        else:
+            found[group.group_id] = yield from _fetch_group(session, request, group)
+        yield
     if is_for_many:
-        session.respond(request, OffsetFetchResponse(groups=found))
+        session.respond(request, OffsetFetchResponse(groups=(*found.values(), *again)))
     else:
-        session.respond(request, OffsetFetchResponse(topics=found[0].topics, error_code=found[0].error_code))
+        (only,) = found.values()
+        session.respond(request, OffsetFetchResponse(topics=only.topics, error_code=only.error_code))
 
 
-def _fetch_group(session: KafkaSession, asked: OffsetFetchGroup, *, require_stable: bool) -> OffsetFetchGroupResponse:
+def _refused_group(group_id: str, code: ErrorCode) -> OffsetFetchGroupResponse:
+    return OffsetFetchGroupResponse(group_id=group_id, topics=(), error_code=code)
+
+
+def _fetch_group(
+    session: KafkaSession, request: Request, asked: OffsetFetchGroup
+) -> Generator[None, None, OffsetFetchGroupResponse]:
     try:
         require_listening(session, asked.group_id)
         session.coordinator.groups.require_fetch(asked.group_id, asked.member_id, asked.member_epoch)
     except Refusal as refusal:
-        return OffsetFetchGroupResponse(group_id=asked.group_id, topics=(), error_code=code_of(refusal))
-    wanted = asked.topics if asked.topics is not None else _committed_topics(session, asked.group_id)
-    topics = tuple(
-        OffsetFetchTopicResponse(
-            name=topic.name, partitions=_fetch_topic(session, asked.group_id, topic, require_stable=require_stable)
-        )
-        for topic in wanted
-    )
-    return OffsetFetchGroupResponse(group_id=asked.group_id, topics=topics)
+        return _refused_group(asked.group_id, code_of(refusal))
+    is_all = asked.topics is None
+    wanted = _committed_topics(session, asked.group_id) if is_all else _merged(asked.topics or ())
+    topics: list[EncodedStruct] = []
+    for name, indexes in wanted.items():
+        partitions: list[OffsetFetchPartitionResponse] = []
+        for index in indexes:
+            partitions.append(_fetch(session, request, asked.group_id, name, index))
+            yield
+        topics.append(encoded(request, OffsetFetchTopicResponse(name=name, partitions=tuple(partitions))))
+    return OffsetFetchGroupResponse(group_id=asked.group_id, topics=tuple(topics))
 
 
-def _committed_topics(session: KafkaSession, group_id: str) -> list[OffsetFetchTopic]:
+def _merged(topics: Iterable[OffsetFetchTopic]) -> dict[str, dict[int, None]]:
+    """Each topic and partition once: what is kept beside an offset is far longer than the partition's number."""
+    merged: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        merged.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return merged
+
+
+def _committed_topics(session: KafkaSession, group_id: str) -> dict[str, dict[int, None]]:
     """All that a group has committed for and the client may read."""
-    found: dict[str, list[int]] = {}
+    found: dict[str, dict[int, None]] = {}
     for hub, offset in session.coordinator.offsets.all(group_id):
-        found.setdefault(hub.name, []).append(offset.partition)
-    return [
-        OffsetFetchTopic(name=name, partition_indexes=tuple(partitions))
-        for name, partitions in found.items()
-        if _is_readable(session, name)
-    ]
+        found.setdefault(hub.name, {})[offset.partition] = None
+    return {name: partitions for name, partitions in found.items() if _is_readable(session, name)}
 
 
 def _is_readable(session: KafkaSession, topic: str) -> bool:
@@ -173,20 +200,16 @@ def _is_readable(session: KafkaSession, topic: str) -> bool:
     return True
 
 
-def _fetch_topic(
-    session: KafkaSession, group_id: str, topic: OffsetFetchTopic, *, require_stable: bool
-) -> tuple[OffsetFetchPartitionResponse, ...]:
+def _fetch(
+    session: KafkaSession, request: Request, group_id: str, topic: str, index: int
+) -> OffsetFetchPartitionResponse:
     try:
-        hub = session.reach.readable(topic.name)
+        hub = session.reach.readable(topic)
     except Refusal as refusal:
         # A topic that is not there was never committed for; only a right that is missing is an error.
         code = code_of(refusal)
-        code = ErrorCode.NONE if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code
-        return tuple(_nothing(index, code) for index in topic.partition_indexes)
-    return tuple(
-        _fetch_partition(session, group_id, hub, index, require_stable=require_stable)
-        for index in topic.partition_indexes
-    )
+        return _nothing(index, ErrorCode.NONE if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code)
+    return _fetch_partition(session, group_id, hub, index, require_stable=request.body.require_stable)
 
 
 def _fetch_partition(
@@ -214,7 +237,8 @@ def _nothing(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchPartiti
 # --- OffsetDelete ----------------------------------------------------------------------------------------------------
 
 
-def offset_delete(session: KafkaSession, request: Request) -> None:
+@in_slices
+def offset_delete(session: KafkaSession, request: Request) -> Steps:
     """Forget commits for topics that no member reads any more."""
     body: OffsetDeleteRequest = request.body
     try:
@@ -229,6 +253,7 @@ def offset_delete(session: KafkaSession, request: Request) -> None:
         indexes = [part.index for part in topic.partitions]
         code = _may_forget(session, body.group_id, topic.name, indexes, read, places)
         codes.append((topic.name, [(index, code) for index in indexes]))
+        yield
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)

@@ -9,7 +9,9 @@ from typing import Final
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch import READ_COMMITTED, check_epoch
+from hubmere.endpoints.kafka.gather import repeated
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
 from hubmere.model.errors import PartitionNotFound, Refusal
 from hubmere.model.position import Position
 from hubmere.wire.kafka.connection import Request
@@ -32,25 +34,35 @@ from hubmere.wire.kafka.messages.fetch import (
     OffsetForLeaderEpochResponse,
 )
 from hubmere.wire.kafka.records import decode_records, read_header, split_batches
+from hubmere.wire.kafka.schema import EncodedStruct
 
 _NONE: Final = (-1, -1)
 
 
-def list_offsets(session: KafkaSession, request: Request) -> None:
-    """The offsets for times and for the two ends."""
+@in_slices
+def list_offsets(session: KafkaSession, request: Request) -> Steps:
+    """The offsets for times and for the two ends; a partition that is named twice is refused, as in Kafka."""
     body: ListOffsetsRequest = request.body
     committed_only = body.isolation_level == READ_COMMITTED
+    twice = repeated((topic.name, part.index) for topic in body.topics for part in topic.partitions)
+    topics: list[EncodedStruct] = []
+    for topic in body.topics:
+        partitions: list[ListOffsetsPartitionResponse] = []
+        for part in topic.partitions:
+            if (topic.name, part.index) in twice:
+                partitions.append(_duplicate(part.index))
+            else:
+                partitions.append(_find(session, topic.name, part, committed_only=committed_only))
+            yield
+        topics.append(encoded(request, ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))))
+    session.respond(request, ListOffsetsResponse(topics=tuple(topics)))
 
-    def answer(topic: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        return _find(session, topic, partition, committed_only=committed_only)
 
-    topics = tuple(
-        ListOffsetsTopicResponse(
-            name=topic.name, partitions=tuple(answer(topic.name, part) for part in topic.partitions)
-        )
-        for topic in body.topics
+def _duplicate(index: int) -> ListOffsetsPartitionResponse:
+    offset, time_ms = _NONE
+    return ListOffsetsPartitionResponse(
+        index=index, error_code=ErrorCode.INVALID_REQUEST, timestamp_ms=time_ms, offset=offset
     )
-    session.respond(request, ListOffsetsResponse(topics=topics))
 
 
 def _find(
@@ -105,18 +117,20 @@ def _time_of(hub: LiveHub, index: int, offset: int) -> int:
     return next(times, header.max_timestamp_ms)
 
 
-def offset_for_leader_epoch(session: KafkaSession, request: Request) -> None:
+@in_slices
+def offset_for_leader_epoch(session: KafkaSession, request: Request) -> Steps:
     """Where an epoch ended. Older epochs are not kept apart: to a reader that is beyond the end it is the end that says
     that events were lost, and that is told for each of them.
     """
     body: OffsetForLeaderEpochRequest = request.body
-    topics = tuple(
-        EpochTopicResponse(
-            name=topic.name, partitions=tuple(_epoch_end(session, topic.name, part) for part in topic.partitions)
-        )
-        for topic in body.topics
-    )
-    session.respond(request, OffsetForLeaderEpochResponse(topics=topics))
+    topics: list[EpochTopicResponse] = []
+    for topic in body.topics:
+        partitions: list[EpochEndOffset] = []
+        for part in topic.partitions:
+            partitions.append(_epoch_end(session, topic.name, part))
+            yield
+        topics.append(EpochTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    session.respond(request, OffsetForLeaderEpochResponse(topics=tuple(topics)))
 
 
 def _epoch_end(session: KafkaSession, topic: str, partition: EpochPartition) -> EpochEndOffset:

@@ -22,6 +22,7 @@ from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import MAX_LINKS, ConnectionView, shown
 from hubmere.broker.service import Broker
 from hubmere.endpoints.kafka.reach import Followed, Reach
+from hubmere.endpoints.kafka.slices import Slices, Steps, run_slice
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
@@ -67,6 +68,7 @@ class Shared:
     idle_timeout_s: float
     handshake_timeout_s: float
     auto_create_hubs: bool
+    slices: Slices
     watch_deadlines: Callable[[], None]  # to be called after anything that may have set a coordinator's deadline
 
 
@@ -93,6 +95,7 @@ class KafkaSession:
         "_is_lost",
         "_is_paused",
         "_is_placed",
+        "_is_slicing",
         "_muted_until",
         "_queue",
         "_reach",
@@ -142,6 +145,8 @@ class KafkaSession:
         self._waiting_bytes = 0
         self._is_paused = False
         self._is_placed = False
+        # Whether an answer is being made in slices: requests behind it wait.
+        self._is_slicing = False
         self._is_in_turn = False
         self._is_flush_planned = False
         self._is_closing = False
@@ -384,6 +389,25 @@ class KafkaSession:
         self._is_in_turn = False
         self._flush()
 
+    def work_in_slices(self, steps: Steps) -> None:
+        """Handle a request whose work may be long: one slice now, what is left in turns with other connections."""
+        if not run_slice(steps) and not self._is_closing:
+            self._is_slicing = self._is_heavy = True
+            self.shared.slices.add(self, steps)
+
+    def go_on(self, steps: Steps) -> bool:
+        """Do the next slice of a long answer; whether there is more to do."""
+        is_done = self._is_closing
+
+        def work() -> None:
+            nonlocal is_done
+            is_done = run_slice(steps)
+            self._is_slicing = not is_done
+
+        if not is_done:
+            self.resume(work)
+        return not is_done
+
     def handle_next(self, requests: list[Request]) -> None:
         """Requests that stand in the place of the one that is being handled."""
         self._queue.extendleft(reversed(requests))
@@ -437,6 +461,7 @@ class KafkaSession:
         return (
             self._waiting_bytes > MAX_WAITING_BYTES
             or self.engine.unanswered > MAX_UNANSWERED
+            or self._is_slicing
             or not self.wire.is_writable
             or (self._muted_until > 0 and self._muted_until > self.shared.clock.monotonic())
         )

@@ -5,6 +5,7 @@ for groups if it may listen too. Clients from before 2.7 know a fenced producer 
 """
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Final
 
 from hubmere.broker.offsets import Commit
@@ -13,6 +14,7 @@ from hubmere.broker.transactions import PendingOffset, Phase, Transaction
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups import require_listening
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import ClaimMissing, PartitionNotFound, Refusal
 from hubmere.wire.kafka.connection import Request
@@ -112,14 +114,18 @@ def init_producer_id(session: KafkaSession, request: Request) -> None:
 # --- what a transaction covers ---------------------------------------------------------------------------------------
 
 
-def add_partitions_to_txn(session: KafkaSession, request: Request) -> None:
+@in_slices
+def add_partitions_to_txn(session: KafkaSession, request: Request) -> Steps:
     """Enlist partitions: all of them, or none and each is told why."""
     body: AddPartitionsToTxnRequest = request.body
     places: list[tuple[str, int]] = []
-    codes: Codes = [
-        (topic.name, [(index, _enlist(session, topic.name, index, places)) for index in topic.partitions])
-        for topic in body.topics
-    ]
+    codes: Codes = []
+    for topic in body.topics:
+        parts: list[tuple[int, ErrorCode]] = []
+        for index in topic.partitions:
+            parts.append((index, _enlist(session, topic.name, index, places)))
+            yield
+        codes.append((topic.name, parts))
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
@@ -182,14 +188,18 @@ def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
     session.shared.watch_deadlines()
 
 
-def txn_offset_commit(session: KafkaSession, request: Request) -> None:
+@in_slices
+def txn_offset_commit(session: KafkaSession, request: Request) -> Steps:
     """Offsets that become visible with the transaction; a member that names itself must be a current one (KIP-447)."""
     body: TxnOffsetCommitRequest = request.body
     pending: list[PendingOffset] = []
-    codes: Codes = [
-        (topic.name, [(part.index, _pend(session, body, topic.name, part, pending)) for part in topic.partitions])
-        for topic in body.topics
-    ]
+    codes: Codes = []
+    for topic in body.topics:
+        parts: list[tuple[int, ErrorCode]] = []
+        for part in topic.partitions:
+            parts.append((part.index, _pend(session, body, topic.name, part, pending)))
+            yield
+        codes.append((topic.name, parts))
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
@@ -269,11 +279,15 @@ def end_txn(session: KafkaSession, request: Request) -> None:
 # --- looking at transactions -----------------------------------------------------------------------------------------
 
 
-def describe_transactions(session: KafkaSession, request: Request) -> None:
-    """Transactional ids with their open transactions."""
+@in_slices
+def describe_transactions(session: KafkaSession, request: Request) -> Steps:
+    """Transactional ids with their open transactions; one that is named twice is described once."""
     body: DescribeTransactionsRequest = request.body
-    described = tuple(_described(session, transactional_id) for transactional_id in body.transactional_ids)
-    session.respond(request, DescribeTransactionsResponse(transaction_states=described))
+    described: list[DescribedTransaction] = []
+    for transactional_id in dict.fromkeys(body.transactional_ids):
+        described.append(_described(session, transactional_id))
+        yield from repeat(None, sum(len(topic.partitions) for topic in described[-1].topics) + 1)
+    session.respond(request, DescribeTransactionsResponse(transaction_states=tuple(described)))
 
 
 def _described(session: KafkaSession, transactional_id: str) -> DescribedTransaction:
@@ -304,23 +318,25 @@ def _topics(session: KafkaSession, known: Transaction) -> tuple[TransactionTopic
     return tuple(TransactionTopic(name=name, partitions=tuple(parts)) for name, parts in found.items())
 
 
-def list_transactions(session: KafkaSession, request: Request) -> None:
+@in_slices
+def list_transactions(session: KafkaSession, request: Request) -> Steps:
     """Transactional ids by state, producer id and age of their transaction."""
     body: ListTransactionsRequest = request.body
     phases = {phase.value for phase in Phase}
     unknown = tuple(state for state in body.state_filters if state not in phases)
     may = session.principal.rights.allows(Rights.SEND)
-    listed = tuple(
-        ListedTransaction(
-            transactional_id=known.transactional_id, producer_id=known.producer_id, transaction_state=known.phase
-        )
-        for known in (session.coordinator.transactions.list() if may else ())
-        if _passes(body, known, session.now_ms)
+    listed: list[ListedTransaction] = []
+    for known in session.coordinator.transactions.list() if may else ():
+        if _passes(body, known, session.now_ms):
+            transactional_id, producer_id, phase = known.transactional_id, known.producer_id, known.phase
+            listed.append(
+                ListedTransaction(transactional_id=transactional_id, producer_id=producer_id, transaction_state=phase)
+            )
+        yield
+    answer = ListTransactionsResponse(
+        error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=tuple(listed)
     )
-    session.respond(
-        request,
-        ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=listed),
-    )
+    session.respond(request, answer)
 
 
 def _passes(body: ListTransactionsRequest, known: Transaction, now_ms: int) -> bool:

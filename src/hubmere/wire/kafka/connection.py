@@ -17,9 +17,13 @@ from hubmere.wire.kafka.codegen import holds_records, reader_of, writer_of
 from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.kafka.framing import LENGTH, Frames, framed, joined
 from hubmere.wire.kafka.messages import API_OF_REQUEST, APIS
+from hubmere.wire.kafka.messages.fetch import FETCH
+from hubmere.wire.kafka.messages.groups import JOIN_GROUP, SYNC_GROUP
 from hubmere.wire.kafka.messages.metadata import API_VERSIONS, ApiVersion, ApiVersionsResponse
+from hubmere.wire.kafka.messages.offsets import OFFSET_COMMIT
 from hubmere.wire.kafka.messages.produce import PRODUCE
 from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
+from hubmere.wire.kafka.messages.transactions import TXN_OFFSET_COMMIT
 from hubmere.wire.kafka.primitives import Buffer, read_text, skip_tag_section
 from hubmere.wire.kafka.reader_source import Reader
 from hubmere.wire.kafka.repeats import Pattern, ProduceRun
@@ -29,6 +33,8 @@ from hubmere.wire.kafka.writer_source import Writer
 # The service takes publications of 1 MiB; the rest is room for headers and for several partitions. A frame beyond it
 # closes the connection, so that a peer cannot make us hold more than this for it.
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
+# Requests without payloads of the client's own are lists of names and numbers: this holds more than 50,000 partitions.
+MAX_PLAIN_REQUEST_BYTES: Final = 1024 * 1024
 
 # What a client of ours takes in one response: Kafka's default fetch.max.bytes of 50 MiB and room to spare.
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
@@ -41,6 +47,10 @@ _REQUEST_HEADER: Final = Struct(">hhih")
 # Frame length and correlation id.
 _RESPONSE_HEADER: Final = Struct(">ii")
 _NO_TAGS: Final = b"\x00"
+# Requests with payloads: records, positions of many partitions, assignments, notes beside offsets.
+_LARGE_REQUESTS: Final = frozenset(
+    api.key for api in (PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, OFFSET_COMMIT, TXN_OFFSET_COMMIT)
+)
 _MAX_CORRELATION_ID: Final = 0x7FFFFFFF
 _MAX_CLIENT_ID_BYTES: Final = 0x7FFF  # its length is an int16
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
@@ -317,6 +327,8 @@ class ServerConnection(_Connection[Request]):
         if path is None:
             self._refuse_version(key, version, correlation_id)
             return None
+        if len(frame) > MAX_PLAIN_REQUEST_BYTES and key not in _LARGE_REQUESTS:
+            raise RemoteProtocolError(f"{path.api.name} of {len(frame)} bytes; {MAX_PLAIN_REQUEST_BYTES} is the most")
         buffer: Buffer = frame if path.keeps_views else bytes(frame)
         at = _REQUEST_HEADER.size
         # The client id stays a classic string even in the header of flexible versions (KIP-482).

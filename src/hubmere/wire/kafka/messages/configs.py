@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, STRING, api, array, struct, wire
+from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, STRING, EncodedStruct, api, array, struct, wire
 
 
 class ResourceType(IntEnum):
@@ -110,7 +110,7 @@ class DescribeConfigsResponse:
     """One result for each resource."""
 
     throttle_time_ms: int = wire(INT32, default=0)
-    results: tuple[DescribeConfigsResult, ...] = wire(array(DescribeConfigsResult))
+    results: tuple[DescribeConfigsResult | EncodedStruct, ...] = wire(array(DescribeConfigsResult, preencoded=True))
 
 
 # --- AlterConfigs ----------------------------------------------------------------------------------------------------

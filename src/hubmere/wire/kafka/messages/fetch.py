@@ -7,6 +7,7 @@ from hubmere.wire.kafka.schema import (
     INT64,
     RECORDS,
     STRING,
+    EncodedStruct,
     Records,
     api,
     array,
@@ -192,7 +193,9 @@ class ListOffsetsResponse:
     """One answer for each partition that was asked about."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
-    topics: tuple[ListOffsetsTopicResponse, ...] = wire(array(ListOffsetsTopicResponse))
+    topics: tuple[ListOffsetsTopicResponse | EncodedStruct, ...] = wire(
+        array(ListOffsetsTopicResponse, preencoded=True)
+    )
 
 
 # --- OffsetForLeaderEpoch --------------------------------------------------------------------------------------------

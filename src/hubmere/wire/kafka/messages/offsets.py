@@ -1,6 +1,6 @@
 """OffsetCommit (8), OffsetFetch (9), FindCoordinator (10) and OffsetDelete (47): where a group has read to."""
 
-from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, INT64, STRING, api, array, struct, wire
+from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, INT64, STRING, EncodedStruct, api, array, struct, wire
 
 # Kinds of coordinator in FindCoordinator.
 GROUP_COORDINATOR = 0
@@ -118,7 +118,9 @@ class OffsetFetchGroupResponse:
     """The answer for one group."""
 
     group_id: str = wire(STRING, since=8)
-    topics: tuple[OffsetFetchTopicResponse, ...] = wire(array(OffsetFetchTopicResponse), since=8)
+    topics: tuple[OffsetFetchTopicResponse | EncodedStruct, ...] = wire(
+        array(OffsetFetchTopicResponse, preencoded=True), since=8
+    )
     error_code: int = wire(INT16, since=8, default=0)
 
 
@@ -127,7 +129,9 @@ class OffsetFetchResponse:
     """Topics up to version 7, groups from 8 on."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
-    topics: tuple[OffsetFetchTopicResponse, ...] = wire(array(OffsetFetchTopicResponse), until=7, default=())
+    topics: tuple[OffsetFetchTopicResponse | EncodedStruct, ...] = wire(
+        array(OffsetFetchTopicResponse, preencoded=True), until=7, default=()
+    )
     error_code: int = wire(INT16, since=2, until=7, default=0)
     groups: tuple[OffsetFetchGroupResponse, ...] = wire(array(OffsetFetchGroupResponse), since=8, default=())
 

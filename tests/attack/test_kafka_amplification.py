@@ -1,0 +1,416 @@
+"""Kafka requests whose answer or work is larger than the request: bounded, told once, and made in slices.
+
+Attacker and innocent client send while the node's loop is held, so that both requests are there when it goes on. The
+order in which the node answers them is what counts, not the time.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from endpoints.kafka.kafka_node import KafkaNode
+from endpoints.kafka.raw_client import RawClient
+from hubmere.endpoints.kafka.bounds import MAX_ENTRIES
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_NAMES, SLICE_ENTRIES
+from hubmere.model.spec import HubSpec
+from hubmere.model.tier import LimitsBook, Profile
+from hubmere.wire.kafka.connection import MAX_PLAIN_REQUEST_BYTES, Request
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.admin import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DescribeLogDirsRequest,
+    LogDirTopic,
+)
+from hubmere.wire.kafka.messages.configs import ConfigResource, DescribeConfigsRequest
+from hubmere.wire.kafka.messages.consumer_groups import ConsumerGroupDescribeRequest
+from hubmere.wire.kafka.messages.fetch import (
+    EpochPartition,
+    EpochTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+)
+from hubmere.wire.kafka.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from hubmere.wire.kafka.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsTopic,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from hubmere.wire.kafka.messages.offsets import (
+    FindCoordinatorRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+)
+from hubmere.wire.kafka.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+    DescribeTransactionsRequest,
+    TxnOffsetCommitPartition,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
+)
+
+_PARTITIONS = 2000
+_MANY = 20_000
+_NAMES = [f"n{number}" for number in range(5 * SLICE_ENTRIES)]
+_INDEXES = tuple(range(_PARTITIONS))
+_INNOCENT = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+
+# Requests with an answer of many entries: each in its version.
+_LONG: list[tuple[Any, int]] = [
+    (MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in _NAMES)), 12),
+    (MetadataRequest(topics=(MetadataRequestTopic(name="wide"),)), 12),
+    (MetadataRequest(topics=None), 12),
+    (
+        DescribeTopicPartitionsRequest(topics=tuple(DescribeTopicPartitionsTopic(name=name) for name in _NAMES)),
+        0,
+    ),
+    (
+        DescribeConfigsRequest(resources=tuple(ConfigResource(resource_type=2, resource_name=name) for name in _NAMES)),
+        4,
+    ),
+    (FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(_NAMES)), 4),
+    (DescribeGroupsRequest(groups=tuple(_NAMES)), 5),
+    (ConsumerGroupDescribeRequest(group_ids=tuple(_NAMES), include_authorized_operations=False), 0),
+    (DeleteGroupsRequest(group_ids=tuple(_NAMES)), 2),
+    (DeleteTopicsRequest(topic_names=tuple(_NAMES), timeout_ms=1000), 5),
+    (DescribeTransactionsRequest(transactional_ids=tuple(_NAMES)), 0),
+    (DescribeLogDirsRequest(topics=(LogDirTopic(name="wide", partitions=_INDEXES),)), 4),
+    (
+        DescribeProducersRequest(topics=(DescribeProducersTopic(name="wide", partition_indexes=_INDEXES),)),
+        0,
+    ),
+    (
+        ListOffsetsRequest(
+            topics=(
+                ListOffsetsTopic(
+                    name="wide",
+                    partitions=tuple(ListOffsetsPartition(index=index, timestamp_ms=-1) for index in _INDEXES),
+                ),
+            )
+        ),
+        7,
+    ),
+    (
+        OffsetForLeaderEpochRequest(
+            topics=(
+                EpochTopic(
+                    name="wide", partitions=tuple(EpochPartition(index=index, leader_epoch=0) for index in _INDEXES)
+                ),
+            )
+        ),
+        4,
+    ),
+    (
+        OffsetFetchRequest(
+            groups=(
+                OffsetFetchGroup(group_id="g", topics=(OffsetFetchTopic(name="wide", partition_indexes=_INDEXES),)),
+            )
+        ),
+        8,
+    ),
+    (
+        OffsetCommitRequest(
+            group_id="g",
+            topics=(
+                OffsetCommitTopic(
+                    name="wide",
+                    partitions=tuple(
+                        OffsetCommitPartition(index=index, committed_offset=1, committed_metadata="")
+                        for index in _INDEXES
+                    ),
+                ),
+            ),
+        ),
+        8,
+    ),
+    (
+        TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            topics=(
+                TxnOffsetCommitTopic(
+                    name="wide",
+                    partitions=tuple(
+                        TxnOffsetCommitPartition(index=index, committed_offset=1, committed_metadata="")
+                        for index in _INDEXES
+                    ),
+                ),
+            ),
+        ),
+        3,
+    ),
+    (
+        AddPartitionsToTxnRequest(
+            transactional_id="t",
+            producer_id=1,
+            producer_epoch=0,
+            topics=(AddPartitionsToTxnTopic(name="wide", partitions=_INDEXES),),
+        ),
+        3,
+    ),
+    (
+        DeleteRecordsRequest(
+            topics=(
+                DeleteRecordsTopic(
+                    name="wide",
+                    partitions=tuple(DeleteRecordsPartition(index=index, offset=-1) for index in _INDEXES),
+                ),
+            ),
+            timeout_ms=1000,
+        ),
+        2,
+    ),
+]
+
+
+def kind(value: object) -> str:
+    return type(value).__name__ if not isinstance(value, int) else ""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[KafkaNode]:
+    """A hub of many partitions beside a small one; nothing is created by being asked for."""
+    hubs: dict[str, int | HubSpec] = {"wide": _PARTITIONS, "orders": 1}
+    with KafkaNode(hubs, book=LimitsBook(profile=Profile.UNLIMITED), auto_create_hubs=False) as node:
+        yield node
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The client ids of answered requests, in the order of the answers."""
+    order: list[str] = []
+    respond = KafkaSession.respond
+
+    def record(session: KafkaSession, request: Request, body: object) -> None:
+        order.append(request.client_id or "")
+        respond(session, request, body)
+
+    monkeypatch.setattr(KafkaSession, "respond", record)
+    return order
+
+
+@contextmanager
+def held(node: KafkaNode) -> Iterator[None]:
+    """Hold the node's loop: what is sent meanwhile is all there when it goes on."""
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_held.set()
+        may_go.wait(60)
+
+    holder = threading.Thread(target=lambda: node.call(hold))
+    holder.start()
+    is_held.wait(60)
+    try:
+        yield
+    finally:
+        may_go.set()
+        holder.join()
+
+
+@pytest.mark.parametrize(("request_", "version"), _LONG, ids=kind)
+def test_innocent_client_is_served_between_slices(
+    node: KafkaNode, answered: list[str], request_: Any, version: int
+) -> None:
+    """It came second, and is answered first: a long answer takes many turns of the loop, and others come between."""
+    with (
+        RawClient(node, client_id="attacker") as attacker,
+        RawClient(node, client_id="innocent") as innocent,
+    ):
+        attacker.sign_in()
+        innocent.sign_in()
+        with held(node):
+            attacker.send(request_, version)
+            innocent.send(_INNOCENT, 12)
+
+        innocent.answer()
+        attacker.answer()
+
+    assert answered[-2:] == ["innocent", "attacker"]
+
+
+def test_requests_behind_a_long_answer_wait_and_keep_their_order(node: KafkaNode) -> None:
+    """A connection has one long answer at a time, so that many of them in one read do not add up in memory."""
+    wanted = tuple(MetadataRequestTopic(name=name) for name in _NAMES)
+    with RawClient(node) as client:
+        client.sign_in()
+        with held(node):
+            for count in (1, len(wanted), 2, len(wanted), 3):
+                client.engine.request(MetadataRequest(topics=wanted[:count]), 12)
+            client.socket.sendall(b"".join(client.engine.data_to_send()))
+
+        counts = [len(client.answer().topics) for _ in range(5)]
+
+    assert counts == [1, len(wanted), 2, len(wanted), 3]
+
+
+def test_client_that_leaves_in_the_middle_of_its_answer_disturbs_nobody(node: KafkaNode) -> None:
+    """What is left of its answer is dropped."""
+    request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in _NAMES))
+    for _ in range(5):
+        with RawClient(node) as attacker:
+            attacker.sign_in().send(request, 12)
+
+    with RawClient(node) as innocent:
+        assert innocent.sign_in().call(_INNOCENT, 12).topics == ()
+
+
+# --- names that are given twice --------------------------------------------------------------------------------------
+
+
+_REPEATED: list[tuple[Any, int, Callable[[Any], int]]] = [
+    (
+        MetadataRequest(topics=(MetadataRequestTopic(name="orders"),) * _MANY),
+        12,
+        lambda answer: len(answer.topics),
+    ),
+    (
+        DescribeConfigsRequest(resources=(ConfigResource(resource_type=2, resource_name="orders"),) * _MANY),
+        4,
+        lambda answer: len(answer.results),
+    ),
+    (
+        FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * _MANY),
+        4,
+        lambda answer: len(answer.coordinators),
+    ),
+    (DescribeGroupsRequest(groups=("g",) * _MANY), 5, lambda answer: len(answer.groups)),
+    (
+        ConsumerGroupDescribeRequest(group_ids=("g",) * _MANY, include_authorized_operations=False),
+        0,
+        lambda answer: len(answer.groups),
+    ),
+    (DeleteGroupsRequest(group_ids=("g",) * _MANY), 2, lambda answer: len(answer.results)),
+    (
+        DeleteTopicsRequest(topic_names=("orders",) * _MANY, timeout_ms=1000),
+        5,
+        lambda answer: len(answer.responses),
+    ),
+    (
+        DescribeTransactionsRequest(transactional_ids=("t",) * _MANY),
+        0,
+        lambda answer: len(answer.transaction_states),
+    ),
+    (
+        DescribeLogDirsRequest(topics=(LogDirTopic(name="orders", partitions=(0,)),) * _MANY),
+        4,
+        lambda answer: sum(len(topic.partitions) for topic in answer.results[0].topics),
+    ),
+    (
+        DescribeProducersRequest(topics=(DescribeProducersTopic(name="orders", partition_indexes=(0, 0)),) * 1000),
+        0,
+        lambda answer: sum(len(topic.partitions) for topic in answer.topics),
+    ),
+    (
+        OffsetFetchRequest(
+            group_id="g", topics=(OffsetFetchTopic(name="orders", partition_indexes=(0, 0)),) * (_MANY // 2)
+        ),
+        7,
+        lambda answer: sum(len(topic.partitions) for topic in answer.topics),
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "version", "entries"), _REPEATED, ids=kind)
+def test_what_is_named_many_times_is_told_once(
+    node: KafkaNode, request_: Any, version: int, entries: Callable[[Any], int]
+) -> None:
+    """120 KB that named a hub 20,000 times were answered with 17 MB, and blocked the node for seconds."""
+    with RawClient(node) as client:
+        answer = client.sign_in().call(request_, version)
+
+    assert entries(answer) == 1
+
+
+def test_group_that_is_asked_about_twice_is_refused_the_second_time(node: KafkaNode) -> None:
+    """All that it committed for is told once."""
+    groups = (OffsetFetchGroup(group_id="g", topics=None),) * 3
+    with RawClient(node) as client:
+        answer = client.sign_in().call(OffsetFetchRequest(groups=groups), 8)
+
+    assert [group.error_code for group in answer.groups] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+def test_partition_that_is_looked_up_twice_is_refused(node: KafkaNode) -> None:
+    """As in Kafka; the others are answered."""
+    parts = tuple(ListOffsetsPartition(index=index, timestamp_ms=-1) for index in (0, 1, 0))
+    with RawClient(node) as client:
+        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="wide", partitions=parts),))
+        (topic,) = client.sign_in().call(request, 7).topics
+
+    codes = [(part.index, part.error_code) for part in topic.partitions]
+    assert codes == [(0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.NONE), (0, ErrorCode.INVALID_REQUEST)]
+
+
+# --- bounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_names_beyond_the_bound_are_refused_one_by_one(node: KafkaNode, is_over: bool) -> None:
+    """The client is told what was wrong, and for which names."""
+    names = [f"n{number}" for number in range(MAX_NAMES + is_over)]
+    topics = tuple(MetadataRequestTopic(name=name) for name in names)
+    resources = tuple(ConfigResource(resource_type=2, resource_name=name) for name in names)
+    with RawClient(node) as client:
+        told = client.sign_in().call(MetadataRequest(topics=topics), 12).topics
+        configs = client.call(DescribeConfigsRequest(resources=resources), 4).results
+        groups = client.call(DescribeGroupsRequest(groups=tuple(names)), 5).groups
+        coordinators = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(names)), 4).coordinators
+
+    wrong, fine = ErrorCode.INVALID_REQUEST, ErrorCode.NONE
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {topic.error_code for topic in told} == {wrong if is_over else unknown}
+    assert {config.error_code for config in configs} == {wrong if is_over else unknown}
+    assert {group.error_code for group in groups} == {wrong if is_over else fine}
+    assert {found.error_code for found in coordinators} == {wrong if is_over else fine}
+    if is_over:
+        assert configs[0].error_message == f"More than {MAX_NAMES} names in one request is not supported."
+
+
+def test_request_with_too_many_entries_ends_its_connection_alone(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says why."""
+    topic = OffsetFetchTopic(name="wide", partition_indexes=tuple(range(MAX_ENTRIES + 1)))
+    with RawClient(node) as attacker, RawClient(node) as innocent, caplog.at_level("INFO", logger="hubmere.kafka"):
+        innocent.sign_in()
+        attacker.sign_in().send(OffsetFetchRequest(group_id="g", topics=(topic,)), 7)
+
+        assert attacker.is_closed_by_peer()
+        assert innocent.call(_INNOCENT, 12).topics == ()
+    assert f"entries; {MAX_ENTRIES} is the most" in caplog.text
+
+
+def test_long_list_of_short_names_ends_its_connection_before_it_is_read(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A megabyte of one-letter names would take longer to read than any answer."""
+    name = MetadataRequestTopic(name="n" * 100)
+    topics = (name,) * (MAX_PLAIN_REQUEST_BYTES // 100)
+    with RawClient(node) as attacker, caplog.at_level("INFO", logger="hubmere.kafka"):
+        attacker.sign_in().send(MetadataRequest(topics=topics), 12)
+
+        assert attacker.is_closed_by_peer()
+    assert f"{MAX_PLAIN_REQUEST_BYTES} is the most" in caplog.text
