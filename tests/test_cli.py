@@ -201,8 +201,24 @@ def test_banner_is_plain_when_nobody_watches() -> None:
     banner = render_banner(a_ready(kafkas=None, portal=None), is_terminal=False)
 
     assert "\x1b" not in banner
-    assert "Kafka    <kafka>" in banner
+    assert "Kafka  <kafka>" in banner
     assert "Portal" not in banner
+
+
+def test_banner_shows_no_key_when_nobody_watches() -> None:
+    """What goes to a file or a pipe is kept and read by others: it names the file that holds the keys."""
+    ready = a_ready(portal="http://localhost:8080/portal/?token=<secret>")
+
+    banner = render_banner(ready, is_terminal=False, ready_file=Path("data/ready.json"))
+
+    assert "Portal  http://localhost:8080/portal/\n" in banner
+    assert "data/ready.json" in banner
+    assert not any(secret in banner for secret in ("<secret>", "connection_string>", "<admin_token>"))
+
+
+def test_banner_without_a_ready_file_says_how_to_get_the_keys() -> None:
+    """A node in memory keeps no file unless it is told to."""
+    assert "--ready-file" in render_banner(a_ready(), is_terminal=False)
 
 
 def test_banner_on_a_terminal_is_short_and_shows_what_to_paste() -> None:
@@ -225,7 +241,7 @@ def test_line_for_a_collected_log_says_where_and_shows_no_key() -> None:
 
 def test_banner_without_plain_amqp_shows_the_string_for_tls() -> None:
     """The other one would not connect."""
-    banner = render_banner(a_ready(amqp=None), is_terminal=False)
+    banner = render_banner(a_ready(amqp=None), is_terminal=True)
 
     assert "<connection_string>" in banner
     assert "<emulator_connection_string>" not in banner
@@ -237,4 +253,4 @@ def test_banner_leaves_out_what_is_not_served() -> None:
 
     banner = render_banner(a_ready(**off), is_terminal=False)
 
-    assert [line.split()[0] for line in banner.splitlines()[1:]] == ["Data", "Connect"]
+    assert [line.split()[0] for line in banner.splitlines()[1:]] == ["Data", "Keys"]

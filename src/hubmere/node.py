@@ -114,7 +114,9 @@ def _tell(settings: Settings, ready: Ready) -> None:
     if settings.log_format == "json":
         log.info("%s", render_line(ready))
     else:
-        print(render_banner(ready, is_terminal=sys.stdout.isatty()), flush=True)  # noqa: T201 - the banner is the output
+        ready_file = settings.ready_file or (None if settings.memory else settings.data / READY_FILE)
+        banner = render_banner(ready, is_terminal=sys.stdout.isatty(), ready_file=ready_file)
+        print(banner, flush=True)  # noqa: T201 - the banner is the output
 
 
 def _spans(url: str, namespace: str) -> "Spans":

@@ -48,14 +48,20 @@ def write_ready_file(path: Path, ready: Ready) -> None:
     fresh.replace(path)
 
 
-def render_banner(ready: Ready, *, is_terminal: bool) -> str:
-    """A dozen lines that say what is served where and what to paste; coloured for a terminal, plain otherwise."""
-    width = max(len(name) for name, _ in _rows(ready))
+def render_banner(ready: Ready, *, is_terminal: bool, ready_file: Path | None = None) -> str:
+    """A dozen lines that say what is served where; coloured, with what to paste, for a terminal.
+
+    Elsewhere the output is a log that others keep and read: it names the file that holds keys, and shows none.
+    """
+    rows = list(_rows(ready) if is_terminal else _rows_without_keys(ready, ready_file))
+    width = max(len(name) for name, _ in rows)
     title = f"Hubmere {ready.version}"
     if not is_terminal:
-        return "\n".join([f"{title} is ready", *(f"{name:<{width}}  {value}" for name, value in _rows(ready))])
-    rows = [f"  {_DIM}{name:<{width}}{_RESET}  {_CYAN}{value}{_RESET}" for name, value in _rows(ready)]
-    return "\n".join(["", f"  {_GREEN}●{_RESET} {_BOLD}{title}{_RESET} is ready", "", *rows, "", "  Ctrl-C stops.", ""])
+        return "\n".join([f"{title} is ready", *(f"{name:<{width}}  {value}" for name, value in rows)])
+    lines = [f"  {_DIM}{name:<{width}}{_RESET}  {_CYAN}{value}{_RESET}" for name, value in rows]
+    return "\n".join(
+        ["", f"  {_GREEN}●{_RESET} {_BOLD}{title}{_RESET} is ready", "", *lines, "", "  Ctrl-C stops.", ""]
+    )
 
 
 def render_line(ready: Ready) -> str:
@@ -68,10 +74,23 @@ def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
     yield from _served(ready)
     if ready.portal:
         yield "Portal", ready.portal
+    yield from _kept(ready)
+    yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string
+
+
+def _rows_without_keys(ready: Ready, ready_file: Path | None) -> Iterator[tuple[str, str]]:
+    yield from _served(ready)
+    if ready.portal:
+        yield "Portal", ready.portal.partition("?")[0]
+    yield from _kept(ready)
+    where = "shown on a terminal, or written to the file given by --ready-file" if ready_file is None else ready_file
+    yield "Keys", f"connection strings and the portal's link: {where}"
+
+
+def _kept(ready: Ready) -> Iterator[tuple[str, str]]:
     yield "Data", ready.data
     if ready.ca_file:
         yield "CA", ready.ca_file
-    yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string
 
 
 def _served(ready: Ready) -> Iterator[tuple[str, str]]:

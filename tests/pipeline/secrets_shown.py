@@ -13,8 +13,6 @@ _LOOK_SECONDS = 0.2
 _ESCAPED = re.compile(r"[+/=%&]")
 # So much is not found by chance.
 _LEAST_PART = 8
-# The connection string that a node prints for whoever started it, and the link to its portal, are meant to be seen.
-_BANNER = ("Connect ", "Portal ")
 
 
 def shown(secrets: Mapping[str, str], texts: Mapping[str, str]) -> list[str]:
@@ -33,11 +31,6 @@ def _telling_part(value: str) -> str:
 def texts_of(paths: Iterable[Path]) -> dict[str, str]:
     """Files by name, as texts."""
     return {str(path): path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
-
-
-def without_banner(log: str) -> str:
-    """What a node logs, without what it tells whoever starts it."""
-    return "\n".join(line for line in log.splitlines() if not line.startswith(_BANNER))
 
 
 class CommandLines:

@@ -132,6 +132,18 @@ def test_form_of_another_origin_is_refused(desktop: Desktop, origin: str) -> Non
     assert answer.status == 403
 
 
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost:3000", "https://localhost:8080", "null"])
+def test_page_is_not_given_to_another_origin(desktop: Desktop, origin: str) -> None:
+    """A script of another site that asks with the person's cookie gets nothing to read."""
+    portal = desktop.portal()
+    cookie = cookie_of(sign_in(portal, ADMIN_TOKEN))
+
+    answers = [ask(portal, path, cookie=cookie, origin=origin) for path in ("/", "/_nicegui_ws/socket.io/")]
+
+    assert [answer.status for answer in answers] == [403, 403]
+    assert all(answer.header("access-control-allow-origin") is None for answer in answers)
+
+
 @pytest.mark.parametrize(
     ("origin", "status"), [(ORIGIN, 101), ("http://evil.example", 1008), ("http://localhost:3000", 1008), (None, 1008)]
 )

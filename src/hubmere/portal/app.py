@@ -1,8 +1,9 @@
 """The portal's door: who gets in, and when its pages are loaded.
 
 An ASGI application that the node mounts under `/portal`. Strangers get the sign-in page and nothing else; a session's
-cookie opens the rest. Every WebSocket and every POST must come from a page of this very origin, so no other site can
-act in a person's name (RFC 6454; SameSite alone does not tell ports of one host apart). Pages bring a user-interface
+cookie opens the rest. Every WebSocket and every POST must come from a page of this very origin, and no request that
+names another origin is answered, so no other site can act in a person's name (RFC 6454; SameSite alone does not tell
+ports of one host apart). Pages bring a user-interface
 library along that takes most of a second and some 45 MB: it is imported beside the loop when the portal is first used.
 """
 
@@ -97,7 +98,7 @@ class Portal:
             await self._serve_websocket(session, scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        if scope["method"] == "POST" and not _is_same_origin(scope):
+        if not _is_same_origin(scope) and (scope["method"] == "POST" or _header(scope, b"origin") is not None):
             await _answer(send, _FORBIDDEN, b"This can only be asked for by a page of the portal.")
         elif path == SIGN_IN_PATH:
             await self._serve_sign_in(scope, receive, send)

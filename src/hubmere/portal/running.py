@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from nicegui import app as nice
-from nicegui import ui
+from nicegui import core, ui
 
 from hubmere.portal.app import Receive, Scope, Send
 from hubmere.portal.pages import access, audit, capture, explorer, hub, links, overview, scale
@@ -43,8 +43,11 @@ class RunningPages:
 async def start() -> RunningPages:
     """Begin to serve the pages, in the running loop."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    # WebSocket only: one kind of connection, which the door has checked.
+    # WebSocket only: one kind of connection, which the door has checked. The library would answer polling, and tell
+    # browsers that pages of any origin may read the answer.
     nice.config.socket_io_js_transports = ["websocket"]
+    core.sio.eio.transports = ["websocket"]
+    core.sio.eio.cors_allowed_origins = []
     ui.run_with(
         app,
         title="Hubmere",

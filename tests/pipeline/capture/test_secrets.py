@@ -19,7 +19,7 @@ from client.hubs import Hubs, bodies
 from pipeline.capture.plans import TOKEN, PlanServer, a_hub
 from pipeline.capture.stores import ACCOUNT, KEY, Store
 from pipeline.queries import conf
-from pipeline.secrets_shown import CommandLines, shown, texts_of, without_banner
+from pipeline.secrets_shown import CommandLines, shown, texts_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -128,7 +128,7 @@ def test_nothing_that_is_written_shows_a_secret(
     everything = {
         "what the program says": out,
         "what the job reports": json.dumps(plans.reports),
-        "what the node logs": without_banner(hubs.node.logs()),
+        "what the node logs": hubs.node.logs(),
         **left,
         **lines.texts(),
     }
