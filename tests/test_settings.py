@@ -41,6 +41,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "durability": ("os", "os"),
     "segment_bytes": ("1GiB", 1024**3),
     "retention_check_interval_s": ("10", 10.0),
+    "clock_confirm_s": ("60", 60.0),
     "as": ("premium", "premium"),
     "deflate_after_s": ("30", 30.0),
     "auto_create_hubs": ("no", False),

@@ -28,6 +28,7 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
 from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
+from hubmere.clocks import NodeClocks
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import Connections
@@ -40,7 +41,7 @@ from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
 from hubmere.exits import CommandFailed, Exit
 from hubmere.logs import configure_logging
-from hubmere.model.clock import SystemClock
+from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.entity import AccessRule
 from hubmere.model.errors import Refusal
@@ -178,9 +179,12 @@ def _keep_large_buffers() -> None:
 class Node:
     """One node: a data folder, a broker and its endpoints."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, source: SystemClock | None = None) -> None:
+        """`source` stands for the machine's clock, in tests."""
         self._settings = settings
-        self._clock = SystemClock()
+        self._source = source or SystemClock()
+        self._clocks = NodeClocks(self._source, settings)
+        self._clock: Clock = self._clocks.stamps
         self._book = LimitsBook(
             profile=Profile(settings.tier) if settings.tier else Profile.DEVELOPER, overrides=settings.limits
         )
@@ -501,10 +505,12 @@ class Node:
         maintain_at = 0.0
         while True:
             await asyncio.sleep(_CARE_SECONDS)
+            self._clocks.check(broker.conditions)
             broker.look_after(self._by())
             if self._clock.monotonic() >= maintain_at:
                 maintain_at = self._clock.monotonic() + _MAINTAIN_SECONDS
                 self._engine.maintain(self._clock.now_ms())
+                self._clocks.save()
 
     async def _copy_catalog(self) -> None:
         """A little after entities have changed, the catalog is copied: damage must not cost keys and rules."""
@@ -525,8 +531,9 @@ class Node:
     async def _tidy(self, broker: Broker, live: LiveHub, partition: int) -> None:
         try:
             partition_log = live.log(partition)
-            gone = broker.captures.let_go(live, partition, self._clock.now_ms())
-            saved = await _compact(partition_log, self._clock.now_ms()) if live.entity.retention.is_compacted else 0
+            now_ms = self._clocks.retention.now_ms()
+            gone = broker.captures.let_go(live, partition, now_ms)
+            saved = await _compact(partition_log, now_ms) if live.entity.retention.is_compacted else 0
         except (Refusal, OSError) as error:
             log.warning("tidying %s/%d is put off: %s", live.name, partition, error)
             return
@@ -563,6 +570,8 @@ class Node:
             self._engine.close()
         if self._catalog is not None:
             self._catalog.close()
+        if self._lock is not None:
+            self._clocks.save()
         await self._stop_telling()
         if self._lock is not None:
             self._lock.release()

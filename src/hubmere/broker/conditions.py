@@ -8,6 +8,10 @@ Thread rule: the owner's thread only.
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Every condition that a node can be in.
+CLOCK, DISK = "clock", "disk"
+NAMES = (CLOCK, DISK)
+
 
 class ConditionSeverity(StrEnum):
     """Whether something is refused already."""
@@ -31,6 +35,8 @@ class Conditions:
 
     def __init__(self) -> None:
         self._conditions: dict[str, Condition] = {}
+        # Numbers beside them, by the name of their metric.
+        self.measures: dict[str, float] = {}
 
     def set(self, condition: Condition) -> bool:
         """Put a condition in force; True when it was not, or had another severity."""

@@ -16,5 +16,6 @@ __all__ = [
     "names",
     "position",
     "spec",
+    "steady",
     "tier",
 ]

@@ -28,3 +28,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds on a clock that never goes backwards."""
         return time.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds since the machine was started, time in suspension included where the system can tell."""
+        return time.clock_gettime(_ELAPSED) if _ELAPSED is not None else time.monotonic()
+
+
+_ELAPSED: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -239,6 +239,13 @@ class Settings:
         "Time between two searches for files whose events are past retention.",
     )
 
+    clock_confirm_s: float = _setting(
+        _STORAGE,
+        seconds(1, 7 * 86_400),
+        300.0,
+        "Time for which a step of the machine's clock must last before events carry it; retention waits 12 times that.",
+    )
+
     tier: Tier | None = _setting(
         _SERVICE,
         choice("basic", "standard", "premium", "unlimited"),

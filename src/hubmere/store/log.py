@@ -23,7 +23,7 @@ from hubmere.store.compaction import Compaction, Source
 from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.files import unlink_if_there
 from hubmere.store.recovery import Recovered, recover
-from hubmere.store.retention import SegmentFacts, expired, is_roll_due
+from hubmere.store.retention import MOST_AHEAD_MS, SegmentFacts, expired, is_roll_due
 from hubmere.store.segment import Segment, Space
 from hubmere.store.writer import LogWriter
 
@@ -165,9 +165,19 @@ class LocalLog(LogWriter):
     def _overdue(self, now_ms: int, hold: Hold | None) -> list[Segment]:
         segments = [segment for segment in self._chain.segments[:-1] if segment.end_sequence <= self._limit.sequence]
         facts = (
-            SegmentFacts(segment.size_bytes, segment.newest_time_ms(), segment.end_sequence) for segment in segments
+            SegmentFacts(segment.size_bytes, self._newest_time(number, now_ms), segment.end_sequence)
+            for number, segment in enumerate(segments)
         )
         return segments[: expired(facts, self.state.size_bytes, self._config, now_ms, hold)]
+
+    def _newest_time(self, number: int, now_ms: int) -> int:
+        """The newest time in a segment; the first time behind it when that one is in the future."""
+        newest_ms = self._chain.segments[number].newest_time_ms()
+        for following in self._chain.segments[number + 1 :]:
+            if newest_ms - now_ms <= MOST_AHEAD_MS:
+                break
+            newest_ms = following.first_time() if following.size_bytes else newest_ms
+        return newest_ms
 
     def plan_compaction(self, now_ms: int) -> Compaction | None:
         """A pass over the sealed segments, if it could gain something; its `rewrite` may run on another thread."""

@@ -258,6 +258,11 @@ class Segment:
             self.max_time_ms = self.times.times[-1]
         return self.max_time_ms
 
+    def first_time(self) -> int:
+        """The newest time in the first batch, -1 when there is none."""
+        found = self.locate_position(0, self.size_bytes)
+        return -1 if found is None else found[1].max_time_ms
+
     def _read_side(self, suffix: str) -> bytes | None:
         try:
             return self._space.files.read(self.path(suffix))

@@ -46,6 +46,7 @@ from hubmere.store.producers import REMEMBERED_BATCHES, RememberedBatch
 from hubmere.store.reader import LogReader
 from hubmere.store.records import marker
 from hubmere.store.recovery import Recovered
+from hubmere.store.retention import MOST_AHEAD_MS
 from hubmere.store.runs import check_run, stamp_run
 from hubmere.store.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment, Space
 
@@ -175,7 +176,7 @@ class LogWriter(LogReader, ABC):
         if self._obstacle is not None:
             self._obstacle(now_ms)
         self._producers.check_marker(producer_id, producer_epoch)
-        batch = marker(producer_id, producer_epoch, max(now_ms, self._enqueued_ms), commit=commit)
+        batch = marker(producer_id, producer_epoch, self._enqueued_at(now_ms), commit=commit)
         receipt = self._write_batch(batch, read_header(batch), now_ms, callback)
         aborted = self._producers.end_transaction(producer_id, producer_epoch, receipt.sequence_number, commit=commit)
         if aborted is not None:
@@ -194,7 +195,7 @@ class LogWriter(LogReader, ABC):
         size_bytes, sequence, chain = length + LENGTH_PREFIX_BYTES, self._next, self._chain
         last = sequence + last_delta
         enqueued_ms = self._enqueued_ms
-        if now_ms > enqueued_ms:
+        if now_ms > enqueued_ms or enqueued_ms - now_ms > MOST_AHEAD_MS:
             enqueued_ms = now_ms
         if (
             chain.active.size_bytes + size_bytes > self._roll_bytes
@@ -231,7 +232,7 @@ class LogWriter(LogReader, ABC):
             chain.forget_oldest_recent()
 
         self._next = last + 1
-        if time_ms > self._enqueued_ms:
+        if time_ms > self._enqueued_ms or self._append_time:
             self._enqueued_ms = time_ms
         self._since_checkpoint_bytes += size_bytes
         receipt = Receipt(count, size_bytes, callback)
@@ -265,7 +266,7 @@ class LogWriter(LogReader, ABC):
 
     def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
         """Number, stamp and write a run that was checked just now; one receipt for all of it."""
-        enqueued_ms = max(now_ms, self._enqueued_ms)
+        enqueued_ms = self._enqueued_at(now_ms)
         size_bytes, last = len(run.data), self._next + run.events - 1
         is_full = self._chain.active.size_bytes + size_bytes > self._roll_bytes
         if is_full or now_ms > self._roll_after_ms or last > self._roll_last:
@@ -282,6 +283,9 @@ class LogWriter(LogReader, ABC):
         self._since_checkpoint_bytes += size_bytes
         self._enqueue(receipt)
         return receipt
+
+    def _enqueued_at(self, now_ms: int) -> int:
+        return now_ms if self._enqueued_ms - now_ms > MOST_AHEAD_MS else max(now_ms, self._enqueued_ms)
 
     def _write_whole(self, data: bytearray | memoryview, active: Segment) -> None:
         handle = active.log
@@ -316,7 +320,7 @@ class LogWriter(LogReader, ABC):
         if len(chain.recent_positions) > MAX_RECENT_BATCHES:
             chain.forget_oldest_recent()
         self._next = sequence
-        self._enqueued_ms = max(self._enqueued_ms, active.max_time_ms)
+        self._enqueued_ms = max(self._enqueued_ms, active.max_time_ms) if append_ms is None else append_ms
         self._last_written = newest = Receipt(run.headers[-1][12], run.sizes[-1])
         newest.sequence_number = sequence - newest.count
         newest.offset = active.base_position + position - newest.size_bytes
@@ -383,7 +387,9 @@ class LogWriter(LogReader, ABC):
 
     def _roll(self) -> None:
         try:
-            sealed = self._chain.roll(self._next, self._written_last_offset, self._enqueued_ms)
+            active = self._chain.active
+            newest_ms = max(self._enqueued_ms, active.max_time_ms, active.start.last_enqueued_before_ms)
+            sealed = self._chain.roll(self._next, self._written_last_offset, newest_ms)
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
         self._unsynced.append(sealed)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from hubmere.broker.capture import HubStanding, JobState
+from hubmere.broker.conditions import NAMES, ConditionSeverity
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call
@@ -48,6 +49,11 @@ _CONNECTIONS: tuple[tuple[str, str, str], ...] = (
     ("connections_opened", "counter", "Connections opened."),
     ("connections_closed", "counter", "Connections closed."),
 )
+_MEASURES: Mapping[str, str] = {
+    "disk_free_bytes": "Free bytes on the disk of the data folder.",
+    "disk_total_bytes": "Size of the disk of the data folder.",
+    "clock_step_seconds": "Seconds by which the machine's clock is away from what the node believes.",
+}
 _ESCAPES = re.compile(r'[\\"\n]')
 
 
@@ -67,6 +73,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("size", "gauge", "Bytes that the open logs of an event hub hold.", _PER_HUB),
     Metric("damaged_ranges", "gauge", "Ranges of stored events that cannot be read.", _PER_HUB),
     Metric("damaged_events", "gauge", "Stored events that cannot be read.", _PER_HUB),
+    Metric("node_condition", "gauge", "1 while a condition of the machine is in force.", ("name", "severity")),
+    *(Metric(name, "gauge", sentence) for name, sentence in _MEASURES.items()),
     *(Metric(name, "gauge", sentence, _PER_HUB) for name, sentence, _ in _CAPTURE_GAUGES),
     Metric("capture_job_restarts", "counter", "Times that the capture job was started again."),
     *(Metric(*declared) for declared in _CONNECTIONS),
@@ -96,6 +104,7 @@ def lines(broker: Broker, now: float) -> Iterator[str]:
         for hub in namespace.hubs.values():
             yield _sample("size", namespace, hub.name, sum(log.state.size_bytes for log in hub.open_logs()))
     yield from _damage(namespaces)
+    yield from _machine(broker)
     yield from _capture(broker, now)
     yield from _connections(broker)
 
@@ -113,6 +122,19 @@ def _damage(namespaces: list[LiveNamespace]) -> Iterator[str]:
     yield from _head("damaged_events")
     for namespace, hub, ranges in found:
         yield _sample("damaged_events", namespace, hub, sum(each.event_count for each in ranges))
+
+
+def _machine(broker: Broker) -> Iterator[str]:
+    """The disk and the clock under the node."""
+    yield from _head("node_condition")
+    for name in NAMES:
+        found = broker.conditions.find(name)
+        for severity in ConditionSeverity:
+            is_in_force = found is not None and found.severity is severity
+            yield f'node_condition{{name="{name}",severity="{severity.value}"}} {int(is_in_force)}'
+    for name in _MEASURES:
+        yield from _head(name)
+        yield f"{name} {broker.conditions.measures.get(name, 0):.0f}"
 
 
 def _capture(broker: Broker, now: float) -> Iterator[str]:

@@ -1,0 +1,66 @@
+"""The clocks of a node: one for the times of events and everything else, and a more cautious one for retention.
+
+Both follow the machine's clock except where it jumps (`model.steady`). A step is told in the log, in health and in the
+metrics from the moment that it is seen until the clock is right again or the step is believed.
+"""
+
+import logging
+
+from hubmere.broker.conditions import CLOCK, Condition, Conditions, ConditionSeverity
+from hubmere.model.clock import SystemClock
+from hubmere.model.steady import Anchor, SteadyClock
+from hubmere.settings import Settings
+from hubmere.store.clock_file import Anchors, read_anchors, write_anchors
+from hubmere.store.files import Files
+
+log = logging.getLogger("hubmere.node")
+
+# Retention cannot be undone, so it believes a step later than the times of events do.
+_RETENTION_PATIENCE = 12
+
+
+class NodeClocks:
+    """The clocks of one node. Thread rule: the loop's thread only."""
+
+    def __init__(self, source: SystemClock, settings: Settings) -> None:
+        self._data = None if settings.memory else settings.data
+        self._files = Files()
+        self._confirm_s = settings.clock_confirm_s
+        now = Anchor(source.now_ms(), source.elapsed())
+        kept = None if self._data is None else read_anchors(self._data, self._files, now)
+        stamps, retention = kept or (None, None)
+        self.stamps = SteadyClock(source, source.elapsed, confirm_s=self._confirm_s, anchor=stamps)
+        patience_s = self._confirm_s * _RETENTION_PATIENCE
+        self.retention = SteadyClock(source, source.elapsed, confirm_s=patience_s, anchor=retention)
+        self._confirmed = 0
+
+    def check(self, conditions: Conditions) -> None:
+        """Read both clocks, and tell when the machine's has jumped, came back or is believed now."""
+        self.stamps.now_ms()
+        self.retention.now_ms()
+        step_ms = self.stamps.step_ms
+        conditions.measures["clock_step_seconds"] = step_ms / 1000
+        if step_ms:
+            text = (
+                f"The machine's clock jumped by {step_ms / 1000:+,.0f} s. Events carry the time from before, and "
+                f"retention does not follow; the step is believed when it has lasted for {self._confirm_s:,.0f} s."
+            )
+            remedy = "Set the machine's clock, or wait if the new time is right."
+            told = Condition(name=CLOCK, severity=ConditionSeverity.WARNING, text=text, remedy=remedy)
+            if conditions.set(told):
+                log.warning("%s", text)
+        elif conditions.clear(CLOCK):
+            is_believed = self.stamps.confirmed_steps > self._confirmed
+            log.warning("the machine's clock is %s", "believed now" if is_believed else "right again")
+        self._confirmed = self.stamps.confirmed_steps
+
+    def save(self) -> None:
+        """Keep what the clock shows for the next start."""
+        if self._data is None:
+            return
+        self.stamps.now_ms()
+        self.retention.now_ms()
+        try:
+            write_anchors(self._data, self._files, Anchors(self.stamps.anchor, self.retention.anchor))
+        except OSError as error:
+            log.warning("the time cannot be kept for the next start: %s", error)

@@ -1,0 +1,51 @@
+"""What a node believed of the time before it was stopped, and what that means at the next start."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.steady import Anchor
+from hubmere.store.clock_file import CLOCK_FILE, Anchors, read_anchors, write_anchors
+from hubmere.store.files import Files
+
+KEPT = Anchors(Anchor(1_000_000, 50.0), Anchor(900_000, 50.0))
+DAY_MS = 24 * 3_600_000
+
+
+class Boot(Files):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def boot_id(self) -> str:
+        return self._name
+
+
+def test_in_the_same_boot_the_time_since_then_is_known(tmp_path: Path) -> None:
+    """Both clocks go on as if the node had not been stopped."""
+    write_anchors(tmp_path, Boot("one"), KEPT)
+
+    assert read_anchors(tmp_path, Boot("one"), Anchor(99_000_000, 80.0)) == KEPT
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "believed_ms"),
+    [(1_000_000 + DAY_MS, 1_000_000 + DAY_MS), (1_000_000 + 3_650 * DAY_MS, 1_000_000), (5_000, 1_000_000)],
+    ids=["a day later", "ten years later", "before"],
+)
+def test_after_a_reboot_a_plausible_time_is_believed_but_not_by_retention(
+    tmp_path: Path, wall_ms: int, believed_ms: int
+) -> None:
+    """Nobody knows how long the machine was off; deleting can wait until the time has lasted."""
+    write_anchors(tmp_path, Boot("one"), KEPT)
+
+    found = read_anchors(tmp_path, Boot("two"), Anchor(wall_ms, 7.0))
+
+    assert found == Anchors(Anchor(believed_ms, 7.0), Anchor(900_000, 7.0))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "null", '{"boot": 1, "stamps": [1], "retention": [1, 2]}'])
+def test_a_file_that_cannot_be_read_is_no_obstacle(tmp_path: Path, content: str) -> None:
+    """The machine's clock is all there is then."""
+    (tmp_path / CLOCK_FILE).write_text(content)
+
+    assert read_anchors(tmp_path, Boot("one"), Anchor(5, 5.0)) is None
