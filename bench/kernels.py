@@ -96,8 +96,8 @@ def emit(kernels: ModuleType, batch: bytes, count: int) -> list[bytes]:
 
 def frame(kernels: ModuleType, messages: list[bytes]) -> bytes:
     """The settled transfers of messages."""
-    template = kernels.frame_template(1, 3, True)
-    return b"".join(kernels.frame_messages(messages, 0, len(messages), 1 << 30, 65_536, template, 0, True, b"")[0])
+    template = kernels.frame_template(1, 3)
+    return b"".join(kernels.frame_messages(messages, 0, len(messages), 1 << 30, 65_536, template, 0, b"")[0])
 
 
 def jobs(messages: list[bytes], key: bytes | None, kernels: ModuleType) -> dict[str, Work]:

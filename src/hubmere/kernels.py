@@ -11,7 +11,8 @@ message lies in a record (key, value, headers, and the envelope header `x-opt-am
     key       the partition key
     value     the body: data as it is, several data joined, text and binary values bare, other values encoded, else null
     headers   n application properties, each value with its AMQP encoding; m exported properties as text; the envelope
-    envelope  version u8, flags u8, uvarint n, uvarint m, body detail, raw sections in their order
+    envelope  version u8, flags u8, uvarint n, uvarint m, body detail, raw sections in their order, and last the
+              delivery annotations if the publisher wrote some behind the body
 
 The body detail is, for several data, their number and all sizes but the last (uvarints); for a bare value its
 constructor. A plain event without key has no headers at all.
@@ -77,6 +78,7 @@ _PRODUCER_SEQUENCE: Final = b"com.microsoft:producer-sequence-number"
 _OWNED: Final = frozenset(
     (
         _PARTITION_KEY,
+        b"x-opt-sequence-number-epoch",
         b"x-opt-sequence-number",
         b"x-opt-offset",
         b"x-opt-enqueued-time",
@@ -596,8 +598,8 @@ def single_record(payload: bytes, key: bytes | None, added: bytes, producers: li
 def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes, producers: list[int] | None) -> bytes:
     """Key, value and headers of the record that keeps one message: everything behind the offset delta.
 
-    Sections may come in any order (one client writes delivery annotations behind the body); each but Data and Sequence
-    may come once. Delivery annotations belong to the hop that ended here and are dropped.
+    Sections may come in any order; each but Data and Sequence may come once. Delivery annotations belong to the hop
+    that ended here and are dropped, except behind the body, where one client writes them and the service keeps them.
     """
     if at >= end:
         raise Malformed("a message has no section")
@@ -610,6 +612,7 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
     properties = b""
     raw_application = b""
     footer = b""
+    trailing = b""
     application = 0
     exported = 0
     application_headers = b""
@@ -648,6 +651,8 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
         elif section == DELIVERY_ANNOTATIONS:
             _map_head(data, at, end)
             stop = value_end(data, at, end, 0)
+            if body_section:
+                trailing = b"\x00\x53\x71" + data[at:stop]
         elif section == FOOTER:
             _map_head(data, at, end)
             stop = value_end(data, at, end, 0)
@@ -681,13 +686,13 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
         flags |= kind
     key_part = _NULL if key is None else _prefixed(key)
     value_part = _NULL if value is None else _prefixed(value)
-    if key is None and flags == 0 and application == 0:
+    if key is None and flags == 0 and application == 0 and not trailing:
         return key_part + value_part + b"\x00"
     if application < 0x80 and exported < 0x80:
         counts = bytes((ENVELOPE_VERSION, flags, application, exported))
     else:
         counts = bytes((ENVELOPE_VERSION, flags)) + _uvarint(application) + _uvarint(exported)
-    envelope = b"".join((counts, detail, header, annotations, properties, raw_application, footer))
+    envelope = b"".join((counts, detail, header, annotations, properties, raw_application, footer, trailing))
     return b"".join(
         (
             key_part,
@@ -893,16 +898,17 @@ def _instant(time_ms: int) -> bytes:
 
 # --- records to messages ---------------------------------------------------------------------------------------------
 
-_SEQUENCE_ENTRY: Final = b"\xa3\x15x-opt-sequence-number\x81"
+# The epoch (int -1: the hub was never restored or replicated) is constant, so it is written with the next name.
+_SEQUENCE_ENTRY: Final = b"\xa3\x1bx-opt-sequence-number-epoch\x54\xff\xa3\x15x-opt-sequence-number\x81"
 _OFFSET_ENTRY: Final = b"\xa3\x0cx-opt-offset\xa1"
 _TIME_ENTRY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _PARTITION_KEY_ENTRY: Final = b"\xa3\x13x-opt-partition-key"
 _KAFKA_KEY_ENTRY: Final = b"\xa3\x0fx-opt-kafka-key"
-# Bytes of the three entries without the digits of the offset: three names, two 8-byte numbers, one length.
+# Bytes of the four entries without the digits of the offset: names, epoch, two 8-byte numbers, one length.
 _ENTRIES_BYTES: Final = len(_SEQUENCE_ENTRY) + 8 + len(_OFFSET_ENTRY) + 1 + len(_TIME_ENTRY) + 8
 # The annotations of an event by the number of digits of its offset: lead, sequence number, name, digits, name, time.
 _LEADS: Final[list[bytes]] = [
-    bytes((0, 0x53, MESSAGE_ANNOTATIONS, 0xC1, _ENTRIES_BYTES + digits + 1, 6)) + _SEQUENCE_ENTRY
+    bytes((0, 0x53, MESSAGE_ANNOTATIONS, 0xC1, _ENTRIES_BYTES + digits + 1, 8)) + _SEQUENCE_ENTRY
     for digits in range(21)
 ]
 _OFFSET_LEADS: Final[list[bytes]] = [_OFFSET_ENTRY + bytes((digits,)) for digits in range(21)]
@@ -910,8 +916,9 @@ _ENTRIES: Final[list[Struct]] = [
     Struct(f">{len(_SEQUENCE_ENTRY)}sq{len(_OFFSET_LEADS[digits])}s{digits}s{len(_TIME_ENTRY)}sq")
     for digits in range(21)
 ]
+# The same with a field less, for events that share their time.
 _ANNOTATIONS: Final[list[Struct]] = [
-    Struct(f">{len(_LEADS[digits])}sq{len(_OFFSET_LEADS[digits])}s{digits}s{len(_TIME_ENTRY)}sq")
+    Struct(f">{len(_LEADS[digits])}sq{len(_OFFSET_LEADS[digits])}s{digits}s{len(_TIME_ENTRY) + 8}s")
     for digits in range(21)
 ]
 
@@ -943,6 +950,7 @@ def encode_messages(
     pack = _ANNOTATIONS[width].pack
     lead = _LEADS[width]
     offset_lead = _OFFSET_LEADS[width]
+    time_entry = _TIME_ENTRY + time_ms.to_bytes(8, "big", signed=True)
     is_dense = True
     for index in range(count):
         if at + 2 > end:
@@ -981,7 +989,7 @@ def encode_messages(
                     offset_lead = _OFFSET_LEADS[width]
                 size >>= 1
                 messages.append(
-                    pack(lead, sequence, offset_lead, digits, _TIME_ENTRY, time_ms)
+                    pack(lead, sequence, offset_lead, digits, time_entry)
                     + (_DATA_HEADS[size] if size < 256 else _DATA32 + size.to_bytes(4, "big"))
                     + records[first : stop - 1]
                 )
@@ -1006,7 +1014,7 @@ def encode_messages(
             _TIME_ENTRY,
             time_ms if is_append_time else _time_of(time_ms, time_delta),
         )
-        messages.append(_message(key, value, headers, entries, 6))
+        messages.append(_message(key, value, headers, entries, 8))
         at = stop
     if at != end:
         raise Malformed("a batch holds more than its records")
@@ -1115,7 +1123,7 @@ def _record(
 
 
 def message_of(key: bytes | None, value: bytes | None, headers: list[tuple[bytes, bytes | None]]) -> bytes:
-    """The message that a reader gets of a record, but for the three annotations that say where it stands."""
+    """The message that a reader gets of a record, but for the four annotations that say where it stands."""
     return _message(key, value, headers, b"", 0)
 
 
@@ -1172,7 +1180,10 @@ def _from_envelope(
     count: int,
     envelope: bytes,
 ) -> bytes:
-    """The message as it was sent."""
+    """The message as it was sent, but for its header section, which the service does not deliver either.
+
+    A reader that honours a header's time-to-live would discard events that the hub still keeps.
+    """
     end = len(envelope)
     if end < 4 or envelope[0] != ENVELOPE_VERSION:
         raise Malformed("an envelope is of another version")
@@ -1192,11 +1203,8 @@ def _from_envelope(
     else:
         body, at = _body_sections(value, envelope, at, end)
 
-    header = b""
     if flags & FLAG_HEADER:
-        begin = at
         at = _raw_section(envelope, at, end, HEADER)
-        header = envelope[begin:at]
     if key is not None:
         if not _is_text(key):
             raise Malformed("a partition key is not UTF-8")
@@ -1219,11 +1227,12 @@ def _from_envelope(
     begin = at
     if flags & FLAG_FOOTER:
         at = _raw_section(envelope, at, end, FOOTER)
+    if at < end:
+        at = _raw_section(envelope, at, end, DELIVERY_ANNOTATIONS)
     if at != end:
         raise Malformed("an envelope holds more than its sections")
     return b"".join(
         (
-            header,
             _map_section(MESSAGE_ANNOTATIONS, count, entries),
             properties,
             _verbatim_properties(headers, application) if application else b"",
@@ -1338,24 +1347,20 @@ def _data_sections(value: bytes | None, envelope: bytes, at: int, end: int) -> t
 
 # --- messages to transfer frames -------------------------------------------------------------------------------------
 
-# Between delivery-tag and payload: message-format 0, settled, more false, four nulls, batchable (AMQP 1.0, 2.7.5).
-_SETTLED_TAIL: Final = b"\x43\x41\x42\x40\x40\x40\x40\x41"
-_UNSETTLED_TAIL: Final = b"\x43\x42\x42\x40\x40\x40\x40\x41"
+# From the delivery-tag to the payload: an empty tag, message-format 0, settled, more false, four nulls, batchable
+# (AMQP 1.0, 2.7.5).
+_TRANSFER_TAIL: Final = b"\xa0\x00\x43\x41\x42\x40\x40\x40\x40\x41"
 
 
-def frame_template(channel: int, handle: int, is_settled: bool) -> tuple[Struct, bytes, bytes]:
-    """What the transfers of one link share: their layout, and the bytes before and behind the delivery-id.
+def frame_template(channel: int, handle: int) -> tuple[Struct, bytes]:
+    """What the transfers of one link share: their layout, and the bytes before the delivery-id.
 
-    Every field of the transfer is written, the nulls too; a settled delivery has an empty tag, an unsettled one has its
-    delivery-id as tag, which is unique on the session and so on the link.
+    Every field of the transfer is written, the nulls too. Deliveries are settled and have an empty tag.
     """
     handle_part = bytes((0x52, handle)) if handle < 256 else b"\x70" + handle.to_bytes(4, "big")
-    size = len(handle_part) + (16 if is_settled else 20)
+    size = len(handle_part) + 16
     lead = bytes((2, 0, channel >> 8, channel & 0xFF, 0, 0x53, 0x14, 0xC0, size, 11)) + handle_part + b"\x70"
-    if is_settled:
-        tail = b"\xa0\x00" + _SETTLED_TAIL
-        return Struct(f">I{len(lead)}sI{len(tail)}s"), lead, tail
-    return Struct(f">I{len(lead)}sI2sI{len(_UNSETTLED_TAIL)}s"), lead, b"\xa0\x04"
+    return Struct(f">I{len(lead)}sI{len(_TRANSFER_TAIL)}s"), lead
 
 
 def frame_messages(
@@ -1364,19 +1369,18 @@ def frame_messages(
     limit: int,
     room_bytes: int,
     max_frame_size: int,
-    template: tuple[Struct, bytes, bytes],
+    template: tuple[Struct, bytes],
     delivery_id: int,
-    is_settled: bool,
-    after_header: bytes,
+    annotations: bytes,
 ) -> tuple[list[bytes], int, int]:
     """Messages as whole single-frame transfers: the pieces to join, how many, and the bytes that they fill.
 
     Stops at `limit` frames, before the frame that would overfill `room_bytes`, and before a message that needs more
-    than one frame. `after_header` are delivery annotations, which stand between header and message annotations.
+    than one frame. `annotations` is a section of delivery annotations to begin each message with, or empty.
     """
-    layout, lead, tail = template
+    layout, lead = template
     pack = layout.pack
-    extra = layout.size + len(after_header)
+    extra = layout.size + len(annotations)
     frames: list[bytes] = []
     filled = 0
     count = 0
@@ -1386,22 +1390,9 @@ def frame_messages(
         if size > max_frame_size or filled > room_bytes:
             filled -= size
             break
-        number = (delivery_id + count) & 0xFFFF_FFFF
+        frames.append(pack(size, lead, (delivery_id + count) & 0xFFFF_FFFF, _TRANSFER_TAIL))
         count += 1
-        if is_settled:
-            frames.append(pack(size, lead, number, tail))
-        else:
-            frames.append(pack(size, lead, number, tail, number, _UNSETTLED_TAIL))
-        if after_header:
-            frames += with_delivery_annotations(message, after_header)
-        else:
-            frames.append(message)
+        if annotations:
+            frames.append(annotations)
+        frames.append(message)
     return frames, count, filled
-
-
-def with_delivery_annotations(message: bytes, annotations: bytes) -> list[bytes]:
-    """The pieces of a message with delivery annotations in their place: behind the header, before all else."""
-    at = 0
-    if message[:3] == b"\x00\x53\x70":
-        at = value_end(message, 3, len(message), 0)
-    return [message[:at], annotations, message[at:]]

@@ -95,7 +95,7 @@ def emit(
     **options: Any,
 ) -> Emission:
     """Transfers of stored batches on channel 1, handle 3."""
-    arguments = {"channel": 1, "handle": 3, "next_delivery_id": 0, "max_frame_size": 1 << 20, "settled": True} | options
+    arguments = {"channel": 1, "handle": 3, "next_delivery_id": 0, "max_frame_size": 1 << 20} | options
     return emit_transfers(
         batches,
         offset,

@@ -33,6 +33,7 @@ class Sent:
     application: list[tuple[bytes, bytes]] | None
     body: list[bytes]
     footer: bytes | None
+    trailing: bytes | None
 
 
 def _blob(rng: Random, most: int = 20) -> bytes:
@@ -158,17 +159,20 @@ def a_message(rng: Random) -> Sent:
         if entries is not None:
             encoded = compound(0xC1, [part for pair in entries for part in pair], wide=rng.random() < 0.3)
             sections.append(section(code, encoded))
+    hop = section(0x71, compound(0xC1, [symbol("hop"), b"\x41"]))
     if rng.random() < 0.2:
-        sections.append(section(0x71, compound(0xC1, [symbol("hop"), b"\x41"])))
+        sections.append(hop)
     if not kept and rng.random() < 0.2:
         sections.append(section(0x72, b"\xc1\x01\x00"))
     sections.append(b"".join(body))
     if rng.random() < 0.3:
         rng.shuffle(sections)
+    is_trailing = bool(body) and hop in sections and sections.index(hop) > sections.index(b"".join(body))
     payload = b"".join(sections)
     if not payload:
         body = [section(0x75, b"\xa0\x00")]
-    return Sent(payload or body[0], header, kept, properties, application, body, footer)
+    trailing = hop if is_trailing else None
+    return Sent(payload or body[0], header, kept, properties, application, body, footer, trailing)
 
 
 def messages() -> st.SearchStrategy[Sent]:

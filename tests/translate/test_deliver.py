@@ -57,19 +57,18 @@ def test_delivery_ids_are_contiguous_and_wrap() -> None:
     assert [got.transfer.delivery_id for got in deliveries(emission.frames)] == [0xFFFF_FFFE, 0xFFFF_FFFF, 0]
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_every_field_of_a_transfer_is_written(settled: bool) -> None:
+def test_every_field_of_a_transfer_is_written() -> None:
     """A released client takes the payload from behind the eleventh field."""
-    (got, *_) = deliveries(emit(three_events(), settled=settled, channel=0x1234, handle=300).frames)
+    (got, *_) = deliveries(emit(three_events(), channel=0x1234, handle=300).frames)
 
     assert (got.field_count, got.channel, got.transfer.handle) == (11, 0x1234, 300)
     assert (got.transfer.settled, got.transfer.more, got.transfer.batchable, got.transfer.message_format) == (
-        settled,
+        True,
         False,
         True,
         0,
     )
-    assert got.transfer.delivery_tag == (b"" if settled else bytes(4))
+    assert got.transfer.delivery_tag == b""
 
 
 def test_credit_limits_the_count_and_the_next_call_goes_on() -> None:
@@ -384,7 +383,7 @@ def test_many_readers_share_one_decoding() -> None:
 
     emit(batch, cache=cache)
     used = cache.used_bytes
-    emit(batch, 1, cache=cache, handle=9, settled=False)
+    emit(batch, 1, cache=cache, handle=9)
 
     assert used > 0
     assert cache.used_bytes == used

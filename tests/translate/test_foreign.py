@@ -6,6 +6,7 @@ import proton
 from azure.eventhub._pyamqp._decode import decode_payload
 from azure.eventhub._pyamqp._encode import encode_payload
 from azure.eventhub._pyamqp.message import Message
+from proton import int32 as proton_int32
 from proton import symbol as proton_symbol
 from proton import timestamp as proton_timestamp
 
@@ -56,8 +57,6 @@ def test_a_message_of_proton_comes_back_to_proton() -> None:
         "content_type",
         "group_id",
         "creation_time",
-        "ttl",
-        "durable",
     ):
         assert getattr(got, name) == getattr(sent, name), name
     assert got.properties == sent.properties
@@ -65,6 +64,8 @@ def test_a_message_of_proton_comes_back_to_proton() -> None:
     assert got.annotations["mine"] == [1, 2]
     assert (got.annotations["x-opt-sequence-number"], got.annotations["x-opt-enqueued-time"]) == (3, NOW_MS)
     assert got.annotations["x-opt-offset"] == "70"
+    assert got.annotations["x-opt-sequence-number-epoch"] == proton_int32(-1)
+    assert (got.ttl, got.durable) == (0.0, False), "the service delivers no header"
 
 
 def test_a_batch_of_the_azure_sdk_comes_back_to_the_azure_sdk() -> None:

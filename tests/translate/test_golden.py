@@ -102,38 +102,66 @@ def test_a_transfer_has_eleven_fields_and_the_layout_of_the_service() -> None:
 
     performative = "005314c0120b5203700000000" + "0a0004341424040404041"
     payload = (
-        "005372c15206a315782d6f70742d73657175656e63652d6e756d626572810000000000000005a30c782d6f70742d6f6666736574a103333230"
+        "005372c17108a31b782d6f70742d73657175656e63652d6e756d6265722d65706f636854ff"
+        "a315782d6f70742d73657175656e63652d6e756d626572810000000000000005a30c782d6f70742d6f6666736574a103333230"
         "a313782d6f70742d656e7175657565642d74696d65830000018bcfe56800005375a0026869"
     )
     body = bytes.fromhex("02000001" + performative + payload)
     assert frames == (len(body) + 4).to_bytes(4, "big") + body
 
 
-def test_an_unsettled_transfer_has_its_delivery_id_as_tag() -> None:
-    """Unique on the session, hence on the link; a large handle takes its long form."""
+def test_a_large_handle_takes_its_long_form() -> None:
+    """The delivery is settled and has an empty tag; the delivery-id is at its largest."""
     batch = stored(messages_to_batch([data(b"hi")]))
 
-    frames = emit(batch, handle=0x1234, settled=False, next_delivery_id=0xFFFF_FFFF).frames
+    frames = emit(batch, handle=0x1234, next_delivery_id=0xFFFF_FFFF).frames
 
-    performative = (
-        "005314c0190b" + "7000001234" + "70ffffffff" + "a004ffffffff" + "43" + "42" + "42" + "40404040" + "41"
-    )
+    performative = "005314c0150b" + "7000001234" + "70ffffffff" + "a000" + "43" + "41" + "42" + "40404040" + "41"
     assert frames[8:].startswith(bytes.fromhex(performative) + b"\x00\x53\x72")
 
 
-def test_delivery_annotations_stand_between_header_and_annotations() -> None:
-    """One client takes a header that comes late for the body."""
+def test_a_header_section_is_kept_but_not_delivered() -> None:
+    """As the service: a reader that honours time-to-live would discard events that the hub still keeps."""
+    header = section(0x70, compound(0xC0, [b"\x41", b"\x50\x0a", b"\x70\x00\x00\x00\x01"]))
+    record = record_of(header + data(b"hi"))
+    batch = stored(messages_to_batch([header + data(b"hi")]))
+
+    (got,) = deliveries(emit(batch).frames)
+
+    assert record.endswith(b"\x01\x08\x00\x00" + header)
+    assert got.payload.startswith(b"\x00\x53\x72")
+    assert got.payload.endswith(data(b"hi"))
+
+
+def test_delivery_annotations_behind_the_body_are_the_last_section() -> None:
+    """The Python SDK writes them there, and the service gives them back there; those before the body end here."""
+    behind = section(0x71, compound(0xC1, [symbol("hop"), b"\x41"]))
+    footer = section(0x78, compound(0xC1, [symbol("f"), b"\x42"]))
+    sent = [data(b"plain") + behind, data(b"hi") + behind + footer, behind + data(b"before")]
+    batch = stored(messages_to_batch(sent))
+
+    plain, footed, before = [got.payload for got in deliveries(emit(batch).frames)]
+
+    assert plain.endswith(data(b"plain") + behind)
+    assert footed.endswith(data(b"hi") + footer + behind)
+    assert before.endswith(data(b"before"))
+    assert behind not in before
+
+
+def test_runtime_metrics_are_the_first_section() -> None:
+    """Delivery annotations stand before message annotations (AMQP 1.0, 3.2); no header goes before them."""
     batch = stored(messages_to_batch([section(0x70, b"\x45") + data(b"hi")]))
     info = RuntimeInfo(last_sequence=9, last_offset=77, last_enqueued_ms=3, retrieved_ms=4)
 
     (got,) = deliveries(emit(batch, runtime=info).frames)
 
     entries = [
+        symbol("last_enqueued_sequence_number_epoch") + b"\x54\xff",
         symbol("last_enqueued_sequence_number") + b"\x81" + (9).to_bytes(8, "big"),
         symbol("last_enqueued_offset") + text("77"),
         symbol("last_enqueued_time_utc") + b"\x83" + (3).to_bytes(8, "big"),
         symbol("runtime_info_retrieval_time_utc") + b"\x83" + (4).to_bytes(8, "big"),
     ]
-    expected = section(0x71, b"\xc1" + bytes((len(b"".join(entries)) + 1, 8)) + b"".join(entries))
+    expected = section(0x71, b"\xc1" + bytes((len(b"".join(entries)) + 1, 10)) + b"".join(entries))
     assert delivery_annotations(info) == expected
-    assert got.payload.startswith(b"\x00\x53\x70\x45" + expected + b"\x00\x53\x72")
+    assert got.payload.startswith(expected + b"\x00\x53\x72")

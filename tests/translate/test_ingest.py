@@ -151,7 +151,15 @@ def test_a_publisher_may_repeat_its_name_as_key_but_use_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time", "x-opt-publisher", "x-opt-kafka-key"]
+    "name",
+    [
+        "x-opt-sequence-number-epoch",
+        "x-opt-sequence-number",
+        "x-opt-offset",
+        "x-opt-enqueued-time",
+        "x-opt-publisher",
+        "x-opt-kafka-key",
+    ],
 )
 def test_a_sender_cannot_state_what_the_broker_states(name: str) -> None:
     """Else a reader could not trust the annotation; other annotations stay."""

@@ -30,17 +30,19 @@ COMMON = settings(
 
 def assert_same(got: Delivered, sent: Sent, *, sequence: int, offset: int, key: str | None = None) -> None:
     sections = got.sections
-    assert (sections.header and bytes(sections.header.value_bytes)) == sent.header
+    assert sections.header is None
     assert (sections.properties and bytes(sections.properties.value_bytes)) == sent.properties
     assert (sections.footer and bytes(sections.footer.value_bytes)) == sent.footer
     assert [bytes(raw.raw) for raw in sections.body] == sent.body
-    assert sections.delivery_annotations is None
+    assert (sections.delivery_annotations and bytes(sections.delivery_annotations.raw)) == sent.trailing
+    assert got.payload.endswith(sent.trailing or b"")
 
     found = sections.application_properties
     assert (found and pairs(bytes(found.value_bytes))) == sent.application
 
     assert sections.message_annotations is not None
     placed = [
+        (symbol("x-opt-sequence-number-epoch"), b"\x54\xff"),
         (symbol("x-opt-sequence-number"), b"\x81" + sequence.to_bytes(8, "big")),
         (symbol("x-opt-offset"), text(str(offset))),
         (symbol("x-opt-enqueued-time"), b"\x83" + NOW_MS.to_bytes(8, "big")),

@@ -129,21 +129,20 @@ def emit_transfers(
     handle: int,
     next_delivery_id: int,
     max_frame_size: int,
-    settled: bool,
     cache: DecodedCache,
     log: str,
     runtime: RuntimeInfo | None = None,
     offsets_are_sequences: bool = False,
     skip: Sequence[AbortedRange] = (),
 ) -> Emission:
-    """Events from a sequence number on as whole single-frame transfers with contiguous delivery-ids.
+    """Events from a sequence number on as whole, settled single-frame transfers with contiguous delivery-ids.
 
     `data` are whole batches, `offset` the byte number of the first, `log` the partition they belong to. At most `limit`
     events and about `max_bytes` (one frame is always allowed); ends early before an event that needs several frames.
     """
-    template = _frame_template(channel, handle, settled)
-    after_header = delivery_annotations(runtime) if runtime else b""
-    extra = template[0].size + len(after_header)
+    template = _frame_template(channel, handle)
+    annotations = delivery_annotations(runtime) if runtime else b""
+    extra = template[0].size + len(annotations)
     room = max(max_bytes, max_frame_size)
     frames: list[bytes] = []
     unreadable: list[tuple[int, int]] = []
@@ -161,7 +160,7 @@ def emit_transfers(
         index = batch.index_from(sequence)
         delivery_id = next_delivery_id + count
         pieces, taken, filled = kernels.frame_messages(
-            batch.messages, index, limit - count, room, max_frame_size, template, delivery_id, settled, after_header
+            batch.messages, index, limit - count, room, max_frame_size, template, delivery_id, annotations
         )
         frames += pieces
         count += taken
@@ -191,13 +190,11 @@ def message_at(
         if index >= len(batch.messages) or batch.sequence_at(index) != sequence:
             return None
         message = batch.messages[index]
-        if runtime is None:
-            return message
-        return b"".join(kernels.with_delivery_annotations(message, delivery_annotations(runtime)))
+        return message if runtime is None else delivery_annotations(runtime) + message
     return None
 
 
-_RUNTIME_LEAD = b"\xa3\x1dlast_enqueued_sequence_number\x81"
+_RUNTIME_LEAD = b"\xa3\x23last_enqueued_sequence_number_epoch\x54\xff\xa3\x1dlast_enqueued_sequence_number\x81"
 _RUNTIME_OFFSET = b"\xa3\x14last_enqueued_offset\xa1"
 _RUNTIME_ENQUEUED = b"\xa3\x16last_enqueued_time_utc\x83"
 _RUNTIME_RETRIEVED = b"\xa3\x1fruntime_info_retrieval_time_utc\x83"
@@ -205,7 +202,7 @@ _I64 = Struct(">q")
 
 
 def delivery_annotations(info: RuntimeInfo) -> bytes:
-    """The delivery-annotations section for a receiver with runtime metrics: all four keys, typed as clients need."""
+    """The delivery-annotations section for a receiver with runtime metrics: all five keys, typed as clients need."""
     digits = b"%d" % info.last_offset
     entries = b"".join(
         (
@@ -220,7 +217,7 @@ def delivery_annotations(info: RuntimeInfo) -> bytes:
             _I64.pack(info.retrieved_ms),
         )
     )
-    return bytes((0, 0x53, kernels.DELIVERY_ANNOTATIONS, 0xC1, len(entries) + 1, 8)) + entries
+    return bytes((0, 0x53, kernels.DELIVERY_ANNOTATIONS, 0xC1, len(entries) + 1, 10)) + entries
 
 
 def batches_from(data: Buffer, offset: int, from_sequence: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:

@@ -260,7 +260,6 @@ class Outbound(HubPart):
             handle=link.handle,
             next_delivery_id=link.next_delivery_id,
             max_frame_size=link.max_frame_size,
-            settled=link.sends_settled,
             cache=self._cache,
             log=self._log,
             runtime=self._runtime_info(subscription),

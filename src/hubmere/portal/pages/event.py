@@ -47,6 +47,7 @@ def _views(event: EventView) -> Mapping[str, str]:
 def amqp_view(event: EventView) -> str:
     """What an AMQP receiver is given beside the body."""
     system = {
+        "x-opt-sequence-number-epoch": -1,
         "x-opt-sequence-number": event.sequence,
         "x-opt-offset": str(event.offset),
         "x-opt-enqueued-time": texts.instant(event.enqueued_ms),
