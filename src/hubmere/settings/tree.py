@@ -167,8 +167,8 @@ class Settings:
     amqp_idle_timeout_s: float = _setting(
         _NETWORK,
         seconds(5, 86_400),
-        240.0,
-        "Idle time-out told to AMQP peers; one that is silent for twice as long is closed.",
+        120.0,
+        "Idle time-out announced to AMQP peers; one that is silent for twice as long is closed.",
     )
     kafka_idle_timeout_s: float = _setting(
         _NETWORK,

@@ -56,7 +56,7 @@ class AmqpNode:
         data: Path | None = None,
         tls: ssl.SSLContext | None = None,
         handshake_timeout_s: float = 30.0,
-        idle_timeout_s: float = 240.0,
+        idle_timeout_s: float = 120.0,
         token_grace_s: float = 60.0,
         takes_certificates: bool = False,
         port: int = 0,

@@ -9,12 +9,14 @@ import pytest
 
 from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import an_event
-from endpoints.amqp.raw_client import RawClient, Refused
+from endpoints.amqp.raw_client import WAIT_SECONDS, RawClient, Refused
 from endpoints.amqp.raw_frames import (
     AMQP_HEADER,
     ATTACH,
     BEGIN,
     CLOSE,
+    DETACH,
+    END,
     FIELDS,
     FLOW,
     OPEN,
@@ -25,6 +27,7 @@ from endpoints.amqp.raw_frames import (
     read_to_end,
     read_until,
 )
+from hubmere.model.names import ROOT_RULE
 from hubmere.wire.amqp import ClientCredentials
 from hubmere.wire.amqp.frames import frame, frame_of
 from hubmere.wire.amqp.performatives import Attach, Begin, End, Open, SaslInit, Source, Target
@@ -200,7 +203,7 @@ def test_the_open_says_what_sdks_insist_on(node: AmqpNode) -> None:
     assert opened.container_id
     assert opened.max_frame_size == 65536
     assert opened.channel_max == 4999
-    assert opened.idle_time_out == 240_000
+    assert opened.idle_time_out == 120_000
 
 
 def test_the_begin_names_the_channel_and_the_handles(node: AmqpNode) -> None:
@@ -240,15 +243,19 @@ def test_the_attach_echoes_both_ends(client: RawClient) -> None:
     assert as_sender.initial_delivery_count == 0
 
 
-@pytest.mark.parametrize("address", ["$cbs", "$management", "orders"])
-def test_credit_follows_every_attach_of_a_sender(client: RawClient, address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "credit"), [("$cbs", 100), ("$management", 100), ("orders", 300), ("orders/Partitions/0", 1000)]
+)
+def test_credit_follows_every_attach_of_a_sender(node: AmqpNode, address: str, credit: int) -> None:
     """JavaScript waits for it, also on the service nodes; and for next-incoming-id with it."""
-    link = client.sender(address)
-    while not link.credit:
-        client.poll()
+    with RawClient(node, credentials=ClientCredentials.plain(ROOT_RULE, node.key)) as client:
+        link = client.sender(address)
+        while not link.credit:
+            client.poll()
 
     flow = next(found for found in reversed(list(frames_of(bytes(client.transcript)))) if found.code == FLOW)
     assert flow.body[6] != 0x40
+    assert link.credit == credit
 
 
 def test_a_quiet_link_gets_heartbeats(node: AmqpNode) -> None:
@@ -257,6 +264,23 @@ def test_a_quiet_link_gets_heartbeats(node: AmqpNode) -> None:
         before = len(client.transcript)
         while b"\x00\x00\x00\x08\x02\x00\x00\x00" not in client.transcript[before:]:
             assert client.poll()
+
+
+def test_a_silent_peer_loses_everything_for_one_reason() -> None:
+    """Detach of every link, end and close, all with the condition by which clients connect again."""
+    with AmqpNode(idle_timeout_s=0.3) as node, RawClient(node) as client:
+        client.authorize()
+        client.sender("orders")
+        client.reader()
+        client.socket.settimeout(WAIT_SECONDS)
+
+        found = list(frames_of(read_to_end(client.socket)))
+
+    ends = [one for one in found if one.code in (DETACH, END, CLOSE)]
+    assert [one.code for one in ends] == [DETACH] * 4 + [END, CLOSE]
+    for one in ends:
+        assert b"amqp:connection:forced" in one.body
+        assert b"inactive for more than the allowed 600 milliseconds and is closed by container '" in one.body
 
 
 def test_short_forms_of_end_and_close_are_understood(node: AmqpNode) -> None:

@@ -27,7 +27,14 @@ from hubmere.wire.amqp.frames import (
     frame_of,
 )
 from hubmere.wire.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Flow, Open, SaslInit
-from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, SessionBegun, SessionEnded
+from hubmere.wire.amqp.signals import (
+    AttachRequested,
+    ConnectionClosed,
+    ConnectionFailed,
+    ConnectionOpened,
+    SessionBegun,
+    SessionEnded,
+)
 from wire.amqp.builders import (
     PREAMBLE,
     EnginePair,
@@ -110,7 +117,7 @@ def test_open_announces_what_clients_need() -> None:
 
     (ours,) = bodies(server.data_to_send())
 
-    assert (ours.max_frame_size, ours.channel_max, ours.idle_time_out) == (65536, 4999, 240_000)
+    assert (ours.max_frame_size, ours.channel_max, ours.idle_time_out) == (65536, 4999, 120_000)
 
 
 @pytest.mark.parametrize(
@@ -254,16 +261,66 @@ def test_heartbeat_is_not_a_weapon() -> None:
 
 def test_silent_peer_is_closed_after_twice_our_time_out() -> None:
     """Any byte is a sign of life: the half of a frame is one."""
-    server, _ = a_server(PREAMBLE)
+    server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=1_000_000) + a_begin())
     server.receive_data(a_flow()[:5], 100.0)
 
-    assert server.next_deadline() == 580.0
-    signals = server.advance(580.0)
+    assert server.next_deadline() == 340.0
+    signals = server.advance(340.0)
 
-    assert failure(signals)[0] is Condition.RESOURCE_LIMIT_EXCEEDED
+    assert failure(signals)[0] is Condition.CONNECTION_FORCED
     assert isinstance(bodies(server.data_to_send())[-1], Close)
     assert server.next_deadline() is None
     assert server.advance(1000.0) == []
+
+
+def test_silent_peer_loses_links_sessions_and_connection_for_one_reason() -> None:
+    """As the service: clients take this condition as a reason to connect again, and another as final."""
+    attaches = an_attach() + an_attach(sends=False, name="other", handle=1) + an_attach(name="unanswered", handle=2)
+    server, signals = a_server(PREAMBLE + a_begin(1) + attaches, container_id="node")
+    links = [signal.link for signal in signals if isinstance(signal, AttachRequested)]
+    for link in links[:2]:
+        link.accept(max_message_size=1 << 20)
+    server.data_to_send()
+
+    signals = server.advance(240.0)
+
+    text = (
+        "The connection was inactive for more than the allowed 240000 milliseconds and is closed by container 'node'."
+    )
+    sent = bodies(server.data_to_send())
+    assert [type(body) for body in sent] == [Detach, Detach, End, End, Close]
+    assert [body.error for body in sent] == [Error(Condition.CONNECTION_FORCED, text)] * 5
+    assert kinds(signals) == [*["LinkDetached"] * 3, "SessionEnded", "SessionEnded", "ConnectionFailed"]
+
+
+def test_peer_without_a_time_out_of_its_own_is_asked_for_a_flow() -> None:
+    """Its answer keeps the connection in the tables of address translators; the service asks after 119 seconds."""
+    server, _ = a_server()
+
+    assert server.advance(118.9) == []
+    assert server.data_to_send() == b""
+    assert server.advance(119.0) == []
+    (flow,) = bodies(server.data_to_send())
+
+    assert (type(flow), flow.handle, flow.echo, flow.incoming_window) == (Flow, None, True, 5000)
+    assert server.receive_data(a_flow(), 119.1) == []
+    assert server.next_deadline() == 238.0
+
+
+def test_peer_without_a_session_gets_an_empty_frame() -> None:
+    """There is nothing to ask about, but the way stays open."""
+    server, _ = a_server(HEADER_AMQP + an_open())
+
+    server.advance(119.0)
+
+    assert server.data_to_send() == EMPTY_FRAME
+
+
+def test_short_time_out_of_ours_asks_at_half_of_it() -> None:
+    """A second before the end would be too late, or at once."""
+    server, _ = a_server(PREAMBLE, idle_timeout_ms=1000)
+
+    assert server.next_deadline() == 0.5
 
 
 def test_without_time_outs_there_is_no_deadline() -> None:
@@ -291,7 +348,10 @@ def test_empty_frames_and_empty_input_mean_nothing() -> None:
 
     assert server.receive_data(EMPTY_FRAME, 50.0) == []
     assert server.receive_data(b"", 90.0) == []
-    assert server.next_deadline() == 530.0
+    assert server.next_deadline() == 119.0
+    server.advance(200.0)
+    assert server.advance(289.9) == []
+    assert failure(server.advance(290.0))[0] is Condition.CONNECTION_FORCED
 
 
 def test_close_is_answered_and_ends_everything(pair: EnginePair) -> None:

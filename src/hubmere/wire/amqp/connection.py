@@ -59,6 +59,8 @@ from hubmere.wire.amqp.types import Buffer
 
 # A peer that asks for a heartbeat every few milliseconds gets them no faster than this.
 MIN_HEARTBEAT_SECONDS = 0.25
+# A peer that announced no idle-time-out is asked for a sign of life so long before our own time-out, as by the service.
+ECHO_LEAD_SECONDS = 1.0
 # Once we have closed, the peer's close is worth waiting for only this long.
 CLOSE_TIMEOUT_SECONDS = 10.0
 # What a peer may send behind its credentials before they are judged: header, open, begin and some attaches.
@@ -95,6 +97,7 @@ class Connection:
     __slots__ = (
         "_by_local_channel",
         "_closing_since",
+        "_echo_seconds",
         "_ended_channels",
         "_frame_limit",
         "_heartbeat_seconds",
@@ -133,6 +136,7 @@ class Connection:
         self._shape: TransferShape | None = None
         self._repeated: tuple[bytes, Transfer] | None = None  # a transfer that more will follow, and its bytes
         self._heartbeat_seconds = 0.0
+        self._echo_seconds = 0.0
         self._now = self._started = self._last_received = self._last_sent = now
         self._closing_since: float | None = None
 
@@ -186,6 +190,8 @@ class Connection:
             deadlines.append(self._silence_deadline())
         if self._heartbeat_seconds:
             deadlines.append(self._last_sent + self._heartbeat_seconds)
+        elif self._echo_seconds:
+            deadlines.append(self._last_sent + self._echo_seconds)
         return min(deadlines, default=None)
 
     def advance(self, now: float) -> list[Signal]:
@@ -200,11 +206,37 @@ class Connection:
         elif self._phase is not Phase.OPENED:
             self._fail(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, "no open came in time"), signals)
         elif self.options.idle_timeout_ms and now >= self._silence_deadline():
-            self._fail(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, "the idle time-out has expired"), signals)
+            self._give_up_silent_peer(signals)
         else:
-            self.outbox.add_raw(EMPTY_FRAME)
+            self._show_life()
             self._last_sent = now
         return signals
+
+    def _show_life(self) -> None:
+        """Sends an empty frame to a peer that announced an idle-time-out. Another is asked for a flow: its answer shows
+        that it lives, and keeps the connection in the tables of address translators."""
+        session = next((session for session in self._sessions.values() if session.is_mapped), None)
+        if self._heartbeat_seconds or session is None:
+            self.outbox.add_raw(EMPTY_FRAME)
+        else:
+            flow = session.flow()
+            flow.echo = True
+            session.emit(flow)
+
+    def _give_up_silent_peer(self, signals: list[Signal]) -> None:
+        """Detaches every link, ends every session and closes, all with one error, as the service does. Clients take
+        `amqp:connection:forced` as a reason to connect again; other conditions make some of them wait for ever."""
+        text = (
+            f"The connection was inactive for more than the allowed {self.options.idle_timeout_ms * 2} milliseconds "
+            f"and is closed by container '{self.options.container_id}'."
+        )
+        for session in self._sessions.values():
+            for link in session.links.values():
+                if link.is_attached:
+                    link.detach(Condition.CONNECTION_FORCED, text)
+            if session.is_mapped:
+                session.end(Condition.CONNECTION_FORCED, text)
+        self._fail(RemoteProtocolError(Condition.CONNECTION_FORCED, text), signals)
 
     def _wait_for_close(self, signals: list[Signal]) -> None:
         # A command knows no time: the wait begins with the first look at the clock behind it.
@@ -444,6 +476,9 @@ class Connection:
         self.remote_channel_max = peer.channel_max
         if peer.idle_time_out:
             self._heartbeat_seconds = max(MIN_HEARTBEAT_SECONDS, peer.idle_time_out / 1000 / 2)
+        elif self.options.idle_timeout_ms:
+            idle_seconds = self.options.idle_timeout_ms / 1000
+            self._echo_seconds = max(idle_seconds - ECHO_LEAD_SECONDS, idle_seconds / 2)
         signals.append(ConnectionOpened(peer))
 
     def _receive_begin(self, begin: Begin, channel: int, signals: list[Signal]) -> None:

@@ -21,7 +21,7 @@ class EngineOptions:
     hostname: str | None = None
     max_frame_size: int = 65536
     channel_max: int = 4999
-    idle_timeout_ms: int = 240_000
+    idle_timeout_ms: int = 120_000
     incoming_window: int = 5000
     # The service announces 255 on its bus and more elsewhere; Python clients stop allocating links above it.
     handle_max: int = 8191
