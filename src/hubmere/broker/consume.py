@@ -13,8 +13,8 @@ from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.metrics import Counters
 from hubmere.broker.quota import Throughput
 from hubmere.broker.rates import PartitionRates
-from hubmere.model.errors import EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal
-from hubmere.model.position import Position
+from hubmere.model.errors import EpochRequired, EpochTooLow, PositionBeyondEnd, ReaderStolen, ReceiverLimit, Refusal
+from hubmere.model.position import Anchor, Position
 from hubmere.store.engine import AbortedTransaction, Chunk, PartitionLog
 
 # The service's name for a reader that gave none.
@@ -198,7 +198,7 @@ class Readers:
             hub=hub,
             group=group,
             partition=partition,
-            next_sequence=log.find(position),
+            next_sequence=_start(log, position),
             epoch=epoch,
             name=shown,
             wake=wake,
@@ -248,3 +248,15 @@ class Readers:
         for reader in self.all():
             if group is None or reader.group == group:
                 reader.evict(refusal)
+
+
+_NUMBERED = {Anchor.SEQUENCE: "sequence number", Anchor.OFFSET: "offset"}
+
+
+def _start(log: PartitionLog, position: Position) -> int:
+    """Where a reader starts. A partition that was never written to has no sequence number and no offset to name, not
+    even inclusively: the service refuses it. On others the number that comes next may be named inclusively."""
+    kind = _NUMBERED.get(position.anchor)
+    if kind is not None and log.state.end_sequence == 0:
+        raise PositionBeyondEnd(kind, str(position.value), "-1")
+    return log.find(position)

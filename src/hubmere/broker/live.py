@@ -13,8 +13,8 @@ from hubmere.broker.quota import Rates, Throughput
 from hubmere.broker.rates import PartitionRates
 from hubmere.broker.routing import RoundRobin
 from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, TimestampType
-from hubmere.model.errors import EntityDisabled, HubNotFound, PublisherRevoked, Refusal
+from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, Status, TimestampType
+from hubmere.model.errors import EntityDisabled, EntityUpdated, HubNotFound, PublisherRevoked, Refusal
 from hubmere.model.names import fold
 from hubmere.model.tier import Limits
 from hubmere.store.engine import LogConfig, LogEngine, PartitionLog, log_id
@@ -248,8 +248,12 @@ class LiveHub:
             raise EntityDisabled(self.resource, self.entity.status)
 
     def update(self, entity: Hub) -> None:
-        """Take changed settings: logs are kept the new way, and links that the new status forbids are let go."""
-        self.entity = entity
+        """Take changed settings: logs are kept the new way, and links that the new status forbids are closed.
+
+        Readers are closed after any change of status, partition count or retention, as by the service; their clients
+        connect again.
+        """
+        before, self.entity = self.entity, entity
         self.publication_bytes = self._largest_publication()
         for log in self._logs.values():
             log.reconfigure(self.config)
@@ -257,6 +261,8 @@ class LiveHub:
             self._evict_publishers(EntityDisabled(self.resource, entity.status))
         if not entity.status.may_receive:
             self.readers.evict_all(EntityDisabled(self.resource, entity.status))
+        elif _read_terms(before) != _read_terms(entity):
+            self.readers.evict_all(EntityUpdated(self.name))
 
     def revoke(self, publisher: str) -> None:
         """Close a publisher's path, effective on open links too."""
@@ -278,3 +284,8 @@ class LiveHub:
             if publisher is None or name == publisher:
                 self.publishers.pop(evict, None)
                 evict(refusal)
+
+
+def _read_terms(hub: Hub) -> tuple[Status, int, Retention]:
+    """The settings of a hub that its readers depend on."""
+    return hub.status, hub.partition_count, hub.retention

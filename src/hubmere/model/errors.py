@@ -230,6 +230,17 @@ class Conflict(Refusal):
         return self.why
 
 
+class EntityUpdated(Refusal):
+    """The hub's settings changed; who reads it connects again and goes on under the new ones."""
+
+    def __init__(self, hub: str) -> None:
+        super().__init__(hub)
+        self.hub = hub
+
+    def text(self) -> str:
+        return "Entity was updated."
+
+
 class FailedOver(Conflict):
     """A pairing is over because its secondary has taken the alias."""
 
@@ -301,7 +312,7 @@ class PositionBeyondEnd(Refusal):
     def text(self) -> str:
         return (
             f"The supplied {self.kind} '{self.supplied}' is invalid. "
-            f"The last {self.kind} in the system is '{self.last}'."
+            f"The last {self.kind} in the system is '{self.last}'"
         )
 
 
@@ -467,11 +478,11 @@ class ReaderStolen(ReaderRefused):
         self.name = name
 
     def text(self) -> str:
-        mine = "no epoch" if self.epoch is None else f"epoch '{self.epoch}'"
+        epoch = "" if self.epoch is None else self.epoch
         return (
             f"New receiver '{self.new_name}' with higher epoch of '{self.new_epoch}' is created hence current receiver "
-            f"'{self.name}' with {mine} is getting disconnected. If you are recreating the receiver, make sure a "
-            "higher epoch is used."
+            f"'{self.name}' with epoch '{epoch}' is getting disconnected. If you are recreating the receiver, make "
+            "sure a higher epoch is used."
         )
 
 

@@ -29,11 +29,17 @@ class Received:
         self._consumer = consumer
         self._count = count
         self._options = {"starting_position": "-1"} | options
+        self._first = threading.Event()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> "Received":
         self._thread.start()
+        return self
+
+    def wait_for_first(self) -> "Received":
+        """Until one event is here, or an error; the consumer goes on."""
+        self._first.wait(WAIT_SECONDS)
         return self
 
     def wait(self) -> "Received":
@@ -48,11 +54,13 @@ class Received:
 
     def _on_event(self, partition: Any, event: EventData) -> None:
         self.events.append((partition.partition_id, event))
+        self._first.set()
         if len(self.events) >= self._count:
             self._done.set()
 
     def _on_error(self, _partition: Any, error: Exception) -> None:
         self.errors.append(error)
+        self._first.set()
         self._done.set()
 
     @property

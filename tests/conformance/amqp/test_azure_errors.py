@@ -284,3 +284,18 @@ def test_a_restart_is_survived(tmp_path: Path) -> None:
         told = receive(a_consumer(connection_string, "orders"), 2, partition_id="0")
 
     assert told.bodies == ["before", "after"]
+
+
+def test_a_reader_goes_on_by_itself_after_its_hub_was_changed(shared_node: AmqpNode, hub: str) -> None:
+    """The detach with `com.microsoft:entity-updated` is one that the SDK tries again after."""
+    text = shared_node.connection_string()
+    send(text, hub, "before")
+    reader = Received(a_consumer(text, hub, retry_total=3), 2, partition_id="0").start().wait_for_first()
+    spec = HubSpec(retention_hours=3)
+    shared_node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, hub, spec, by, done))
+    send(text, hub, "after")
+
+    told = reader.wait()
+
+    assert told.bodies == ["before", "after"]
+    assert told.errors == []

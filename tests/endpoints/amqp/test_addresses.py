@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.endpoints.amqp.addresses import HubAddress, ServiceNode, parse_address, parse_selector, position_of
+from hubmere.endpoints.amqp.addresses import (
+    HubAddress,
+    ServiceNode,
+    parse_address,
+    parse_selector,
+    position_of,
+    reader_address,
+)
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
 from hubmere.wire.amqp.types import Described, Symbol, ULong, Value
@@ -28,6 +35,15 @@ from hubmere.wire.amqp.types import Described, Symbol, ULong, Value
 def test_every_form_of_a_hub_is_understood(text: str) -> None:
     """Each SDK writes the same hub in its own way."""
     assert parse_address(text) == HubAddress(hub="orders")
+
+
+@pytest.mark.parametrize("text", ["//orders", "///orders", "orders//", "//ns/orders", "/orders"])
+def test_any_address_has_one_at_which_a_partition_is_read(text: str) -> None:
+    """However little of it makes sense."""
+    address = parse_address(text)
+    assert isinstance(address, HubAddress)
+
+    assert reader_address(text, address) == "orders/ConsumerGroups/$Default/Partitions/0"
 
 
 @pytest.mark.parametrize(

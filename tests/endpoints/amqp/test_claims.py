@@ -1,5 +1,6 @@
 """Tokens on the claims node, and what links they allow (reference: AMQP 2, checks 14 to 19 and 45)."""
 
+import logging
 import time
 import uuid
 
@@ -8,12 +9,14 @@ import pytest
 from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from endpoints.amqp.messages import an_event
 from endpoints.amqp.raw_client import RawClient, Refused
+from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
 from hubmere.broker.access import make_token
+from hubmere.endpoints.amqp.cbs import MAX_LOGGED_REFUSALS
 from hubmere.model.entity import KeyKind
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.message import AmqpValue, Message, read_message, write_message
 from hubmere.wire.amqp.performatives import Properties, Source, Target
-from hubmere.wire.amqp.signals import DeliveriesReceived
+from hubmere.wire.amqp.signals import DeliveriesReceived, LinkDetached
 from hubmere.wire.amqp.types import Int, Timestamp, ULong, Value
 
 PUT = {"operation": "put-token", "type": "servicebus.windows.net:sastoken"}
@@ -156,7 +159,66 @@ def test_an_unknown_hub_is_not_found(node: AmqpNode) -> None:
         status, text = client.put_token("nowhere", client.token(""))
 
     assert status == 404
-    assert text == f"The messaging entity 'sb://{NAMESPACE}/nowhere' could not be found."
+    assert text.startswith(
+        "The messaging entity 'sb://localhost/nowhere' could not be found. "
+        "To know more visit https://aka.ms/sbResourceMgrExceptions.  TrackingId:"
+    )
+    assert ", SystemTracker:localhost:nowhere, Timestamp:" in text
+
+
+def test_a_request_is_settled_before_its_reply(node: AmqpNode) -> None:
+    """The order of the service, on both service nodes."""
+    with RawClient(node) as client:
+        client.authorize()
+        client.ask("$management", {"operation": "READ", "type": "com.microsoft:eventhub", "name": "orders"})
+
+    codes = [found.code for found in frames_of(bytes(client.transcript)) if found.code in (DISPOSITION, TRANSFER)]
+    assert codes == [DISPOSITION, TRANSFER, DISPOSITION, TRANSFER]
+
+
+def test_a_second_sender_to_the_claims_node_is_refused(node: AmqpNode) -> None:
+    """Claims belong to the connection, so one link is enough; after its detach there may be another."""
+    with RawClient(node) as client:
+        first = client.sender("$cbs")
+        with pytest.raises(Refused) as refused:
+            client.sender("$cbs", session=client.begin())
+        first.detach()
+        client.expect(LinkDetached, lambda signal: signal.link is first)
+        client.authorize()
+
+    assert refused.value.condition == "amqp:not-allowed"
+    assert first.name in refused.value.description
+
+
+def test_a_refused_token_leaves_a_line_without_the_token(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
+    """An operator learns which rule was used for what, from where, and why it was refused; bounded for each link."""
+    caplog.set_level(logging.INFO, "hubmere.amqp")
+    with RawClient(node) as client:
+        bad = make_token("sb://localhost/orders", "RootManageSharedAccessKey", "wrong", expires_at_s=2**40)
+        for _ in range(MAX_LOGGED_REFUSALS + 3):
+            client.put_token("orders", bad)
+        lines = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
+
+    assert len(lines) == MAX_LOGGED_REFUSALS
+    assert lines[0] == (
+        "a token of rule 'RootManageSharedAccessKey' for 'sb://localhost/orders' from 127.0.0.1 is refused: "
+        "InvalidSignature: The token has an invalid signature."
+    )
+    assert not [line for line in lines if "sig=" in line]
+
+
+def test_a_refused_token_that_cannot_be_read_leaves_a_line_too(
+    node: AmqpNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither what should have been a token nor its type is repeated."""
+    caplog.set_level(logging.INFO, "hubmere.amqp")
+    with RawClient(node) as client:
+        client.put_token("orders", "secret-1", kind="secret-2")
+        client.put_token("orders", "secret-3")
+        lines = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
+
+    assert len(lines) == 2
+    assert not [line for line in lines if "secret" in line]
 
 
 def test_other_operations_are_not_supported(node: AmqpNode) -> None:

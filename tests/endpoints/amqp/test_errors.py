@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hubmere.endpoints.amqp.errors import TABLE, RecentlyBusy, row_of, tracked
+from hubmere.endpoints.amqp.errors import TABLE, RecentlyBusy, entity_name, row_of, tracked
 from hubmere.endpoints.amqp.inbound import DeliveryTooLarge
 from hubmere.model import errors
 from hubmere.model.errors import Refusal
@@ -62,6 +62,15 @@ def test_a_description_ends_like_the_service_ends_it() -> None:
     assert re.fullmatch(
         r"No\. TrackingId:[0-9a-f-]{36}_G1, SystemTracker:ns:eventhub:orders, Timestamp:2023-11-14T22:13:20", text
     )
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [(("orders",), "orders"), (("orders", 3), "orders~3"), (("orders", "3", "$Default"), "orders~3|$Default")],
+)
+def test_a_tracking_part_names_partition_and_group(place: tuple[str, ...], named: str) -> None:
+    """Who reads a log finds the reader that was meant."""
+    assert entity_name(*place) == named
 
 
 def test_a_hub_that_sent_somebody_away_sends_the_next_away_for_a_moment() -> None:

@@ -71,6 +71,7 @@ def test_an_empty_partition_says_so(client: RawClient) -> None:
     told = map_of(client.ask("$management", READ_PARTITION))
 
     assert told["is_partition_empty"] is True
+    assert (type(told["begin_sequence_number"]), told["begin_sequence_number"]) == (Long, -1)
     assert (type(told["last_enqueued_sequence_number"]), told["last_enqueued_sequence_number"]) == (Long, -1)
     assert told["last_enqueued_offset"] == "-1"
     assert told["last_enqueued_time_utc"] == Timestamp(-62_135_596_800_000)
@@ -85,6 +86,8 @@ def test_a_partition_tells_where_it_ends(client: RawClient) -> None:
     assert told["is_partition_empty"] is False
     assert (type(told["begin_sequence_number"]), told["begin_sequence_number"]) == (Long, 0)
     assert told["last_enqueued_sequence_number"] == 2
+    for epoch in ("begin_sequence_number_epoch", "last_enqueued_sequence_number_epoch"):
+        assert (type(told[epoch]), told[epoch]) == (Int, -1)
     assert int(told["last_enqueued_offset"]) > 0
     assert type(told["last_enqueued_time_utc"]) is Timestamp
     assert told["last_enqueued_time_utc"] > 1_600_000_000_000

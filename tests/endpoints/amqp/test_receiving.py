@@ -7,20 +7,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from endpoints.amqp.amqp_node import AmqpNode
+from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
 from endpoints.amqp.raw_client import SELECTOR, RawClient, Refused
 from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
 from hubmere.endpoints.amqp.endpoint import AmqpSession
 from hubmere.endpoints.amqp.outbound import Outbound
+from hubmere.model.entity import Status
 from hubmere.model.errors import PartitionOffline
+from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.composites import read_described
-from hubmere.wire.amqp.message import Message, read_message, write_message
+from hubmere.wire.amqp.message import Message, Section, read_message, write_message, write_section
 from hubmere.wire.amqp.performatives import ACCEPTED, Disposition, Header, Source
 from hubmere.wire.amqp.signals import DeliveriesReceived, DispositionReceived
-from hubmere.wire.amqp.types import Described, Long, Symbol, Timestamp, ULong, Value
+from hubmere.wire.amqp.types import Described, Int, Long, Symbol, Timestamp, ULong, Value
 
 READER = "orders/ConsumerGroups/$Default/Partitions/0"
 METRIC = "com.microsoft:enable-receiver-runtime-metric"
@@ -120,6 +122,57 @@ def test_a_position_in_the_future_waits(client: RawClient) -> None:
     publish(client, 1, first=2)
 
     assert [int(body_of(message)) for message in client.receive(reader, 1, credit=0)] == [2]
+
+
+@pytest.mark.parametrize("operator", [">", ">="])
+@pytest.mark.parametrize(("name", "kind"), [("x-opt-sequence-number", "sequence number"), ("x-opt-offset", "offset")])
+def test_a_partition_never_written_has_no_number_to_start_at(
+    client: RawClient, name: str, kind: str, operator: str
+) -> None:
+    """The service refuses both forms; a checkpoint of another hub must not wait for ever."""
+    with pytest.raises(Refused) as refused:
+        client.reader(selector=f"amqp.annotation.{name} {operator} '0'")
+
+    assert refused.value.condition == "com.microsoft:argument-error"
+    assert refused.value.description.startswith(
+        f"The supplied {kind} '0' is invalid. The last {kind} in the system is '-1' TrackingId:"
+    )
+    assert f"SystemTracker:{NAMESPACE}:eventhub:orders~0|$Default, " in refused.value.description
+
+
+@pytest.mark.parametrize(
+    "selector", [None, "amqp.annotation.x-opt-offset > '-1'", "amqp.annotation.x-opt-offset > '@latest'"]
+)
+def test_a_partition_never_written_can_be_waited_for(client: RawClient, selector: str | None) -> None:
+    """From the beginning and from the end are positions everywhere."""
+    reader = client.reader(selector=selector)
+    publish(client, 1)
+
+    assert numbers(client, reader, 1) == [0]
+
+
+@pytest.mark.parametrize(
+    ("address", "works"),
+    [
+        ("//hubmere/orders/$Default", "orders/ConsumerGroups/$Default/Partitions/0"),
+        ("//hubmere.example/orders/second", "orders/ConsumerGroups/second/Partitions/0"),
+        ("sb://localhost/orders/second", "orders/ConsumerGroups/second/Partitions/0"),
+        ("orders/ConsumerGroups/second", "orders/ConsumerGroups/second/Partitions/0"),
+        ("orders/Partitions/1", "orders/ConsumerGroups/$Default/Partitions/1"),
+        ("//hubmere/orders", "orders/ConsumerGroups/$Default/Partitions/0"),
+        ("orders", "orders/ConsumerGroups/$Default/Partitions/0"),
+    ],
+)
+def test_a_consumer_group_by_another_address_is_told_the_one_that_works(
+    client: RawClient, address: str, works: str
+) -> None:
+    """The service's overview writes `//namespace/hub/group`, which no client can read from."""
+    with pytest.raises(Refused) as refused:
+        client.reader(address)
+
+    assert refused.value.condition == "com.microsoft:argument-error"
+    assert f"such as '{works}'" in refused.value.description
+    client.reader(works)
 
 
 @pytest.mark.parametrize(
@@ -235,12 +288,15 @@ def test_the_session_window_is_kept(node: AmqpNode) -> None:
 # --- what a delivery looks like
 
 
-def test_the_three_annotations_have_their_types(client: RawClient) -> None:
+def test_the_four_annotations_have_their_types(client: RawClient) -> None:
     """Java casts them; without runtime metrics there are no delivery annotations."""
     publish(client, 2)
 
     first, second = client.receive(client.reader(), 2)
 
+    assert list(first.message_annotations or {})[:2] == ["x-opt-sequence-number-epoch", "x-opt-sequence-number"]
+    assert type(annotated(first, "x-opt-sequence-number-epoch")) is Int
+    assert annotated(first, "x-opt-sequence-number-epoch") == -1
     assert type(annotated(first, "x-opt-sequence-number")) is Long
     assert type(annotated(first, "x-opt-offset")) is str
     assert type(annotated(first, "x-opt-enqueued-time")) is Timestamp
@@ -249,7 +305,7 @@ def test_the_three_annotations_have_their_types(client: RawClient) -> None:
 
 
 def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
-    """All four, or Java takes none of them."""
+    """All of them, or Java takes none."""
     publish(client, 3)
     reader, answer = client.attach(
         is_sender=False, source=Source(address=READER), desired_capabilities=(METRIC, "com.microsoft:georeplication")
@@ -260,6 +316,8 @@ def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
     assert answer.offered_capabilities == (METRIC,)
     for message in told:
         metrics = message.delivery_annotations or {}
+        assert type(metrics["last_enqueued_sequence_number_epoch"]) is Int
+        assert metrics["last_enqueued_sequence_number_epoch"] == -1
         assert type(metrics["last_enqueued_sequence_number"]) is Long
         assert metrics["last_enqueued_sequence_number"] == 2
         assert type(metrics["last_enqueued_offset"]) is str
@@ -268,17 +326,27 @@ def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("capabilities", [None, (METRIC,)], ids=["plain", "with metrics"])
-def test_the_header_comes_first(client: RawClient, capabilities: tuple[str, ...] | None) -> None:
-    """Proton-J takes a header behind other sections for the body."""
-    payload = write_message(Message(header=Header(durable=True))) + an_event("x")
+def test_no_header_is_delivered(client: RawClient, capabilities: tuple[str, ...] | None) -> None:
+    """As the service: a reader that honours time-to-live would discard events that the hub still keeps."""
+    payload = write_message(Message(header=Header(durable=True, ttl=1))) + an_event("x")
     client.publish(client.sender("orders/Partitions/0"), payload)
-    reader = client.reader(desired_capabilities=capabilities)
+
+    (told,) = client.receive(client.reader(desired_capabilities=capabilities), 1)
+
+    assert told.header is None
+    assert body_of(told) == b"x"
+
+
+def test_delivery_annotations_behind_the_body_come_back_behind_it(client: RawClient) -> None:
+    """The Python SDK writes its delivery annotations there."""
+    behind = write_section(Section.DELIVERY_ANNOTATIONS, {Symbol("hop"): True})
+    client.publish(client.sender("orders/Partitions/0"), an_event("x") + behind)
+    reader = client.reader()
     reader.grant(1)
 
     (raw,) = client.expect(DeliveriesReceived).payloads
 
-    assert bytes(raw[:3]) == b"\x00\x53\x70"
-    assert body_of(read_message(raw)) == b"x"
+    assert bytes(raw).endswith(behind)
 
 
 def test_delivery_ids_are_contiguous_over_the_links_of_a_session(client: RawClient) -> None:
@@ -560,3 +628,37 @@ def test_a_reader_that_is_put_out_leaves_its_place_at_once(node: AmqpNode, clien
 
     assert node.call(put_out) == []
     assert client.detached(reader).condition == "com.microsoft:server-busy"
+
+
+# --- changed settings
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        HubSpec(retention_hours=3),
+        HubSpec(status=Status.SEND_DISABLED),
+    ],
+    ids=["retention", "status"],
+)
+def test_a_changed_hub_detaches_its_readers(node: AmqpNode, client: RawClient, spec: HubSpec) -> None:
+    """The service does so for them to begin again under the new settings; they may attach again at once."""
+    publish(client, 1)
+    reader = client.reader()
+    node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, "orders", spec, by, done))
+
+    refused = client.detached(reader)
+
+    assert refused.condition == "com.microsoft:entity-updated"
+    assert refused.description.startswith("Entity was updated. TrackingId:")
+    assert numbers(client, client.reader(), 1) == [0]
+
+
+def test_a_note_on_a_hub_leaves_its_readers_alone(node: AmqpNode, client: RawClient) -> None:
+    """User metadata is nothing that a reader depends on."""
+    publish(client, 1)
+    reader = client.reader()
+    spec = HubSpec(user_metadata="mine")
+    node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, "orders", spec, by, done))
+
+    assert numbers(client, reader, 1) == [0]

@@ -12,7 +12,7 @@ from enum import Enum
 from urllib.parse import unquote
 
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.names import fold
+from hubmere.model.names import DEFAULT_GROUP, fold
 from hubmere.model.position import Position
 from hubmere.wire.amqp.types import Described, Value
 
@@ -88,6 +88,19 @@ _TAILS: Mapping[str, Callable[[str, str], HubAddress]] = {
     "publishers": lambda hub, publisher: HubAddress(hub=hub, publisher=publisher),
     "consumergroups": lambda hub, group: HubAddress(hub=hub, group=group),
 }
+
+
+def reader_address(text: str, address: HubAddress) -> str:
+    """The address at which one partition is read, for a client that named a hub or a consumer group some other way.
+
+    One documented form is `//namespace/hub/group`: the last two names are then hub and group.
+    """
+    hub, group = address.hub, address.group
+    if group is None:
+        names = _segments(text)[1:] if text.startswith("//") else address.hub.split("/")
+        names = names or [address.hub]
+        hub, group = (names[-2], names[-1]) if len(names) > 1 else (names[0], DEFAULT_GROUP)
+    return f"{hub}/ConsumerGroups/{group}/Partitions/{address.partition or 0}"
 
 
 # --- where a reader starts --------------------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ is put again (reference: AMQP 2). Who is known by a token is the broker's decisi
 and remembers the answer.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hubmere.broker.access import Access, Principal, Resource, split_audience
+from hubmere.broker.access import Access, Principal, Resource, Token, split_audience
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.revocation import Judge
-from hubmere.endpoints.amqp.errors import row_of
+from hubmere.broker.roster import shown
+from hubmere.endpoints.amqp.errors import row_of, tracking_part
 from hubmere.endpoints.amqp.replies import reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
@@ -28,14 +30,21 @@ from hubmere.model.errors import (
 from hubmere.wire.amqp.message import AmqpValue, Message
 from hubmere.wire.amqp.types import Int
 
+log = logging.getLogger("hubmere.amqp")
+
 # One token per hub, group and partition that a connection uses is what the most careful client puts.
 MAX_CLAIMS = 1024
+
+# Refused tokens of one link that are logged; a client that repeats itself must not fill the log.
+MAX_LOGGED_REFUSALS = 16
 
 _SAS_TYPE = "servicebus.windows.net:sastoken"
 _JWT_TYPE = "jwt"
 _ACCEPTED = 202
 # A token that cannot be read is a bad request on this node (reference: AMQP 2.2), unauthorised elsewhere.
 _STATUS: Mapping[type[Refusal], int] = {MalformedToken: 400, UnsupportedToken: 400}
+# Where the service sends those who named a hub that is not there.
+_MORE = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 
 
 class Claims:
@@ -101,9 +110,9 @@ class Claims:
 
 
 class ClaimsNode:
-    """Answers put-token requests of one connection."""
+    """Answers put-token requests of one connection; `peer` is its address, for the log."""
 
-    __slots__ = ("_access", "_claims", "_clock", "_namespace", "_on_put")
+    __slots__ = ("_access", "_claims", "_clock", "_logged", "_namespace", "_on_put", "_peer")
 
     def __init__(
         self,
@@ -112,21 +121,42 @@ class ClaimsNode:
         claims: Claims,
         clock: Clock,
         on_put: Callable[[], None],
+        *,
+        peer: str,
     ) -> None:
         self._access = access
         self._namespace = namespace
         self._claims = claims
         self._clock = clock
         self._on_put = on_put
+        self._peer = peer
+        self._logged = 0
 
     def answer(self, request: Message) -> Message:
         """Take a token; the status says whether it was good."""
         try:
             self._put_token(request)
         except Refusal as refusal:
+            self._log(request, refusal)
             status = _STATUS.get(type(refusal), row_of(refusal).status)
-            return _reply(request, status, refusal.text())
+            return _reply(request, status, self._description(refusal))
         return _reply(request, _ACCEPTED, "Accepted")
+
+    def _log(self, request: Message, refusal: Refusal) -> None:
+        """Leave a line about a refused token: whose, for what and why; never the token itself."""
+        if self._logged >= MAX_LOGGED_REFUSALS:
+            return
+        self._logged += 1
+        asked = request.application_properties or {}
+        rule, audience = _rule_in(request), shown(asked.get("name", ""))
+        log.info("a token of rule '%s' for '%s' from %s is refused: %s", rule, audience, self._peer, refusal)
+
+    def _description(self, refusal: Refusal) -> str:
+        """The words of the service; two blanks stand before the tracking part of an unknown hub."""
+        if not isinstance(refusal, HubNotFound):
+            return refusal.text()
+        tracker = refusal.resource.removeprefix("sb://").replace("/", ":", 1)
+        return f"{refusal.text()} {_MORE}  {tracking_part(tracker, self._clock.now_ms())}"
 
     def _put_token(self, request: Message) -> None:
         operation = text_property(request, "operation")
@@ -136,9 +166,9 @@ class ClaimsNode:
         if kind == _JWT_TYPE:
             raise UnsupportedToken(kind)
         if kind != _SAS_TYPE:
-            raise MalformedToken(f"'{kind[:80]}' is not a known type of token.")
-        token = request.body.value if isinstance(request.body, AmqpValue) else None
-        if not isinstance(token, str):
+            raise MalformedToken(f"The type of the token is not known; '{_SAS_TYPE}' is.")
+        token = _token_in(request)
+        if token is None:
             raise MalformedToken("The body of a put-token request is the token as a text.")
         principal = self._access.by_token(self._namespace.entity, token, self._clock.now_ms() / 1000)
         self._claims.put(self._scoped(principal, text_property(request, "name")))
@@ -146,16 +176,15 @@ class ClaimsNode:
 
     def _scoped(self, principal: Principal, audience: str) -> Principal:
         """The principal for the audience that was asked for, which may be less than its token covers."""
-        path = split_audience(audience)[1]
+        host, path = split_audience(audience)
         hub = self._hub_in(path)
-        namespace = self._namespace.entity.name
         resource = Resource(principal.namespace, hub or path.partition("/")[0], path, is_messages=True)
         if not principal.covers(resource):
             raise InvalidAudience(
                 f"{principal.namespace}/{principal.scope or principal.hub}".rstrip("/"), str(resource)
             )
         if path and hub is None:
-            raise HubNotFound(f"sb://{namespace}/{path.partition('/')[0]}")
+            raise HubNotFound(f"sb://{host or principal.namespace}/{path.partition('/')[0]}")
         # A token for the messages of the audience covers less than the audience, and still does.
         return principal if len(principal.scope) > len(path) else replace(principal, scope=path)
 
@@ -164,6 +193,19 @@ class ClaimsNode:
         segments = path.split("/")
         names = ("/".join(segments[:count]) for count in range(len(segments), 0, -1))
         return next((name for name in names if name in self._namespace.hubs), None)
+
+
+def _token_in(request: Message) -> str | None:
+    token = request.body.value if isinstance(request.body, AmqpValue) else None
+    return token if isinstance(token, str) else None
+
+
+def _rule_in(request: Message) -> str:
+    """The rule that a token names, whether or not it was signed by it; empty when it cannot be read."""
+    try:
+        return shown(Token.parse(_token_in(request) or "").rule)
+    except MalformedToken:
+        return ""
 
 
 def _reply(request: Message, status: int, description: str) -> Message:

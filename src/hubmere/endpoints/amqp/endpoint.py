@@ -18,7 +18,7 @@ from hubmere.broker.roster import MAX_LINKS as MAX_SHOWN_LINKS
 from hubmere.broker.roster import ConnectionView, shown
 from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import HubAddress, parse_address
-from hubmere.endpoints.amqp.errors import RecentlyBusy, row_of, tracked
+from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, row_of, tracked
 from hubmere.endpoints.amqp.idempotence import Producers
 from hubmere.endpoints.amqp.links import LinkPart
 from hubmere.endpoints.amqp.outbound import HeldBytes
@@ -316,10 +316,10 @@ class AmqpSession:
             self._say_goodbye()
         self.flush()
 
-    def explain(self, refusal: Refusal, hub: str) -> tuple[Condition, str]:
+    def explain(self, refusal: Refusal, entity: str) -> tuple[Condition, str]:
         """Condition and description of a refusal."""
         namespace = "" if self._peer is None else self._peer.namespace.entity.name
-        return row_of(refusal).condition, tracked(refusal.text(), namespace, hub, self.clock.now_ms())
+        return row_of(refusal).condition, tracked(refusal.text(), namespace, entity, self.clock.now_ms())
 
     def hold(self, size_bytes: int) -> None:
         """A publication waits for its commit."""
@@ -412,7 +412,7 @@ class AmqpSession:
         try:
             peer.attach(link, signal.attach)
         except Refusal as refusal:
-            link.refuse(*self.explain(refusal, _hub_named(signal.attach)))
+            link.refuse(*self.explain(refusal, _entity_named(signal.attach)))
 
     def _count_unproven(self) -> None:
         if self._is_proven:
@@ -451,7 +451,7 @@ class AmqpSession:
                 part.credit_moved()
 
     def _failed(self, signal: ConnectionFailed) -> None:
-        log.info("a connection from %s broke the protocol: %s", self.wire.peer, signal.violation)
+        log.info("a connection from %s is closed: %s", self.wire.peer, signal.violation)
 
     def _close(self, condition: Condition, description: str) -> None:
         if self.engine.phase is Phase.OPENED:
@@ -497,8 +497,8 @@ def _part(link: Link) -> LinkPart | None:
     return cast("LinkPart | None", link.context)
 
 
-def _hub_named(attach: Attach) -> str:
-    """The hub that an attach names, for the text of a refusal."""
+def _entity_named(attach: Attach) -> str:
+    """The hub, partition and group that an attach names, for the text of a refusal."""
     end = attach.source if attach.role == ROLE_RECEIVER else attach.target
     if not isinstance(end, Source | Target):
         return ""
@@ -506,7 +506,7 @@ def _hub_named(attach: Attach) -> str:
         address = parse_address(end.address)
     except Refusal:
         return ""
-    return address.hub if isinstance(address, HubAddress) else ""
+    return entity_name(address.hub, address.partition, address.group) if isinstance(address, HubAddress) else ""
 
 
 def _software(properties: Mapping[Value, Value]) -> str:

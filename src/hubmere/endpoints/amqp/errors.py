@@ -32,6 +32,18 @@ class RenewToken(errors.Unauthorized):
         return f"The link '{self.link}' is force detached. Code: RenewToken. Details: {why}"
 
 
+class SecondClaimsLink(errors.Refusal):
+    """A connection puts its tokens on one link to the claims node."""
+
+    def __init__(self, link: str) -> None:
+        super().__init__(link)
+        self.link = link
+
+    def text(self) -> str:
+        """What is there already."""
+        return f"A connection has one sending link to '$cbs', and '{self.link}' is attached."
+
+
 class Row(NamedTuple):
     """How a refusal is told."""
 
@@ -48,6 +60,7 @@ _BUSY = Row(Condition.SERVER_BUSY, 503, True)
 
 TABLE: Mapping[type[Refusal], Row] = {
     Refusal: Row(Condition.NOT_ALLOWED, 400),
+    SecondClaimsLink: Row(Condition.NOT_ALLOWED, 400),
     errors.Unauthorized: _UNAUTHORIZED,
     errors.MissingToken: _UNAUTHORIZED,
     errors.MalformedToken: _UNAUTHORIZED,
@@ -81,6 +94,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.PositionBeyondEnd: _ARGUMENT,
     errors.NotSupported: Row(Condition.NOT_IMPLEMENTED, 501),
     errors.NotInTier: Row(Condition.NOT_ALLOWED, 400),
+    errors.EntityUpdated: Row(Condition.ENTITY_UPDATED, 409, True),
     errors.EntityDisabled: Row(Condition.ENTITY_DISABLED, 403, True),
     errors.LimitReached: Row(Condition.RESOURCE_LIMIT_EXCEEDED, 403),
     errors.ReceiverLimit: Row(Condition.RESOURCE_LIMIT_EXCEEDED, 403),
@@ -112,11 +126,25 @@ def row_of(refusal: Refusal) -> Row:
     return next(TABLE[kind] for kind in type(refusal).__mro__ if kind in TABLE)
 
 
-def tracked(text: str, namespace: str, hub: str, now_ms: int) -> str:
-    """A description as the service ends it, so that what a client logs can be found again (reference: AMQP 5.6)."""
+def tracked(text: str, namespace: str, entity: str, now_ms: int) -> str:
+    """A description as the service ends it, so that what a client logs can be found again (reference: AMQP 5.6).
+
+    `entity` is what `entity_name` makes of a hub or a part of one, empty where none is meant.
+    """
+    tracker = f"{namespace}:eventhub:{entity}" if entity else namespace
+    return f"{text} {tracking_part(tracker, now_ms)}"
+
+
+def tracking_part(tracker: str, now_ms: int) -> str:
+    """The end of a description."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    tracker = f"{namespace}:eventhub:{hub}" if hub else namespace
-    return f"{text} TrackingId:{uuid.uuid4()}_G1, SystemTracker:{tracker}, Timestamp:{moment}"
+    return f"TrackingId:{uuid.uuid4()}_G1, SystemTracker:{tracker}, Timestamp:{moment}"
+
+
+def entity_name(hub: str, partition: object = None, group: str | None = None) -> str:
+    """A hub, one of its partitions or a consumer group there, as tracking parts name it: `orders~0|$default`."""
+    numbered = hub if partition is None else f"{hub}~{partition}"
+    return numbered if group is None else f"{numbered}|{group}"
 
 
 class RecentlyBusy:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from hubmere.broker.access import Resource
 from hubmere.broker.publish import Publisher
 from hubmere.broker.roster import LinkView, Role
-from hubmere.endpoints.amqp.errors import RecentlyBusy, rejected, row_of
+from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejected, row_of
 from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.model.batch import Receipt
@@ -24,9 +24,11 @@ from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.performatives import ACCEPTED
 from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
 
-# Deliveries that a sender may have on the way; the service grants some hundreds. What holds a fast sender back is not
-# the credit, which one SDK ignores, but that the connection is not read while too much waits for its commit.
-SEND_CREDIT = 300
+# Deliveries that a sender may have on the way, and after how many its credit is renewed; both as by the service. What
+# holds a fast sender back is not the credit, which one SDK ignores, but that the connection is not read while too much
+# waits for its commit.
+HUB_CREDIT, HUB_CREDIT_STEP = 300, 150
+PARTITION_CREDIT, PARTITION_CREDIT_STEP = 1000, 100
 # Single events share a batch up to this size: enough to make its costs vanish, small enough to be read in one go.
 MAX_SHARED_BYTES = 256 * 1024
 
@@ -75,7 +77,15 @@ class Inbound(HubPart):
 
     def grant(self) -> None:
         """Let the peer send."""
-        self._link.grant(SEND_CREDIT)
+        self._link.grant(self._credit)
+
+    @property
+    def _credit(self) -> int:
+        return PARTITION_CREDIT if self._has_partition else HUB_CREDIT
+
+    @property
+    def _has_partition(self) -> bool:
+        return self._publisher is not None and self._publisher.partition is not None
 
     # --- what the connection calls
 
@@ -85,7 +95,8 @@ class Inbound(HubPart):
             self._publish_each(run.ids, run.payloads, run.message_format, run.settled)
         else:
             self._publish_together(run)
-        if self._link.is_attached and self._link.credit <= SEND_CREDIT // 2:
+        step = PARTITION_CREDIT_STEP if self._has_partition else HUB_CREDIT_STEP
+        if self._link.is_attached and self._link.credit <= self._credit - step:
             self.grant()
 
     def oversized(self, delivery: DeliveryOversized) -> None:
@@ -242,18 +253,19 @@ class Inbound(HubPart):
                 self._busy.note(self._publisher.hub.entity.uid, refusal, self._host.clock.monotonic())
             self._leave(refusal)
         elif delivery is not None:
-            state = rejected(*self._host.explain(refusal, self._hub))
+            state = rejected(*self._host.explain(refusal, self._entity))
             self._link.settle(delivery[0], delivery[1], state=state)
 
     def _leave(self, refusal: Refusal) -> None:
         """Detach the link for a reason, as soon as nothing that it took is unsettled."""
         self._leaving = refusal
         if not self._in_flight and self._link.is_attached:
-            self._link.detach(*self._host.explain(refusal, self._hub))
+            self._link.detach(*self._host.explain(refusal, self._entity))
 
     @property
-    def _hub(self) -> str:
-        return self._publisher.hub.name if self._publisher is not None else ""
+    def _entity(self) -> str:
+        publisher = self._publisher
+        return "" if publisher is None else entity_name(publisher.hub.name, publisher.partition)
 
 
 class DeliveryTooLarge(PublicationTooLarge):

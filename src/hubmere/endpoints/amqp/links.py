@@ -51,8 +51,8 @@ class Host(Protocol):
     def flush_soon(self) -> None:
         """Write what the engine has queued at the end of this turn, together with what others queue until then."""
 
-    def explain(self, refusal: Refusal, hub: str) -> tuple[Condition, str]:
-        """Condition and description of a refusal."""
+    def explain(self, refusal: Refusal, entity: str) -> tuple[Condition, str]:
+        """Condition and description of a refusal that concerns an entity (`errors.entity_name`)."""
 
     def hold(self, size_bytes: int) -> None:
         """Bytes of a publication wait for their commit; the peer is not read while there are too many."""

@@ -23,6 +23,10 @@ from hubmere.wire.amqp.types import Int, Long, Symbol, Timestamp
 _OK = 200
 # What the service tells of a partition that never had an event: 0001-01-01, which every SDK can show.
 _NEVER_MS = -62_135_596_800_000
+# And where it begins.
+_NEVER_WRITTEN = -1
+# Sequence numbers of a hub that was never restored or replicated have no epoch.
+_NO_EPOCH = -1
 
 _HUB_TYPE = "com.microsoft:eventhub"
 _PARTITION_TYPE = "com.microsoft:partition"
@@ -96,7 +100,9 @@ class ManagementNode:
             "name": info.hub,
             "type": _PARTITION_TYPE,
             "partition": partition,
-            "begin_sequence_number": Long(info.begin_sequence),
+            "begin_sequence_number_epoch": Int(_NO_EPOCH),
+            "begin_sequence_number": Long(_NEVER_WRITTEN if info.last_sequence < 0 else info.begin_sequence),
+            "last_enqueued_sequence_number_epoch": Int(_NO_EPOCH),
             "last_enqueued_sequence_number": Long(info.last_sequence),
             "last_enqueued_offset": str(info.last_offset),
             "last_enqueued_time_utc": Timestamp(_NEVER_MS if info.last_enqueued_ms < 0 else info.last_enqueued_ms),

@@ -11,6 +11,7 @@ from hubmere.broker.access import Resource
 from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
 from hubmere.broker.roster import LinkView, Role
+from hubmere.endpoints.amqp.errors import entity_name
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.endpoints.stream import Timer
 from hubmere.model.batch import read_header
@@ -181,7 +182,9 @@ class Outbound(HubPart):
     def evicted(self, refusal: Refusal) -> None:
         """The reader lost its place, which is free at once: the peer may never answer the detach."""
         if self._link.is_attached:
-            self._link.detach(*self._host.explain(refusal, self._hub.name))
+            reader = self._subscription
+            entity = self._hub.name if reader is None else entity_name(self._hub.name, reader.partition, reader.group)
+            self._link.detach(*self._host.explain(refusal, entity))
             self._host.flush_soon()
         self.closed()
 

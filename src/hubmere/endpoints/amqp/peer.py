@@ -14,9 +14,9 @@ from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.revocation import Judge
 from hubmere.broker.roster import LinkView
 from hubmere.broker.service import Broker
-from hubmere.endpoints.amqp.addresses import HubAddress, ServiceNode, parse_address, position_of
+from hubmere.endpoints.amqp.addresses import HubAddress, ServiceNode, parse_address, position_of, reader_address
 from hubmere.endpoints.amqp.cbs import Claims, ClaimsNode
-from hubmere.endpoints.amqp.errors import RecentlyBusy, RenewToken
+from hubmere.endpoints.amqp.errors import RecentlyBusy, RenewToken, SecondClaimsLink
 from hubmere.endpoints.amqp.idempotence import (
     CAPABILITY,
     ProducerKey,
@@ -36,7 +36,7 @@ from hubmere.model.errors import ClaimMissing, InvalidArgument, NotSupported, Re
 from hubmere.model.names import partition_number, publisher_name
 from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.performatives import SND_SETTLED, Attach, Coordinator, Source, Target
+from hubmere.wire.amqp.performatives import RCV_FIRST, SND_SETTLED, Attach, Coordinator, Source, Target
 from hubmere.wire.amqp.types import Value
 
 _EPOCH = "com.microsoft:epoch"
@@ -175,9 +175,18 @@ class Peer:
     # --- the service nodes
 
     def _attach_requests(self, link: Link, node: ServiceNode) -> None:
+        if node is ServiceNode.CLAIMS:
+            self._require_no_claims_link()
         link.context = RequestLink(link, node, self._answer_of(node), self._replies)
         if link.accept(max_message_size=MAX_REQUEST_BYTES):
             link.grant(REQUEST_CREDIT)
+
+    def _require_no_claims_link(self) -> None:
+        """Refuse a second link to the claims node, as the service does: claims belong to the connection."""
+        for link in self._host.links():
+            part = link.context
+            if link.is_attached and isinstance(part, RequestLink) and part.node is ServiceNode.CLAIMS:
+                raise SecondClaimsLink(link.name)
 
     def _attach_replies(self, link: Link, attach: Attach, node: ServiceNode) -> None:
         target = attach.target
@@ -190,7 +199,8 @@ class Peer:
     def _answer_of(self, node: ServiceNode) -> Answer:
         shared, namespace, claims = self._shared, self.namespace, self.claims
         if node is ServiceNode.CLAIMS:
-            return ClaimsNode(shared.broker.access, namespace, claims, shared.clock, self._on_authorized).answer
+            access, peer = shared.broker.access, self._host.wire.peer
+            return ClaimsNode(access, namespace, claims, shared.clock, self._on_authorized, peer=peer).answer
         return ManagementNode(shared.broker, namespace, claims, shared.clock, self._on_authorized).answer
 
     # --- publishing
@@ -218,7 +228,9 @@ class Peer:
         link.context = part
         if producer is not None:
             part.join(self._shared.producers, producer)
+        # The service settles at once, whatever mode the sender asks its receiver for.
         if link.accept(
+            rcv_settle_mode=RCV_FIRST,
             max_message_size=min(opened.limit_bytes, self._shared.max_message_bytes),
             offered_capabilities=None if terms is None else (CAPABILITY,),
             properties=None if terms is None else terms.properties(),
@@ -243,9 +255,8 @@ class Peer:
 
     def _attach_reader(self, link: Link, attach: Attach, source: Source, address: HubAddress) -> None:
         if address.group is None or address.partition is None:
-            raise InvalidArgument(
-                "address", source.address, "events are read from '{hub}/ConsumerGroups/{group}/Partitions/{id}'"
-            )
+            works = reader_address(str(source.address), address)
+            raise InvalidArgument("address", source.address, f"events are read from one partition, such as '{works}'")
         hub, resource, principal = self._allowed(Rights.LISTEN, address)
         has_metrics = _RUNTIME_METRIC in (attach.desired_capabilities or ())
         part = Outbound(

@@ -41,16 +41,18 @@ class ReplyLink(QuietPart):
         self.target = target
         self._held: deque[bytes] | None = None
 
-    def reply(self, payload: bytes) -> bool:
-        """Send a reply, now or when there is credit; False when too many wait already."""
+    @property
+    def is_full(self) -> bool:
+        """Whether too many replies wait for credit to take one more."""
+        return len(self._held or ()) >= MAX_HELD_REPLIES
+
+    def reply(self, payload: bytes) -> None:
+        """Send a reply, now or when there is credit. The caller looks at `is_full` first."""
         if not self._held and self.link.transfer_window():
             self.link.send(payload)
-            return True
-        self._held = self._held or deque()
-        if len(self._held) >= MAX_HELD_REPLIES:
-            return False
-        self._held.append(payload)
-        return True
+        else:
+            self._held = self._held or deque()
+            self._held.append(payload)
 
     def credit_moved(self) -> None:
         """Send what was waiting; a peer that drains is told when nothing is."""
@@ -97,38 +99,47 @@ class Replies:
 class RequestLink(QuietPart):
     """A link on which the peer asks a service node."""
 
-    __slots__ = ("_answer", "_link", "_node", "_replies")
+    __slots__ = ("_answer", "_link", "_replies", "node")
 
     def __init__(self, link: Link, node: ServiceNode, answer: Answer, replies: Replies) -> None:
         self._link = link
-        self._node = node
+        self.node = node
         self._answer = answer
         self._replies = replies
 
     def view(self) -> LinkView:
         """The link as those see it who look at the connection."""
-        return LinkView(role=Role.ASKS, name=self._link.name, address=self._node.value, credit=self._link.credit)
+        return LinkView(role=Role.ASKS, name=self._link.name, address=self.node.value, credit=self._link.credit)
 
     def received(self, run: DeliveriesReceived) -> None:
         """Answer each request and settle it."""
         for delivery_id, payload in zip(run.ids, run.payloads, strict=True):
-            outcome = self._answered(payload)
-            if not run.settled:
-                self._link.settle(delivery_id, state=outcome)
+            self._answer_one(delivery_id, payload, run.settled)
         if self._link.is_attached and self._link.credit <= REQUEST_CREDIT // 2:
             self._link.grant(REQUEST_CREDIT)
 
-    def _answered(self, payload: memoryview | bytes) -> DeliveryState:
+    def _answer_one(self, delivery_id: int, payload: memoryview | bytes, is_settled: bool) -> None:
+        """Settle a request, then send its reply: the service sends them in this order."""
+        taken = self._take(payload)
+        if not is_settled:
+            self._link.settle(delivery_id, state=ACCEPTED if isinstance(taken, tuple) else taken)
+            self._link.session.flush_settlements()
+        if isinstance(taken, tuple):
+            part, request = taken
+            part.reply(write_message(self._answer(request)))
+
+    def _take(self, payload: memoryview | bytes) -> tuple[ReplyLink, Message] | DeliveryState:
+        """A request and the link for its reply, or the outcome of one that cannot be answered."""
         try:
             request = read_message(payload)
         except RemoteProtocolError as error:
             return rejected(error.condition, error.description)
-        part = self._replies.find(self._node, request, self._link)
+        part = self._replies.find(self.node, request, self._link)
         if part is None:
             return rejected(Condition.NOT_FOUND, "No receiving link is attached for the reply.")
-        if not part.reply(write_message(self._answer(request))):
+        if part.is_full:
             return rejected(Condition.RESOURCE_LIMIT_EXCEEDED, "Too many replies wait for credit.")
-        return ACCEPTED
+        return part, request
 
     def oversized(self, delivery: DeliveryOversized) -> None:
         """No request is that large."""

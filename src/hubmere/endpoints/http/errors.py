@@ -174,6 +174,7 @@ ROWS: Mapping[type[Refusal], Row] = {
     refusals.PositionBeyondEnd: _BAD_REQUEST,
     refusals.NotSupported: _BAD_REQUEST,
     refusals.NotInTier: _BAD_REQUEST,
+    refusals.EntityUpdated: Row(status=409, code="Conflict"),
     refusals.EntityDisabled: Row(status=403, code="Forbidden"),
     refusals.LimitReached: _QUOTA,
     refusals.ReceiverLimit: _QUOTA,

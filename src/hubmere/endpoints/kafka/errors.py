@@ -49,6 +49,8 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.NotSupported: _E.INVALID_REQUEST,
     # A namespace whose tier has no Kafka: the service's own answer (reference: kafka 1.1).
     errors.NotInTier: _E.TOPIC_AUTHORIZATION_FAILED,
+    # Clients ask for metadata again, and go on.
+    errors.EntityUpdated: _E.NOT_LEADER_OR_FOLLOWER,
     errors.EntityDisabled: _E.TOPIC_AUTHORIZATION_FAILED,
     errors.LimitReached: _E.POLICY_VIOLATION,
     errors.ReceiverLimit: _E.POLICY_VIOLATION,

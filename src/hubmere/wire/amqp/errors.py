@@ -47,6 +47,7 @@ class Condition(StrEnum):
     ARGUMENT_ERROR = "com.microsoft:argument-error"
     ARGUMENT_OUT_OF_RANGE = "com.microsoft:argument-out-of-range"
     ENTITY_DISABLED = "com.microsoft:entity-disabled"
+    ENTITY_UPDATED = "com.microsoft:entity-updated"
     ENTITY_ALREADY_EXISTS = "com.microsoft:entity-already-exists"
     PUBLISHER_REVOKED = "com.microsoft:publisher-revoked"
     OPERATION_CANCELLED = "com.microsoft:operation-cancelled"
