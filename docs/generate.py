@@ -22,7 +22,7 @@ from hubmere.endpoints.kafka import errors as kafka_errors
 from hubmere.exits import MEANINGS
 from hubmere.model import errors as model_errors
 from hubmere.model.errors import Refusal
-from hubmere.model.tier import Limits, Profile, limits_for
+from hubmere.model.tier import STATED_ONLY, Limits, Profile, limits_for
 from hubmere.settings import SETTINGS, Setting
 from hubmere.settings.capture import TARGET_KEYS, TARGETS_PREFIX
 from hubmere.settings.hubs import HUB_KEYS
@@ -105,7 +105,10 @@ def _limits() -> str:
     profiles = [profile for profile in Profile if profile is not Profile.DEVELOPER]
     columns = {"default": limits_for(), **{profile.value: limits_for(profile) for profile in profiles}}
     rows = [
-        [_code(row.name), *(_limit(row.name, getattr(limits, row.name)) for limits in columns.values())]
+        [
+            _code(row.name) + (" *" if row.name in STATED_ONLY else ""),
+            *(_limit(row.name, getattr(limits, row.name)) for limits in columns.values()),
+        ]
         for row in fields(Limits)
     ]
     return "\n\n".join(
@@ -115,6 +118,10 @@ def _limits() -> str:
             "the first column. Names ending in `per_unit` grow with the capacity of the namespace. Every number can be "
             "replaced by its name, see [settings](settings.md#limits).",
             _table(["limit", *columns], rows),
+            "\\* shown, not enforced: the service charges for more, or the disk is the limit here.",
+            "Consumer groups are counted as in the service's quotas, with `$Default`: the one group of the basic tier "
+            "is that one. Partition counts of basic and standard namespaces begin at 2, as in the service's "
+            "documentation; without `--as` one partition is enough.",
         ]
     )
 

@@ -15,6 +15,7 @@ from hubmere.model.errors import (
     LimitReached,
     NamespaceNotFound,
     NotFound,
+    NotInTier,
     PartitionCountFixed,
     ServerBusy,
 )
@@ -282,4 +283,28 @@ def test_too_many_questions_are_refused_in_a_throttled_tier() -> None:
         bench.broker.hub_info(bench.hub, 0.0)
 
     assert refusal.value.code == 50008
+    bench.close()
+
+
+def test_namespaces_beyond_the_limit_are_refused() -> None:
+    """One is there from the start."""
+    bench = Bench(limits={"namespaces": 2})
+    bench.do(lambda d: bench.manager.create_namespace(namespace_name("second"), NamespaceSpec(), bench.by(), d))
+
+    with pytest.raises(LimitReached):
+        bench.manager.create_namespace(namespace_name("third"), NamespaceSpec(), bench.by(), lambda _: None)
+
+    bench.close()
+
+
+def test_geo_recovery_is_refused_in_a_tier_without_it() -> None:
+    """Basic namespaces have no alias, on this node or with another."""
+    bench = Bench(profile=Profile.BASIC)
+    alias = alias_name("shop-events")
+
+    with pytest.raises(NotInTier):
+        bench.manager.pair("hubmere", alias, "", "", bench.by(), lambda _: None)
+    with pytest.raises(NotInTier):
+        bench.manager.pair_away("hubmere", alias, "far", "", "id", bench.by(), lambda _: None)
+
     bench.close()

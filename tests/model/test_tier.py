@@ -3,28 +3,53 @@
 import pytest
 
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.tier import MIB, UNLIMITED, LimitsBook, Profile, Tier, limits_for
+from hubmere.model.tier import GIB, MIB, TIB, UNLIMITED, LimitsBook, Profile, Tier, limits_for
 
 # The quotas page, row by row: field, Basic, Standard, Premium, Dedicated.
-QUOTAS = [
+QUOTAS: list[tuple[str, object, object, object, object]] = [
     ("publication_bytes", 262_144, 1_048_576, 1_048_576, 1_048_576),
+    ("namespaces", 1000, 1000, 1000, 1000),
+    ("hubs_per_namespace", 10, 10, 10, 1000),
+    ("hubs_per_unit", None, None, 100, None),
+    ("least_partitions_per_hub", 2, 2, 1, 1),
     ("partitions_per_hub", 32, 32, 100, 1024),
+    ("partitions_per_unit", None, None, 200, 2000),
     ("partitions_may_grow", False, False, True, True),
     ("groups_per_hub", 1, 20, 100, 1000),
+    ("kafka_groups_per_namespace", 1000, 1000, 1000, 1000),
+    ("connections", 100, 5000, 5000, 5000),
+    ("connections_per_unit", None, None, 10_000, 100_000),
+    ("rules_per_entity", 12, 12, 12, 12),
+    ("readers_per_partition", 5, 5, 5, 5),
+    ("runtime_information_per_second", 50, 50, None, None),
+    ("ip_rules", 128, 128, 128, 128),
+    ("network_rules", 128, 128, 128, 128),
+    ("policies_per_application_group", 4, 4, 4, 4),
     ("retention_hours", 24, 168, 2160, 2160),
+    ("default_retention_hours", 24, 168, 168, 168),
+    ("storage_bytes_per_unit", 84 * GIB, 84 * GIB, TIB, 10 * TIB),
+    ("compacted_bytes_per_partition", GIB, GIB, 250 * GIB, 250 * GIB),
     ("units", 40, 40, 16, 20),
+    ("unit_steps", (), (), (1, 2, 4, 6, 8, 10, 12, 16), ()),
+    ("ingress_bytes_per_unit", MIB, MIB, None, None),
+    ("ingress_events_per_unit", 1000, 1000, None, None),
+    ("egress_bytes_per_unit", 2 * MIB, 2 * MIB, None, None),
+    ("egress_events_per_unit", 4096, 4096, None, None),
+    ("offset_commits_per_second", 4, 4, None, None),
+    ("has_auto_inflate", False, True, False, False),
     ("has_capture", False, True, True, True),
     ("has_kafka", False, True, True, True),
     ("has_compaction", False, True, True, True),
     ("has_geo_recovery", False, True, True, True),
     ("has_network_rules", False, True, True, True),
     ("has_application_groups", False, False, True, True),
-    ("has_auto_inflate", False, True, False, False),
-    ("rules_per_entity", 12, 12, 12, 12),
-    ("readers_per_partition", 5, 5, 5, 5),
-    ("ip_rules", 128, 128, 128, 128),
-    ("policies_per_application_group", 4, 4, 4, 4),
+    ("has_record_deletion", False, False, True, True),
 ]
+
+
+def test_every_limit_has_a_row_here() -> None:
+    """A number that nobody compared with the service's is a guess."""
+    assert [row[0] for row in QUOTAS] == list(UNLIMITED.__dataclass_fields__)
 
 
 @pytest.mark.parametrize("row", QUOTAS, ids=lambda row: row[0])
@@ -68,7 +93,8 @@ def test_unlimited_profile_has_no_limit_but_those_of_the_format() -> None:
 
     bounded = {name for name in UNLIMITED.__dataclass_fields__ if type(getattr(limits, name)) is int}
 
-    assert bounded == {"publication_bytes", "partitions_per_hub", "default_retention_hours"}
+    own = {"publication_bytes", "least_partitions_per_hub", "partitions_per_hub", "default_retention_hours"}
+    assert bounded == own
     assert limits.has_kafka
     assert limits.has_application_groups
 

@@ -24,7 +24,7 @@ from hubmere.model.entity import (
     RevokedPublisher,
     Rights,
 )
-from hubmere.model.errors import AlreadyExists, Conflict, HubNotFound, NotFound, Refusal
+from hubmere.model.errors import AlreadyExists, Conflict, HubNotFound, NotFound, NotInTier, Refusal
 from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName, fold
 from hubmere.model.spec import (
     HubSpec,
@@ -330,10 +330,15 @@ class Manager:
 
     # --- geo-disaster recovery ---
 
+    def _require_geo_recovery(self, namespace: Namespace) -> None:
+        if not self._book.of(namespace.tier).has_geo_recovery:
+            raise NotInTier("Geo-disaster recovery", namespace.tier)
+
     @audited(2)
     def pair(self, namespace: str, alias: AliasName, partner: str, alternate_name: str, by: By, done: Done) -> GeoAlias:
         """Give a namespace an alias, and pair it with an empty one of this node if a partner is named."""
         view = self._catalog.planned
+        self._require_geo_recovery(view.namespace(namespace))
         entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
         self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
         return entity
@@ -344,6 +349,7 @@ class Manager:
     ) -> GeoAlias:
         """Give a namespace an alias under which it replicates to one on another node, which has agreed."""
         view = self._catalog.planned
+        self._require_geo_recovery(view.namespace(namespace))
         entity, steps = pairing.pair_away(view, view.namespace(namespace), alias, partner, alternate_name, pairing_id)
         self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
         return entity

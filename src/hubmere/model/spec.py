@@ -251,7 +251,7 @@ def new_hub(
     """A hub with its `$Default` group; `existing` are the hubs that the namespace has already."""
     check_room("event hubs in the namespace", len(existing), limits.hubs(namespace.capacity))
     count = DEFAULT_PARTITION_COUNT if spec.partition_count is None else spec.partition_count
-    _check_range("partition count", count, 1, limits.partitions_per_hub)
+    _check_range("partition count", count, limits.least_partitions_per_hub, limits.partitions_per_hub)
     _check_all_partitions(namespace, sum(hub.partition_count for hub in existing) + count, limits)
     hub = Hub(
         namespace=namespace.name,

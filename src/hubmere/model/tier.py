@@ -49,6 +49,7 @@ class Limits:
     namespaces: int | None = 1000
     hubs_per_namespace: int | None = 10
     hubs_per_unit: int | None = None
+    least_partitions_per_hub: int = 1
     partitions_per_hub: int | None = 32
     partitions_per_unit: int | None = None
     partitions_may_grow: bool = False
@@ -100,11 +101,17 @@ class Limits:
         return _by_capacity(self.connections, self.connections_per_unit, capacity)
 
 
+# Numbers of the service's price list that a node shows and does not enforce: storage beyond the included one is charged
+# there and not refused, and here the disk is the limit.
+STATED_ONLY = frozenset({"storage_bytes_per_unit", "compacted_bytes_per_partition", "kafka_groups_per_namespace"})
+
+
 def _by_capacity(fixed: int | None, per_unit: int | None, capacity: int) -> int | None:
     return fixed if per_unit is None else per_unit * capacity
 
 
-_STANDARD = Limits(has_auto_inflate=True)
+# The features page: "between 2 and 32".
+_STANDARD = Limits(has_auto_inflate=True, least_partitions_per_hub=2)
 
 _UNTHROTTLED: Mapping[str, Any] = dict.fromkeys(
     (
@@ -122,6 +129,7 @@ _PREMIUM = replace(
     _STANDARD,
     **_UNTHROTTLED,
     hubs_per_unit=100,
+    least_partitions_per_hub=1,
     partitions_per_hub=100,
     partitions_per_unit=200,
     partitions_may_grow=True,
@@ -179,6 +187,7 @@ UNLIMITED = replace(
     _STANDARD,
     **{**_NO_NUMBERS, "partitions_per_hub": _UNLIMITED_PARTITIONS},
     publication_bytes=_UNLIMITED_PUBLICATION_BYTES,
+    least_partitions_per_hub=1,
     partitions_may_grow=True,
     has_application_groups=True,
     has_record_deletion=True,
@@ -205,7 +214,7 @@ def limits_for(
     """The limits of a namespace of a tier on a node of a profile, with single numbers replaced by name."""
     base = UNLIMITED if profile is Profile.UNLIMITED else TIERS[tier or PROFILE_TIERS[profile]]
     if profile is Profile.DEVELOPER:
-        base = replace(base, **_UNTHROTTLED, has_record_deletion=True)
+        base = replace(base, **_UNTHROTTLED, least_partitions_per_hub=1, has_record_deletion=True)
     return _overridden(base, overrides or {})
 
 

@@ -115,6 +115,18 @@ def test_connect_finds_its_topics_compacted_and_nothing_else(client: RawClient) 
     assert shown["retention.ms"].value == "-1"
 
 
+def test_topic_with_one_partition_is_refused_where_the_tier_begins_at_two() -> None:
+    """`--as standard` is what the service sells, 2 to 32 partitions; the default of a node is friendlier."""
+    with KafkaNode(book=LimitsBook(profile=Profile.STANDARD)) as node, RawClient(node) as client:
+        client.sign_in()
+
+        one, two = (create(client, a_topic(f"new-{count}", partitions=count))[0] for count in (1, 2))
+
+    assert one.error_code == ErrorCode.INVALID_PARTITIONS
+    assert "at least 2" in one.error_message
+    assert two.error_code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
@@ -269,7 +281,7 @@ def test_records_are_deleted_where_tier_and_policy_let_them(
     profile: Profile, policy: CleanupPolicy, code: ErrorCode
 ) -> None:
     """The standard service has no DeleteRecords, and Kafka none where the policy never deletes."""
-    spec = HubSpec(partition_count=1, cleanup_policy=policy)
+    spec = HubSpec(partition_count=2, cleanup_policy=policy)
     with KafkaNode({"orders": spec}, book=LimitsBook(profile=profile)) as node, RawClient(node) as client:
         client.sign_in().call(a_produce(a_batch(b"a", b"b", key=b"k")), 9)
 

@@ -137,8 +137,8 @@ def _create(
 def _wished(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
     count = len(topic.assignments) or topic.num_partitions
     limits = session.namespace.limits
-    if count < 1 and count != _DEFAULT:
-        raise PartitionCountFixed("partition count", count, "at least 1")
+    if count < limits.least_partitions_per_hub and count != _DEFAULT:
+        raise PartitionCountFixed("partition count", count, f"at least {limits.least_partitions_per_hub}")
     if limits.partitions_per_hub is not None and count > limits.partitions_per_hub:
         raise LimitReached("partitions of an event hub", limits.partitions_per_hub)
     spec = HubSpec(partition_count=None if count == _DEFAULT else count)
