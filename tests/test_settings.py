@@ -14,7 +14,7 @@ from hubmere.settings.tree import BY_KEY
 SAMPLES: dict[str, tuple[str, object]] = {
     "data": ("/srv/events", Path("/srv/events")),
     "namespace": ("contoso", "contoso"),
-    "hostname": ("a.example.org,192.0.2.1", ("a.example.org", "192.0.2.1")),
+    "hostname": ("a.example.org,192.0.2.1,*.example", ("a.example.org", "192.0.2.1", "*.example")),
     "memory": ("true", True),
     "ready_file": ("ready.json", Path("ready.json")),
     "shutdown_timeout_s": ("2.5", 2.5),

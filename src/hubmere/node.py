@@ -39,6 +39,7 @@ from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
+from hubmere.endpoints.tls import FollowingTls
 from hubmere.exits import CommandFailed, Exit
 from hubmere.logs import configure_logging
 from hubmere.model.clock import Clock, SystemClock
@@ -339,10 +340,17 @@ class Node:
         if settings.tls_certificate is not None and settings.tls_key is not None:
             context = certificates.server_context(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
             return None, context
+        following = FollowingTls(lambda: self._tls_names(broker), self._issue_certificate, settings.tls_client_ca)
+        return self._vault.tls_files, following.context
+
+    def _tls_names(self, broker: Broker) -> tuple[str, ...]:
         namespaces = [live.entity.name for live in broker.namespaces.values()]
-        names = certificates.server_names(settings.hostname, namespaces, socket.gethostname())
+        aliases = [alias.name for name in namespaces for alias in broker.catalog.view.aliases(name)]
+        return certificates.server_names(self._settings.hostname, [*namespaces, *aliases], socket.gethostname())
+
+    def _issue_certificate(self, names: tuple[str, ...]) -> tuple[Path, Path]:
         files = self._vault.ensure_tls(names, datetime.now(UTC), certificates)
-        return files, certificates.server_context(files.certificate, files.key, settings.tls_client_ca)
+        return files.certificate, files.key
 
     async def _open_ports(self, broker: Broker, tls_files: TlsFiles | None, tls: ssl.SSLContext | None) -> Ready:
         """Bind every port first, so that each protocol can tell clients where the others are; then accept."""

@@ -94,7 +94,7 @@ def test_certificate_carries_all_names_as_what_they_are(tmp_path: Path) -> None:
     )
 
     assert names.value.get_values_for_type(x509.DNSName) == [
-        "localhost", "*.localhost", "hubmere.localhost", "workstation", "events.example.org",
+        "localhost", "*.localhost", "hubmere.localhost", "workstation", "events.example.org", "*.events.example.org",
     ]  # fmt: skip
     assert [str(ip) for ip in names.value.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1", "192.0.2.7"]
 

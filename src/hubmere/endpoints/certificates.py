@@ -26,6 +26,7 @@ _CLOCK_ALLOWANCE = timedelta(hours=1)
 # RFC 5280, A.1: ub-common-name.
 _MAX_COMMON_NAME_CHARS = 64
 
+WILDCARD = "*."
 LOCAL_NAMES = ("localhost", "*.localhost", "127.0.0.1", "::1")
 
 
@@ -50,14 +51,41 @@ class Authority(Protocol):
         """PEM, not encrypted."""
 
 
-def server_names(hostnames: Sequence[str], namespaces: Sequence[str], machine: str) -> tuple[str, ...]:
+def server_names(hostnames: Sequence[str], labels: Sequence[str], machine: str) -> tuple[str, ...]:
     """Every name under which a node may be reached, each once, in a stable order.
 
-    OpenSSL takes no wildcard with a single label behind it, so that `*.localhost` helps other verifiers only: the
-    namespaces' own names under localhost are listed one by one.
+    `labels` are the names of namespaces and aliases, which stand in front of the node's own. A wildcard covers them.
+    OpenSSL takes none with a single label behind it, so that below `localhost`, or `*.example`, they are listed one by
+    one.
     """
-    own = [f"{namespace.lower()}.localhost" for namespace in namespaces]
-    return tuple(dict.fromkeys([*LOCAL_NAMES, *own, machine, *hostnames]))
+    own = [f"{label.lower()}.localhost" for label in labels]
+    below = [name for hostname in hostnames for name in _names_below(hostname, labels)]
+    return tuple(dict.fromkeys([*LOCAL_NAMES, *own, machine, *hostnames, *below]))
+
+
+def _names_below(hostname: str, labels: Sequence[str]) -> list[str]:
+    domain = hostname.removeprefix(WILDCARD)
+    if _is_address(domain):
+        return []
+    if "." in domain:
+        return [WILDCARD + domain]
+    return [f"{label.lower()}.{domain}" for label in labels]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def covers(names: Sequence[str], host: str) -> bool:
+    """Whether a certificate for these names is good for a host name, as RFC 6125 and OpenSSL compare them."""
+    folded = host.lower().rstrip(".")
+    _, _, domain = folded.partition(".")
+    wildcard = WILDCARD + domain if "." in domain else None
+    return any(name.lower() in (folded, wildcard) for name in names)
 
 
 def build_ca(now: datetime) -> Identity:

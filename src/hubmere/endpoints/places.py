@@ -9,6 +9,8 @@ from hubmere.model.names import fold
 # The ports that SDKs take when a connection string names none.
 _DEFAULT_AMQPS_PORT = 5671
 _LOCALHOST = "localhost"
+# A host name of the settings that stands for one name in front of it for each namespace.
+_WILDCARD = "*."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +29,24 @@ class Places:
 
     @property
     def host(self) -> str:
-        """The name that the node is told about by default."""
-        return self.hostnames[0] if self.hostnames else _LOCALHOST
+        """The name that clients are told by default: the first of the settings, below which namespaces are reached.
+
+        Of a wildcard (`*.example`) it is the one of the node's own namespace.
+        """
+        first = self.hostnames[0] if self.hostnames else _LOCALHOST
+        return f"{fold(self.namespace)}.{self._domain}" if first.startswith(_WILDCARD) else first
+
+    @property
+    def _domain(self) -> str:
+        first = self.hostnames[0] if self.hostnames else _LOCALHOST
+        return first.removeprefix(_WILDCARD)
 
     def host_of(self, namespace: str) -> str:
         """The name under which clients reach a namespace: its own in front of the node's, unless it is the node's."""
         named = [name for name in self.hostnames if fold(name).partition(".")[0] == fold(namespace)]
         if named:
             return named[0]
-        return self.host if fold(namespace) == fold(self.namespace) else f"{fold(namespace)}.{self.host}"
+        return self.host if fold(namespace) == fold(self.namespace) else f"{fold(namespace)}.{self._domain}"
 
     def connection_string(self, rule: AccessRule, key: str, *, namespace: str | None = None) -> str:
         """What clients paste, over TLS; a hub's rule names its hub."""

@@ -26,6 +26,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.IGNORECASE)
 # RFC 1123, 2.1: labels of letters, digits and hyphens, 253 characters in all.
 _HOST_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
 _MAX_HOST_CHARS = 253
+_WILDCARD = "*."
 _SWITCH_WORDS = {
     "true": True, "yes": True, "on": True, "1": True,
     "false": False, "no": False, "off": False, "0": False,
@@ -185,6 +186,16 @@ def _read_host(value: object) -> str:
         return name
 
 
+def _read_host_pattern(value: object) -> str:
+    """A host, or `*.` and a domain below which every namespace has its name."""
+    text = read_text(value)
+    domain = text.removeprefix(_WILDCARD)
+    host = _read_host(domain)
+    if domain != text and not any(character.isalpha() for character in host):
+        raise ValueError("not a domain")
+    return text[: len(text) - len(domain)] + host
+
+
 def _read_url(value: object) -> str:
     url = urlsplit(read_text(value))
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
@@ -201,4 +212,6 @@ OPTIONAL_PATH: Kind[Path | None] = Kind("PATH", "a path", _read_path)
 TEXT: Kind[str] = Kind("TEXT", "a text", read_text)
 OPTIONAL_URL: Kind[str | None] = Kind("URL", "an address such as http://localhost:4318", _read_url)
 HOST: Kind[str] = Kind("HOST", "an IP address or a host name", _read_host)
-HOSTS: Kind[tuple[str, ...]] = list_of(HOST)
+HOSTS: Kind[tuple[str, ...]] = list_of(
+    Kind("HOST", "an IP address, a host name, or *. and a host name", _read_host_pattern)
+)

@@ -106,7 +106,8 @@ class Settings:
         _NODE,
         HOSTS,
         (),
-        "Name under which clients reach the node, for its certificate and connection strings; may be given again.",
+        "Name under which clients reach the node, for its certificate and connection strings; may be given again. "
+        "Further namespaces have names below it; with *.example.org every namespace has a name below example.org.",
     )
     memory: bool = _setting(
         _NODE,
