@@ -18,7 +18,7 @@ from hubmere.model.entity import (
     VirtualNetworkRule,
 )
 from hubmere.model.errors import Refusal
-from hubmere.model.names import application_group_name, group_name, hub_name, rule_name
+from hubmere.model.names import application_group_name, group_name, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import STATED_ONLY, Limits, Tier
 from model.builders import NOW_MS, a_hub, a_hub_and_group, a_namespace, a_rule, limits
@@ -83,7 +83,9 @@ def _subnets(tier: Tier, count: int) -> None:
 def _policies(tier: Tier, count: int) -> None:
     policy = ThrottlingPolicy(name="p", metric=ThrottlingMetric.INCOMING_MESSAGES, rate_per_s=10)
     name = application_group_name("app")
-    group = ApplicationGroup(namespace="ns1234", name=name, client_id="SASKeyName=k", policies=(policy,) * count)
+    group = ApplicationGroup(
+        namespace=namespace_name("ns1234"), name=name, client_id="SASKeyName=k", policies=(policy,) * count
+    )
     spec.checked_application_group(group, limits(tier), tier=tier)
 
 
