@@ -292,7 +292,7 @@ def test_namespaces_beyond_the_limit_are_refused() -> None:
     bench.do(lambda d: bench.manager.create_namespace(namespace_name("second"), NamespaceSpec(), bench.by(), d))
 
     with pytest.raises(LimitReached):
-        bench.manager.create_namespace(namespace_name("third"), NamespaceSpec(), bench.by(), lambda _: None)
+        bench.manager.create_namespace(namespace_name("another"), NamespaceSpec(), bench.by(), lambda _: None)
 
     bench.close()
 
