@@ -15,6 +15,7 @@ found = {
     "EVENTHUB_NAME": "orders",
     "EVENTHUB_NAMESPACE": node["namespace"],
     "KAFKA_BOOTSTRAP_SERVERS": node["kafka"],
+    "HUBMERE_AMQPS": node["amqps"],
     "HUBMERE_HTTPS": node["https"],
     "HUBMERE_CA_FILE": node["ca_file"],
     "HUBMERE_ADMIN_TOKEN": node["admin_token"],

@@ -247,6 +247,14 @@ def test_banner_without_plain_amqp_shows_the_string_for_tls() -> None:
     assert "<emulator_connection_string>" not in banner
 
 
+@pytest.mark.parametrize(("amqps", "is_said"), [("localhost:5671", False), ("localhost:38039", True)])
+def test_banner_says_what_the_python_sdk_needs_on_another_port(amqps: str, is_said: bool) -> None:
+    """The SDK ignores the port of the string that the banner shows, and cannot connect without a word about it."""
+    banner = render_banner(a_ready(amqp=None, amqps=amqps), is_terminal=True)
+
+    assert (f"custom_endpoint_address='sb://{amqps}'" in banner) is is_said
+
+
 def test_banner_leaves_out_what_is_not_served() -> None:
     """A line without a value only raises questions."""
     off = dict.fromkeys(("amqp", "amqps", "kafka", "kafkas", "http", "https", "portal", "ca_file"))

@@ -13,6 +13,9 @@ from pathlib import Path
 # Where a node that runs keeps its ready file for commands on the same machine, below its data folder.
 READY_FILE = "ready.json"
 
+# The port that azure-eventhub 5 for Python connects to with TLS, whatever the connection string says.
+_USUAL_PORT = ":5671"
+
 # SGR codes of ECMA-48; a banner of a dozen lines does not justify loading a terminal library at every start.
 _BOLD, _DIM, _CYAN, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
@@ -76,6 +79,8 @@ def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
         yield "Portal", ready.portal
     yield from _kept(ready)
     yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string
+    if ready.amqp is None and ready.amqps is not None and not ready.amqps.endswith(_USUAL_PORT):
+        yield "Python", f"azure-eventhub ignores that port: pass custom_endpoint_address='sb://{ready.amqps}'"
 
 
 def _rows_without_keys(ready: Ready, ready_file: Path | None) -> Iterator[tuple[str, str]]:

@@ -77,13 +77,16 @@ def bodies(printed: str) -> set[str]:
 def test_the_python_sdk_reads_what_every_protocol_published(environment: dict[str, str]) -> None:
     """AMQP, Kafka and HTTPS into one hub, and all of it out again by the SDK and by Kafka."""
     sent = [python("python/publish.py", environment), python("kafka/produce.py", environment)]
+    sent.append(python("python/publish_over_tls.py", environment))
     sent.append(told([str(EXAMPLES / "http" / "publish.sh")], environment))
 
     by_amqp = bodies(python("python/receive.py", environment))
     by_kafka = bodies(python("kafka/consume.py", environment))
 
-    expected = {f"{what} {number}" for what in ("python", "kafka", "http") for number in range(3)} | {"http 3"}
-    assert [line.strip() for line in sent] == ["published 3 events", "produced 3 records", "published 4 events"]
+    expected = {f"{what} {number}" for what in ("python", "kafka", "tls", "http") for number in range(3)} | {"http 3"}
+    assert [line.strip() for line in sent] == [
+        "published 3 events", "produced 3 records", "published 3 events over TLS", "published 4 events",
+    ]  # fmt: skip
     assert by_amqp == expected
     assert by_kafka == expected
 
