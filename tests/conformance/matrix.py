@@ -504,7 +504,10 @@ CLIENTS: tuple[Client, ...] = (
         name=Name.FRANZ,
         language="Go",
         version=_of_go("github.com/twmb/franz-go"),
-        claims={Transport.PLAIN: _KAFKA_FULL, Transport.TLS: _KAFKA_OVER_TLS},
+        claims={
+            Transport.PLAIN: _KAFKA_FULL | {Feature.CONSUMER_PROTOCOL, Feature.REGEX_SUBSCRIPTION},
+            Transport.TLS: _KAFKA_OVER_TLS | {Feature.CONSUMER_PROTOCOL},
+        },
         protocol=Protocol.KAFKA,
     ),
     Client(
@@ -574,7 +577,9 @@ CLIENTS: tuple[Client, ...] = (
         name=Name.KAFKA_STREAMS,
         language="Java, a word count with a state store",
         version=_of_kafka(Jars.KAFKA_4),
-        claims=_over((Transport.TLS,), Feature.OWN_TOPICS, Feature.OWN_RESTARTS, Feature.EXACTLY_ONCE),
+        claims=_over(
+            (Transport.TLS,), Feature.OWN_TOPICS, Feature.OWN_RESTARTS, Feature.EXACTLY_ONCE, Feature.REFUSALS
+        ),
         protocol=Protocol.KAFKA,
     ),
     Client(

@@ -179,6 +179,12 @@ func franzMember(given grouping, more ...kgo.Opt) (*kgo.Client, error) {
 	if given.Instance != "" {
 		options = append(options, kgo.InstanceID(given.Instance))
 	}
+	if given.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	}
+	if given.IsPattern {
+		options = append(options, kgo.ConsumeRegex())
+	}
 	return franzClient(given.Place, append(options, more...)...)
 }
 

@@ -54,6 +54,9 @@ type grouping struct {
 	Instance string     `json:"instance"`
 	Count    int        `json:"count"`
 	Members  int        `json:"members"`
+	// Protocol is `consumer` where the node assigns partitions (KIP-848); then the topic may be a regular expression.
+	Protocol  string `json:"protocol"`
+	IsPattern bool   `json:"isPattern"`
 }
 
 // step is one transaction: what it writes, which offset of a group it carries, and whether it is kept.

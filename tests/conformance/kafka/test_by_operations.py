@@ -172,6 +172,37 @@ def test_a_group_shares_its_partitions(client: Client, topic: str, group: str) -
     assert [len(part) for part in held] == [2, 2]
 
 
+@judges(feature=Feature.CONSUMER_PROTOCOL)
+@judged(Name.FRANZ, over=_BOTH)
+def test_a_group_shares_the_partitions_that_the_node_assigns(client: Client, topic: str, group: str) -> None:
+    """KIP-848: members join one after the other; who comes back goes on where the group has read to."""
+    client.make_topic(topic, 4)
+    client.produce(topic, "a", "b")
+
+    held = client.call("share", topic=topic, group=group, members=3, count=4, protocol="consumer")
+    first = client.consume(topic, group, 2, protocol="consumer")
+    client.produce(topic, "c")
+    second = client.consume(topic, group, 1, protocol="consumer")
+
+    assert sorted(chain.from_iterable(held)) == [0, 1, 2, 3]
+    assert sorted(len(part) for part in held) == [1, 1, 2]
+    assert (values(first), values(second)) == (["a", "b"], ["c"])
+
+
+@judges(feature=Feature.REGEX_SUBSCRIPTION)
+@judged(Name.FRANZ)
+def test_a_pattern_is_evaluated_by_the_node(client: Client, topic: str, group: str) -> None:
+    """Only topics whose whole name matches are read."""
+    client.make_topic(f"{topic}-eu")
+    client.make_topic(f"{topic}-apac")
+    client.produce(f"{topic}-eu", "a")
+    client.produce(f"{topic}-apac", "b")
+
+    read = client.consume(f"{topic}-(eu|us)", group, 1, protocol="consumer", isPattern=True)
+
+    assert values(read) == ["a"]
+
+
 @judges(feature=Feature.STATIC)
 @judged(*_STATIC)
 def test_a_static_member_goes_on_where_it_was(client: Client, topic: str, group: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RdConsumer
+from confluent_kafka import KafkaException, ShareConsumer
 from confluent_kafka import Producer as RdProducer
 
 from conformance.arena import Transport
@@ -410,3 +411,21 @@ def test_librdkafka_classic_and_consumer_members_share_a_group(node: Node, topic
         poll_until(lambda: len(classic.assignment()) == len(consumer.assignment()) == 2, classic, consumer)
         classic.close()
         poll_until(lambda: len(consumer.assignment()) == 4, consumer)
+
+
+@rdkafka
+@judges(feature=Feature.REFUSALS)
+def test_librdkafka_share_groups_are_refused_in_words(node: Node, topic: str, group: str) -> None:
+    """KIP-932 is not served: the consumer fails at once, it does not wait in silence."""
+    consumer = ShareConsumer(librdkafka(node, group_id=group))
+    consumer.subscribe([topic])
+
+    def poll_for_a_while() -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            consumer.poll(0.2)
+
+    with pytest.raises(KafkaException) as told:
+        poll_for_a_while()
+
+    assert told.value.args[0].name() == "UNSUPPORTED_VERSION"

@@ -161,3 +161,17 @@ def test_counts_are_exact_after_kills_in_the_middle(classes: Path, tmp_path: Pat
 
 def _has_moved(settings: dict[str, Any], before: Counter[str]) -> bool:
     return _last(settings) != before
+
+
+@pytest.mark.judges(feature=Feature.REFUSALS)
+def test_streams_groups_are_refused_in_words(classes: Path, tmp_path: Path) -> None:
+    """KIP-1071 is not served: the application ends and says why, it does not wait."""
+    with _a_node() as node:
+        application = WordCount(node, classes, tmp_path, more=("group.protocol=streams",))
+        application.start()
+        try:
+            until(lambda: not application.is_running, "the application's end")
+        finally:
+            application.stop()
+
+    assert "The cluster does not support the STREAMS group protocol" in application.logs()

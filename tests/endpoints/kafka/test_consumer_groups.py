@@ -43,6 +43,7 @@ from hubmere.wire.kafka.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchTopic,
 )
+from hubmere.wire.kafka.messages.share_groups import ShareGroupHeartbeatRequest
 
 pytestmark = pytest.mark.usefixtures("either_loop")
 
@@ -350,13 +351,22 @@ def test_classic_group_with_unreadable_members_stays_classic(client: RawClient) 
 
 # --- what is not served ----------------------------------------------------------------------------------------------
 
-_SHARE_GROUPS = range(76, 80)
+_SHARE_FETCHES = (77, 78, 79)
 _STREAMS_GROUPS = (88, 89)
 
 
-def test_share_and_streams_groups_are_not_announced(client: RawClient) -> None:
-    """KIP-932 and KIP-1071: clients look at the announced APIs and tell their user that the cluster has none."""
+def test_share_groups_are_refused_in_words(client: RawClient) -> None:
+    """KIP-932: as on a Kafka cluster where they are off; librdkafka waits in silence where nothing is announced."""
+    beat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=("orders",))
+
+    answer = client.call(beat, 1)
+
+    assert (code(answer), "not served" in answer.error_message) == (ErrorCode.UNSUPPORTED_VERSION, True)
+
+
+def test_what_share_and_streams_groups_need_is_not_announced(client: RawClient) -> None:
+    """KIP-1071: Streams looks at the announced APIs and tells its user that the cluster has none."""
     announced = {api.api_key for api in client.call(ApiVersionsRequest(), 0).api_keys}
 
-    assert announced.isdisjoint((*_SHARE_GROUPS, *_STREAMS_GROUPS))
+    assert announced.isdisjoint((*_SHARE_FETCHES, *_STREAMS_GROUPS))
     assert {68, 69} <= announced

@@ -42,6 +42,7 @@ from hubmere.wire.kafka.messages.consumer_groups import (
     OwnedPartitions,
     TargetAssignment,
 )
+from hubmere.wire.kafka.messages.share_groups import SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse
 
 _OWN_MEMBER_ID_SINCE: Final = 1  # KIP-1082: the client chooses its member id
 # A client may ask for hours; a member that needs longer than this to give up partitions helps nobody.
@@ -217,7 +218,22 @@ def _named(assignment: Assignment, names: Mapping[str, str]) -> MemberAssignment
     return MemberAssignment(topic_partitions=topics)
 
 
+# --- ShareGroupHeartbeat ---------------------------------------------------------------------------------------------
+
+
+def refuse_share_group(session: KafkaSession, request: Request) -> None:
+    """Answer as a Kafka cluster with share groups off; where nothing is announced, librdkafka waits in silence."""
+    response = ShareGroupHeartbeatResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message="Share groups (KIP-932) are not served; use a consumer group.",
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )
+    session.respond(request, response)
+
+
 HANDLERS: Final[Mapping[int, Handler]] = {
     CONSUMER_GROUP_HEARTBEAT.key: heartbeat,
     CONSUMER_GROUP_DESCRIBE.key: describe,
+    SHARE_GROUP_HEARTBEAT.key: refuse_share_group,
 }

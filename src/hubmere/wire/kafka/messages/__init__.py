@@ -17,6 +17,7 @@ from hubmere.wire.kafka.messages import (
     offsets,
     produce,
     sasl,
+    share_groups,
     transactions,
 )
 from hubmere.wire.kafka.schema import Api
@@ -33,6 +34,7 @@ _THEMES: Final = (
     transactions,
     configs,
     consumer_groups,
+    share_groups,
 )
 
 APIS: Final[dict[int, Api]] = {
