@@ -42,6 +42,8 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "segment_bytes": ("1GiB", 1024**3),
     "retention_check_interval_s": ("10", 10.0),
     "clock_confirm_s": ("60", 60.0),
+    "disk_warn_percent": ("20", 20),
+    "disk_reserve_bytes": ("1GiB", 1024**3),
     "as": ("premium", "premium"),
     "deflate_after_s": ("30", 30.0),
     "auto_create_hubs": ("no", False),

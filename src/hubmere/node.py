@@ -29,6 +29,7 @@ from hubmere.broker.manage import By
 from hubmere.broker.service import Broker
 from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
 from hubmere.clocks import NodeClocks
+from hubmere.disks import NodeDisk
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import Connections
@@ -218,7 +219,10 @@ class Node:
         tls_files, tls = self._open_tls(broker)
         ready = await self._open_ports(broker, tls_files, tls)
         if self._lock is not None:
-            write_ready_file(self._settings.data / READY_FILE, ready)
+            try:
+                write_ready_file(self._settings.data / READY_FILE, ready)
+            except OSError as error:
+                log.error("the ready file cannot be written: %s", error)
         self._start_task(self._look_after(broker))
         self._start_task(self._copy_catalog())
         self._start_task(self._let_go(broker))
@@ -510,10 +514,13 @@ class Node:
     async def _look_after(self, broker: Broker) -> None:
         """Every second pressed namespaces inflate; less often, logs get recovery points and failed ones another try."""
         assert self._engine is not None
+        disk = NodeDisk(self._settings, self._engine, broker.conditions)
+        disk.check()
         maintain_at = 0.0
         while True:
             await asyncio.sleep(_CARE_SECONDS)
             self._clocks.check(broker.conditions)
+            disk.check()
             broker.look_after(self._by())
             if self._clock.monotonic() >= maintain_at:
                 maintain_at = self._clock.monotonic() + _MAINTAIN_SECONDS

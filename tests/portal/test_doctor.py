@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from hubmere.broker.conditions import DISK, Condition, ConditionSeverity
 from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
 from hubmere.broker.roster import ConnectionView, LinkView, Role
@@ -40,6 +41,7 @@ def examined(
             now_ms=desktop.clock.now_ms() - ahead_ms,
             connections=connections,
             held=held_by(connections),
+            conditions=desktop.broker.conditions.all(),
         )
     )
 
@@ -100,6 +102,21 @@ def test_events_that_cannot_be_read_are_a_finding(desktop: Desktop) -> None:
     assert (finding.ailment, finding.where) == ("Damaged events", "orders/0")
     assert "sequence numbers 7 to 8" in finding.what
     assert "hubmere doctor" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("severity", "shown"),
+    [(ConditionSeverity.WARNING, Severity.DOUBTFUL), (ConditionSeverity.CRITICAL, Severity.WRONG)],
+)
+def test_what_is_wrong_with_the_machine_is_a_finding(
+    desktop: Desktop, severity: ConditionSeverity, shown: Severity
+) -> None:
+    """A disk that is full explains what clients are refused."""
+    desktop.broker.conditions.set(Condition(name=DISK, severity=severity, text="It is full.", remedy="Make room."))
+
+    (finding,) = examined(desktop)
+
+    assert (finding.severity, finding.ailment, finding.what) == (shown, "Disk", "It is full.")
 
 
 def test_reader_that_takes_nothing_is_stalled(desktop: Desktop) -> None:

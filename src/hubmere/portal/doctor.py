@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.consume import Steal, Subscription
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.roster import ConnectionView, LinkView, Role
@@ -127,6 +128,8 @@ class Scene:
     # The connections that whoever looks may know of, and the readers on them.
     connections: Sequence[ConnectionView] = ()
     held: Mapping[Subscription, Held] = field(default_factory=dict)
+    # What is wrong with the machine.
+    conditions: Sequence[Condition] = ()
 
     def named(self, reader: Subscription | None) -> str:
         """How a sentence names a reader: with its connection where that may be known."""
@@ -272,6 +275,18 @@ def _damaged(scene: Scene) -> Iterator[Finding]:
                 what=f"Readers are passed over {found.event_count:,} events: {found}.",
                 remedy="Stop the node and run 'hubmere doctor'; restore the file from a copy if there is one.",
             )
+
+
+def _machine(scene: Scene) -> Iterator[Finding]:
+    for condition in scene.conditions:
+        is_critical = condition.severity is ConditionSeverity.CRITICAL
+        yield Finding(
+            severity=Severity.WRONG if is_critical else Severity.DOUBTFUL,
+            ailment=condition.name.capitalize(),
+            where="this node",
+            what=condition.text,
+            remedy=condition.remedy,
+        )
 
 
 def _disabled(scene: Scene) -> Iterator[Finding]:
@@ -427,6 +442,7 @@ def _skewed(scene: Scene) -> Iterator[Finding]:
 CHECKS: Sequence[Callable[[Scene], Iterator[Finding]]] = (
     _offline,
     _damaged,
+    _machine,
     _disabled,
     _stalled,
     _duelling,

@@ -240,6 +240,18 @@ class Settings:
         "Time between two searches for files whose events are past retention.",
     )
 
+    disk_warn_percent: int = _setting(
+        _STORAGE,
+        count(1, 90),
+        10,
+        "Free part of the data folder's disk in percent below which health, metrics and log warn.",
+    )
+    disk_reserve_bytes: int = _setting(
+        _STORAGE,
+        size(MIB, 1024 * GIB),
+        64 * MIB,
+        "Free space, at most a twentieth of the disk, below which events are refused until there is room again.",
+    )
     clock_confirm_s: float = _setting(
         _STORAGE,
         seconds(1, 7 * 86_400),

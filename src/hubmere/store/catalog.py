@@ -61,6 +61,11 @@ _WRITE_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
 # WAL with a full sync: a commit is on disk when it returns, and readers such as doctor never block it.
 _PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
 
+# Before any other: no file is shared with other connections then.
+EXCLUSIVELY = "PRAGMA locking_mode = EXCLUSIVE"
+# SQLite's extended error codes have the kind of error in their lowest byte.
+_PRIMARY_CODE = 0xFF
+
 _PUT_AUDIT = "INSERT INTO audit (at_ms, actor, action, resource) VALUES (?, ?, ?, ?)"
 _TRIM_AUDIT = "DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?"
 _PUT_REVISION = (
@@ -134,7 +139,7 @@ class SqliteCatalog:
         self._number = 0
         self._data: Path | None = None
         self._descriptions: HubDescriptions | None = None
-        self._copied_number = -1
+        self._copied_number = self._uncopied_number = -1
         self.stored_sum: int | None = None  # what the file said on opening, None when it said nothing
         self._generation = 0
         self._failed_generation = -1
@@ -222,7 +227,9 @@ class SqliteCatalog:
         try:
             make_copy(self._data / CATALOG_FILE)
         except (OSError, sqlite3.Error) as error:
-            _LOGGER.warning("the catalog cannot be copied: %s", error)
+            if number != self._uncopied_number:
+                _LOGGER.warning("the catalog cannot be copied yet: %s", error)
+            self._uncopied_number = number
         else:
             self._copied_number = number
 
@@ -393,26 +400,48 @@ class SqliteCatalog:
 def open_connection(
     path: Path | str, connection_class: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """A connection with the catalog's settings; the file is made readable by its owner alone, for it holds keys."""
+    """A connection with the catalog's settings; the file is made readable by its owner alone, for it holds keys.
+
+    On a full disk SQLite cannot make the file that connections share (`-shm`). The catalog is then opened for this
+    process alone, which needs no such file, so that a node starts and serves what it has.
+    """
     try:
         if str(path) != MEMORY:
             Path(path).touch(mode=0o600)
-        connection = sqlite3.connect(
-            path,
-            timeout=_BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=connection_class,
-        )
+        return _connected(path, connection_class, _PRAGMAS)
     except (sqlite3.Error, OSError) as error:
-        raise CatalogUnusable(str(path), str(error)) from error
+        if not isinstance(error, sqlite3.Error) or not is_short_of_room(error):
+            raise CatalogUnusable(str(path), str(error)) from error
     try:
-        for pragma in _PRAGMAS:
-            connection.execute(pragma)
+        return _connected(path, connection_class, (EXCLUSIVELY, *_PRAGMAS))
     except sqlite3.Error as error:
-        connection.close()
         raise CatalogUnusable(str(path), str(error)) from error
+
+
+def _connected(
+    path: Path | str, connection_class: type[sqlite3.Connection], pragmas: Sequence[str]
+) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=connection_class,
+    )
+    try:
+        for pragma in pragmas:
+            connection.execute(pragma)
+        connection.execute("SELECT count(*) FROM sqlite_schema")  # the shared file is made at the first look
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
+
+
+def is_short_of_room(error: sqlite3.Error) -> bool:
+    """Whether SQLite could not write or make a file, which a full disk explains."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY_CODE in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
 def reserve_numbers(catalog: Catalog, name: str, count: int, callback: Callable[[range, Refusal | None], None]) -> None:

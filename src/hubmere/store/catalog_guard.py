@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from hubmere.store.catalog import CATALOG_FILE, SqliteCatalog
+from hubmere.store.catalog import CATALOG_FILE, EXCLUSIVELY, SqliteCatalog, is_short_of_room
 from hubmere.store.catalog_check import check_catalog
 from hubmere.store.catalog_mirror import COPIES_FOLDER, DESCRIPTION, copies, read_revision
 from hubmere.store.migrations import CatalogUnusable
@@ -51,13 +51,7 @@ def check_before_opening(data: Path) -> None:
             raise CatalogLost(str(path), "it is missing or empty, but this folder holds the logs of a node")
         return
     try:
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError as error:
-        if _is_full(error):
-            return  # a full disk is no damage: the node starts and says so
-        raise CatalogLost(str(path), str(error)) from error
+        version, found = _look(path)
     except sqlite3.Error as error:
         raise CatalogLost(str(path), str(error)) from error
     if found != "ok":
@@ -81,8 +75,19 @@ def check_after_opening(data: Path, catalog: SqliteCatalog) -> None:
         raise CatalogLost(path, f"it does not know {len(strange)} hubs whose logs are there ({names})")
 
 
-def _is_full(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CANTOPEN)
+def _look(path: Path) -> tuple[int, str]:
+    """The version of the schema, and the first thing that SQLite's own check finds; on a full disk too."""
+    for pragmas in ((), (EXCLUSIVELY,)):
+        try:
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                for pragma in pragmas:
+                    connection.execute(pragma)
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                return int(version), str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except sqlite3.Error as error:
+            if pragmas or not is_short_of_room(error):
+                raise
+    raise AssertionError("the second way returns or raises")
 
 
 def explain_damage(data: Path) -> list[str]:

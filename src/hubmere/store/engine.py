@@ -224,6 +224,9 @@ class LogEngine(Protocol):
     def existing(self) -> Sequence[LogId]:
         """The logs that are there."""
 
+    def set_shortage(self, why: str | None) -> None:
+        """Refuse appends to every log from now on, or take them again: the disk is full, or has room. Reads go on."""
+
     def maintain(self, now_ms: int) -> None:
         """Called every second or so: partitions that went offline are verified and brought back."""
 

@@ -5,6 +5,7 @@ what is inside a file. Names are made durable by `sync_directory`, contents by `
 says both, in that order of need (a file is synced before the name under which it will be looked for).
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -102,6 +103,11 @@ class Files:
         """Room that is left for us on the file system of a path."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def total_bytes(self, path: Path) -> int:
+        """Size of the file system of a path."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
 
 
 def _load_syncfs() -> Callable[[int], int] | None:
@@ -307,6 +313,8 @@ def acquire_lock(folder: Path) -> Lock:
         holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
         raise FolderInUse(folder, holder) from refused
-    os.ftruncate(fd, 0)
-    os.write(fd, f"{os.getpid()}\n".encode("ascii"))
+    # On a full disk the folder is locked all the same; only the name of the process is missing.
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
     return Lock(fd)

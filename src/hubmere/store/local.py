@@ -7,6 +7,7 @@ Thread rule: one thread, the owner's, calls everything; `post` is how other thre
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hubmere.model.errors import StorageFull
@@ -48,6 +49,7 @@ class LocalEngine:
         self._space = Space(self._files, pool, damage=self.damage, marks=self._marks)
         self._commit = GroupCommit(self._files, post, defer=defer, durability=durability, threads=threads)
         self._logs: dict[LogId, LocalLog] = {}
+        self._shortage: str | None = None
         self._removals = 0
         self.was_clean = self._start()
 
@@ -79,6 +81,8 @@ class LocalEngine:
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
         self._logs[log] = opened
+        if self._shortage is not None:
+            opened.hold_writers(lambda: self._shortage)
         return opened
 
     def delete(self, log: LogId) -> None:
@@ -116,6 +120,13 @@ class LocalEngine:
         if self._marks.is_unsynced:
             self._commit.run_chore(self._marks.sync, _left_for_next_time)
 
+    def set_shortage(self, why: str | None) -> None:
+        """Refuse appends to every log from now on, or take them again: the disk is full, or has room. Reads go on."""
+        self._shortage = why
+        if why is not None:
+            for log in self._logs.values():
+                log.hold_writers(lambda: self._shortage)
+
     def offline(self) -> Sequence[LogId]:
         """The open logs that take no events until they are verified."""
         return [name for name, log in self._logs.items() if log.is_offline]
@@ -141,7 +152,8 @@ class LocalEngine:
         self._commit.close()
         self._marks.close()
         if is_clean:
-            self._mark_clean()
+            with suppress(OSError):  # on a full disk: the next start reads a little more
+                self._mark_clean()
 
     def _mark_clean(self) -> None:
         write_new(self._files, self._folder / CLEAN_SHUTDOWN, b"")

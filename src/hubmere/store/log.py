@@ -7,6 +7,7 @@ Thread rule: the owner's thread only; what waits for the disk is handed to the g
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from hubmere.model.errors import (
@@ -123,6 +124,18 @@ class LocalLog(LogWriter):
         if found.next_sequence != committed:
             raise CorruptBatch(f"only {found.next_sequence} of {committed} committed sequence numbers are on disk")
         self._install(found)
+
+    def hold_writers(self, shortage: Callable[[], str | None]) -> None:
+        """Refuse appends for as long as the disk is short of room; costs nothing while it is not."""
+
+        def refuse_while_short(_now_ms: int) -> None:
+            why = shortage()
+            if why is not None:
+                raise StorageFull(why)
+            self._obstacle = None
+
+        if self._obstacle is None:
+            self._obstacle = refuse_while_short
 
     # --- keeping ---
 

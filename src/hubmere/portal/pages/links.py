@@ -74,6 +74,7 @@ def links(place: Place, _: Request) -> None:
                     rates=place.desk.sampler.rates,
                     now=now,
                     now_ms=place.desk.clock.now_ms(),
+                    conditions=place.desk.broker.conditions.all(),
                     connections=views,
                     held=held_by(views),
                 )

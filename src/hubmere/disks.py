@@ -1,0 +1,52 @@
+"""The node's eye on the disk of its data folder: a warning before it is full, a refusal when it is, an end of both."""
+
+import logging
+
+from hubmere.broker.conditions import DISK, Condition, Conditions, ConditionSeverity
+from hubmere.settings import Settings
+from hubmere.store.disk import DiskLevel, DiskWatch
+from hubmere.store.engine import LogEngine
+from hubmere.store.files import Files
+
+log = logging.getLogger("hubmere.node")
+
+_REMEDY = "Make room on the disk, shorten the retention of hubs, or move the data folder to a larger disk."
+
+
+class NodeDisk:
+    """Looks after the disk of one node. Thread rule: the loop's thread only."""
+
+    def __init__(self, settings: Settings, engine: LogEngine, conditions: Conditions) -> None:
+        self._watch: DiskWatch | None = None
+        if not settings.memory:
+            self._watch = DiskWatch(
+                Files(),
+                settings.data,
+                warn_percent=settings.disk_warn_percent,
+                reserve_bytes=settings.disk_reserve_bytes,
+            )
+        self._engine = engine
+        self._conditions = conditions
+
+    def check(self) -> None:
+        """Look once: set or end the condition, and stop or let appends."""
+        if self._watch is None:
+            return
+        try:
+            state = self._watch.look()
+        except OSError as error:
+            log.warning("the disk of the data folder cannot be asked for its free space: %s", error)
+            return
+        self._conditions.measures["disk_free_bytes"] = state.free_bytes
+        self._conditions.measures["disk_total_bytes"] = state.total_bytes
+        is_full = state.level is DiskLevel.FULL
+        self._engine.set_shortage(state.text if is_full else None)
+        if state.level is DiskLevel.ROOMY:
+            if self._conditions.clear(DISK):
+                log.warning("the disk of the data folder has room again")
+            return
+        severity = ConditionSeverity.CRITICAL if is_full else ConditionSeverity.WARNING
+        effect = "; events are refused, reads go on." if is_full else "."
+        text = f"{state.text[0].upper()}{state.text[1:]}{effect}"
+        if self._conditions.set(Condition(name=DISK, severity=severity, text=text, remedy=_REMEDY)):
+            (log.error if is_full else log.warning)("%s", text)

@@ -1,0 +1,78 @@
+"""How full a disk is: two marks, each with a little slack before it ends."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.store.disk import DiskLevel, DiskWatch
+from hubmere.store.files import Files
+
+MB = 1024 * 1024
+GB = 1024 * MB
+
+
+class Disk(Files):
+    def __init__(self, total_bytes: int) -> None:
+        self._total_bytes = total_bytes
+        self.free = total_bytes
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
+
+    def total_bytes(self, path: Path) -> int:
+        return self._total_bytes
+
+
+def a_watch(disk: Disk) -> DiskWatch:
+    return DiskWatch(disk, Path("/data"), warn_percent=10, reserve_bytes=64 * MB)
+
+
+@pytest.mark.parametrize(
+    ("free", "level"),
+    [
+        (2 * GB, DiskLevel.ROOMY),
+        (GB, DiskLevel.LOW),
+        (65 * MB, DiskLevel.LOW),
+        (64 * MB, DiskLevel.FULL),
+        (0, DiskLevel.FULL),
+    ],
+)
+def test_a_disk_is_low_before_it_is_full(free: int, level: DiskLevel) -> None:
+    """Ten gigabytes: a warning at one, a refusal at the reserve."""
+    disk = Disk(10 * GB)
+    disk.free = free
+
+    assert a_watch(disk).look().level is level
+
+
+def test_a_small_disk_keeps_a_small_reserve() -> None:
+    """A volume of 100 MB must not be mostly reserve."""
+    disk = Disk(100 * MB)
+    watch = a_watch(disk)
+    disk.free = 6 * MB
+
+    assert watch.look().level is DiskLevel.LOW
+    disk.free = 5 * MB
+    assert watch.look().level is DiskLevel.FULL
+
+
+def test_a_disk_at_a_mark_does_not_flap() -> None:
+    """What began at a mark ends with a quarter more room."""
+    disk = Disk(10 * GB)
+    watch = a_watch(disk)
+    levels = []
+    for free in (64 * MB, 70 * MB, 81 * MB, GB + 100 * MB, GB + 300 * MB):
+        disk.free = free
+        levels.append(watch.look().level)
+
+    assert levels == [DiskLevel.FULL, DiskLevel.FULL, DiskLevel.LOW, DiskLevel.LOW, DiskLevel.ROOMY]
+
+
+def test_the_sentence_says_how_much_is_left() -> None:
+    """Operators and refused clients read the same."""
+    disk = Disk(10 * GB)
+    disk.free = 12 * MB
+
+    text = a_watch(disk).look().text
+
+    assert text == "the disk of the data folder is full: 12 of 10,240 MB are free, and 64 MB are reserved"
