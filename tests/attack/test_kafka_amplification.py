@@ -4,9 +4,7 @@ Attacker and innocent client send while the node's loop is held, so that both re
 order in which the node answers them is what counts, not the time.
 """
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -207,25 +205,6 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return order
 
 
-@contextmanager
-def held(node: KafkaNode) -> Iterator[None]:
-    """Hold the node's loop: what is sent meanwhile is all there when it goes on."""
-    is_held, may_go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        is_held.set()
-        may_go.wait(60)
-
-    holder = threading.Thread(target=lambda: node.call(hold))
-    holder.start()
-    is_held.wait(60)
-    try:
-        yield
-    finally:
-        may_go.set()
-        holder.join()
-
-
 @pytest.mark.parametrize(("request_", "version"), _LONG, ids=kind)
 def test_innocent_client_is_served_between_slices(
     node: KafkaNode, answered: list[str], request_: Any, version: int
@@ -237,7 +216,7 @@ def test_innocent_client_is_served_between_slices(
     ):
         attacker.sign_in()
         innocent.sign_in()
-        with held(node):
+        with node.held():
             attacker.send(request_, version)
             innocent.send(_INNOCENT, 12)
 
@@ -252,7 +231,7 @@ def test_requests_behind_a_long_answer_wait_and_keep_their_order(node: KafkaNode
     wanted = tuple(MetadataRequestTopic(name=name) for name in _NAMES)
     with RawClient(node) as client:
         client.sign_in()
-        with held(node):
+        with node.held():
             for count in (1, len(wanted), 2, len(wanted), 3):
                 client.engine.request(MetadataRequest(topics=wanted[:count]), 12)
             client.socket.sendall(b"".join(client.engine.data_to_send()))

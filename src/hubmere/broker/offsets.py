@@ -111,6 +111,10 @@ class Offsets:
         offsets = self._catalog.view.group_offsets(self._key, group_id)
         return [(hubs[offset.hub_uid], offset) for offset in offsets if offset.hub_uid in hubs]
 
+    def hub_uids(self, group_id: str) -> set[str]:
+        """The hubs that a group has committed for, those among them that are gone too."""
+        return {offset.hub_uid for offset in self._catalog.view.group_offsets(self._key, group_id)}
+
     def lags(self, group_id: str) -> list[Lag]:
         """How far a group is behind on each partition that it has committed a position for."""
         return [

@@ -20,6 +20,7 @@ from hubmere.broker.consumer_group.members import (
 )
 from hubmere.broker.refusals import InvalidHeartbeat
 from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.group_access import require_group
 from hubmere.endpoints.kafka.groups import may_read, require_listening
 from hubmere.endpoints.kafka.operations import group_operations
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
@@ -48,6 +49,7 @@ _OWN_MEMBER_ID_SINCE: Final = 1  # KIP-1082: the client chooses its member id
 # A client may ask for hours; a member that needs longer than this to give up partitions helps nobody.
 _LONGEST_REBALANCE_S: Final = 1800.0
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+_JOINING: Final = 0  # the epoch of a member that is not one yet
 
 
 # --- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------------
@@ -62,6 +64,8 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
 
     try:
         require_listening(session, body.group_id)
+        if body.member_epoch == _JOINING:
+            require_group(session, body.group_id)
         if request.version >= _OWN_MEMBER_ID_SINCE and not body.member_id:
             raise InvalidHeartbeat(body.group_id, "MemberId can't be empty")
         _require_readable(session, body.subscribed_topic_names or ())
@@ -158,7 +162,7 @@ def _describe(
     session: KafkaSession, group_id: str, names: Mapping[str, str], *, with_operations: bool
 ) -> DescribedConsumerGroup:
     try:
-        require_listening(session, group_id)
+        require_group(session, group_id)
         described = _described(session.coordinator.groups.describe_consumers(group_id), names)
         if not with_operations:
             return described

@@ -1,7 +1,7 @@
 """Join, sync, heartbeat, leave, and looking at groups: requests become calls of the coordinator (reference: 2.10).
 
-Groups span the namespace. Whoever may listen takes part in them; a client that is confined to one hub sees of the list
-only the groups that have committed offsets there. After anything that may have set a deadline the endpoint's one timer
+Groups span the namespace. Whoever may listen takes part in them; which groups a client that is confined to one hub may
+see and join is decided in `group_access`. After anything that may have set a deadline the endpoint's one timer
 is looked at.
 """
 
@@ -11,11 +11,12 @@ from itertools import repeat
 from typing import Final
 
 from hubmere.broker.access import Resource
-from hubmere.broker.groups import GroupDescription, GroupSummary
+from hubmere.broker.groups import GroupDescription
 from hubmere.broker.membership import GroupState, GroupType, Joined, Joining, MemberView, Protocol, Synced, Syncing
 from hubmere.broker.refusals import GroupForbidden, MemberIdRequired
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
+from hubmere.endpoints.kafka.group_access import GroupAccess, require_group
 from hubmere.endpoints.kafka.operations import group_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, in_slices
@@ -129,10 +130,15 @@ def join_group(session: KafkaSession, request: Request) -> None:
     )
 
     def reply(answer: Joined | Refusal) -> None:
+        if isinstance(answer, Joined) and not GroupAccess(session).reaches(body.group_id):
+            # Others have joined meanwhile who read what this client may not even know of.
+            answer = GroupForbidden(body.group_id)
         session.respond(request, _join_response(request, answer))
 
     try:
-        require_listening(session, body.group_id)
+        require_group(session, body.group_id)
+        if not GroupAccess(session).may_subscribe(body.protocol_type, [each.metadata for each in body.protocols]):
+            raise GroupForbidden(body.group_id)
         session.coordinator.groups.join(body.group_id, wish, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
@@ -239,6 +245,9 @@ def leave_group(session: KafkaSession, request: Request) -> None:
 def _leave(session: KafkaSession, group_id: str, member: LeavingMember) -> ErrorCode:
     try:
         require_listening(session, group_id)
+        if not member.member_id:
+            # An administrator removes a static member by its instance id, which is no secret.
+            require_group(session, group_id)
         session.coordinator.groups.leave(
             group_id, member.member_id, member.group_instance_id, session.now, session.now_ms
         )
@@ -267,7 +276,7 @@ def describe_groups(session: KafkaSession, request: Request) -> Steps:
 
 def _describe(session: KafkaSession, group_id: str, *, with_operations: bool) -> DescribedGroup:
     try:
-        require_listening(session, group_id)
+        require_group(session, group_id)
         group = session.coordinator.groups.describe(group_id)
     except Refusal as refusal:
         return _described(GroupDescription(group_id, GroupState.DEAD, "", "", ()), code_of(refusal))
@@ -309,8 +318,9 @@ def list_groups(session: KafkaSession, request: Request) -> Steps:
     states = {state.lower() for state in body.states_filter}
     types = {group_type.lower() for group_type in body.types_filter}
     listed: list[ListedGroup] = []
+    access = GroupAccess(session)
     for group in session.coordinator.groups.list():
-        if _fits(group.state, states) and _fits(group.type, types) and _may_see(session, group):
+        if _fits(group.state, states) and _fits(group.type, types) and access.reaches(group.group_id):
             listed.append(
                 ListedGroup(
                     group_id=group.group_id,
@@ -325,16 +335,6 @@ def list_groups(session: KafkaSession, request: Request) -> Steps:
 
 def _fits(value: str, wanted: set[str]) -> bool:
     return not wanted or value.lower() in wanted
-
-
-def _may_see(session: KafkaSession, group: GroupSummary) -> bool:
-    principal, namespace = session.principal, session.namespace.entity.name
-    if not principal.rights.allows(Rights.LISTEN):
-        return False
-    if principal.covers(Resource.of_namespace(namespace)):
-        return True
-    offsets = session.coordinator.offsets.all(group.group_id)
-    return any(principal.covers(Resource.of_hub(namespace, hub.name)) for hub, _ in offsets)
 
 
 @in_slices

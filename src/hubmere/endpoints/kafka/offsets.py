@@ -13,6 +13,7 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.offsets import Commit
 from hubmere.broker.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
 from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.group_access import require_group
 from hubmere.endpoints.kafka.groups import require_listening
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
@@ -71,6 +72,8 @@ def _commit(session: KafkaSession, request: Request, commits: list[Commit], code
     body: OffsetCommitRequest = request.body
     try:
         require_listening(session, body.group_id)
+        if not body.member_id:
+            require_group(session, body.group_id)
         session.coordinator.groups.require_commit(
             body.group_id,
             body.member_id,
@@ -160,7 +163,7 @@ def _fetch_group(
     session: KafkaSession, request: Request, asked: OffsetFetchGroup
 ) -> Generator[None, None, OffsetFetchGroupResponse]:
     try:
-        require_listening(session, asked.group_id)
+        require_group(session, asked.group_id)
         session.coordinator.groups.require_fetch(asked.group_id, asked.member_id, asked.member_epoch)
     except Refusal as refusal:
         return _refused_group(asked.group_id, code_of(refusal))
@@ -242,7 +245,7 @@ def offset_delete(session: KafkaSession, request: Request) -> Steps:
     """Forget commits for topics that no member reads any more."""
     body: OffsetDeleteRequest = request.body
     try:
-        require_listening(session, body.group_id)
+        require_group(session, body.group_id)
         read = _topics_read(session, body.group_id)
     except Refusal as refusal:
         session.respond(request, OffsetDeleteResponse(error_code=code_of(refusal), topics=()))

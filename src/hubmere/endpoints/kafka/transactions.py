@@ -12,7 +12,7 @@ from hubmere.broker.offsets import Commit
 from hubmere.broker.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
 from hubmere.broker.transactions import PendingOffset, Phase, Transaction
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.groups import require_listening
+from hubmere.endpoints.kafka.group_access import require_group
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
@@ -179,7 +179,7 @@ def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
 
     producer = (body.producer_id, body.producer_epoch)
     try:
-        require_listening(session, body.group_id)
+        require_group(session, body.group_id)
         session.coordinator.transactions.add_group(
             body.transactional_id, producer, body.group_id, session.now, session.now_ms, done
         )
@@ -207,7 +207,7 @@ def txn_offset_commit(session: KafkaSession, request: Request) -> Steps:
 
     producer = (body.producer_id, body.producer_epoch)
     try:
-        require_listening(session, body.group_id)
+        require_group(session, body.group_id)
         if body.generation_id >= 0 or body.member_id:
             session.coordinator.groups.require_commit(
                 body.group_id, body.member_id, body.group_instance_id, body.generation_id, session.now

@@ -1,0 +1,84 @@
+"""Who may see and use a group: a group belongs to what its members read and to what it has committed for.
+
+A credential for the whole namespace reaches every group. One that is confined to a hub reaches a group when every topic
+that a member of it subscribes to, and every hub that it has committed offsets for, is one that the credential may read;
+a group that does not exist yet has neither. A member is asked when it joins, and once more when the answer names the
+other members; after that its member id is its proof. What members of another kind than consumers read is not known, so
+their groups belong to the namespace.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from hubmere.broker.access import Principal, Resource
+from hubmere.broker.consumer_group.group import ConsumerGroup
+from hubmere.broker.group import Group
+from hubmere.broker.refusals import GroupForbidden
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.model.entity import Rights
+from hubmere.wire.kafka.errors import RemoteProtocolError
+from hubmere.wire.kafka.messages.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_subscription
+
+_UNKNOWN: Final = None
+
+
+class GroupAccess:
+    """What one caller may do with groups. Made for one request, since rights and hubs change."""
+
+    def __init__(self, session: KafkaSession) -> None:
+        self._coordinator = session.coordinator
+        self._principal: Principal = session.principal
+        self._namespace = session.namespace.entity.name
+        self._is_everywhere = self._principal.covers(Resource.of_namespace(self._namespace))
+        self._foreign_uids = (
+            frozenset[str]()
+            if self._is_everywhere
+            else frozenset(hub.entity.uid for hub in session.namespace.hubs.values() if not self._covers(hub.name))
+        )
+
+    def reaches(self, group_id: str) -> bool:
+        """Whether the caller may see and use a group."""
+        if not self._principal.rights.allows(Rights.LISTEN):
+            return False
+        if self._is_everywhere:
+            return True
+        if not self._foreign_uids.isdisjoint(self._coordinator.offsets.hub_uids(group_id)):
+            return False
+        topics = topics_of(self._coordinator.groups.find(group_id))
+        return topics is not _UNKNOWN and all(map(self._covers, topics))
+
+    def may_subscribe(self, protocol_type: str, subscriptions: Iterable[bytes]) -> bool:
+        """Whether the caller may read all that it is about to subscribe to as a member."""
+        if self._is_everywhere:
+            return True
+        topics = _subscribed(protocol_type, subscriptions)
+        return topics is not _UNKNOWN and all(map(self._covers, topics))
+
+    def _covers(self, topic: str) -> bool:
+        return self._principal.covers(Resource.of_hub(self._namespace, topic))
+
+
+def require_group(session: KafkaSession, group_id: str) -> None:
+    """Refuse a caller that may not see and use a group."""
+    if not GroupAccess(session).reaches(group_id):
+        raise GroupForbidden(group_id)
+
+
+def topics_of(group: Group | ConsumerGroup | None) -> frozenset[str] | None:
+    """What the members of a group subscribe to, in any of the protocols that they offer; None if it cannot be known."""
+    if group is None:
+        return frozenset()
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed_names()
+    wishes = [member.wish for member in group.members.values()]
+    subscriptions = (protocol.metadata for wish in wishes for protocol in wish.protocols)
+    return _subscribed(CONSUMER_PROTOCOL_TYPE if not wishes else group.protocol_type, subscriptions)
+
+
+def _subscribed(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    if protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return _UNKNOWN
+    try:
+        return frozenset(topic for data in subscriptions for topic in read_subscription(data).topics)
+    except RemoteProtocolError:
+        return _UNKNOWN
