@@ -5,10 +5,12 @@ one is: libuv reads a socket up to 32 times in a row, and each read may hold ten
 rule here is the same for every protocol:
 
 1. A read is handed over in pieces. After each piece the time that it took is compared with a budget.
-2. A piece that took longer than the budget makes the next ones smaller; cheap ones make them larger again.
+2. A piece that took longer than the budget makes the next ones smaller; cheap ones make them larger again, up to a
+   size that is small for peers that have not signed in. A piece that took much longer bounds that size for good.
 3. When the budget of a turn is spent, reading stops until the next turn, in which every other connection is served.
 
-Small reads are not measured: one of them per turn is always cheap, and libuv goes on to other sockets after it.
+Time is the processor's, so that a busy machine does not look like a costly client. Small reads are not measured: one of
+them per turn is always cheap, and libuv goes on to other sockets after it.
 """
 
 import asyncio
@@ -25,6 +27,11 @@ MIN_PIECE_BYTES: Final = 512
 UNMEASURED_BYTES: Final = 2048
 # Pieces begin with this size, before anything is known about their cost.
 FIRST_PIECE_BYTES: Final = 16 * 1024
+# The largest piece of a peer that has not signed in, or that was found to send costly input: the most costly requests
+# of this many bytes take less than 50 ms.
+MAX_COSTLY_BYTES: Final = 64 * 1024
+# A piece that takes this many times the budget was costly.
+_COSTLY: Final = 5
 # The largest piece that a text protocol's parser is given at once.
 MAX_PARSED_BYTES: Final = 16 * 1024
 
@@ -35,16 +42,20 @@ class LoopShare:
     Thread rule: the node's loop only.
     """
 
-    __slots__ = ("_largest_bytes", "_spent_s", "piece_bytes")
+    __slots__ = ("_is_costly", "_largest_bytes", "_spent_s", "piece_bytes")
 
     def __init__(self, largest_bytes: int) -> None:
         self._largest_bytes = largest_bytes
         self._spent_s = 0.0
+        self._is_costly = False
         self.piece_bytes = min(largest_bytes, FIRST_PIECE_BYTES)
 
     def spend(self, size_bytes: int, took_s: float) -> bool:
         """Note what a piece cost. True when the budget of this turn is spent; the next turn begins with a full one."""
         if took_s > TURN_SECONDS:
+            if took_s > _COSTLY * TURN_SECONDS:
+                self._is_costly = True
+                self._largest_bytes = min(self._largest_bytes, MAX_COSTLY_BYTES)
             fitting = int(size_bytes * TURN_SECONDS / took_s)
             self.piece_bytes = max(min(fitting, self.piece_bytes), MIN_PIECE_BYTES)
         elif took_s < TURN_SECONDS / 4 and self.piece_bytes < self._largest_bytes:
@@ -54,6 +65,11 @@ class LoopShare:
             return False
         self._spent_s = 0.0
         return True
+
+    def widen(self, largest_bytes: int) -> None:
+        """Take larger pieces, if all have been cheap: the peer has signed in."""
+        if not self._is_costly:
+            self._largest_bytes = max(self._largest_bytes, largest_bytes)
 
     def end_turn(self) -> None:
         """The connection has no more input for now."""
@@ -142,9 +158,9 @@ class SlicedInput:
         while self.has_rest and not self._holds:
             piece = self._data[self._at : self._at + share.piece_bytes]
             self._at += len(piece)
-            began = time.perf_counter()
+            began = time.thread_time()
             self._feed(piece)
-            if share.spend(len(piece), time.perf_counter() - began):
+            if share.spend(len(piece), time.thread_time() - began):
                 break
         if not self.has_rest:
             self.drop()

@@ -12,16 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from hubmere.endpoints.fairness import UNMEASURED_BYTES, LoopShare
+from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, UNMEASURED_BYTES, LoopShare
 
 log = logging.getLogger("hubmere.connection")
 
 # Above this many unsent bytes the session is told to stop producing: about ten writes of 64 to 128 KB.
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 WRITE_LOW_WATER_BYTES = 256 * 1024
-# What one read takes at most, unless a session has a place for more: the most costly requests of this many bytes take
-# less than 50 ms, so that even the first read of a flood delays nobody for longer.
-READ_BYTES: Final = 64 * 1024
+# What one read takes at most, as uvloop has it.
+READ_BYTES: Final = 256 * 1024
 # A closed connection whose peer does not read what is left for it is ended after this time.
 LINGER_SECONDS: Final = 30.0
 # Where bytes arrive that have no place of their own: all connections share it, so they are copied before the next read.
@@ -57,6 +56,9 @@ class Wire(Protocol):
 
     def resume_reading(self) -> None:
         """Take bytes from the client again."""
+
+    def trust_peer(self) -> None:
+        """The client has signed in: it may send more at a time."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> "Timer":
         """Run a callback at a monotonic time."""
@@ -137,7 +139,7 @@ class Stream(asyncio.BufferedProtocol):
         self._make_session = make_session
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._share = LoopShare(READ_BYTES)
+        self._share = LoopShare(MAX_COSTLY_BYTES)
         self._room_bytes = 0
         # Why nothing is read: the session wants it so, or the share of this turn is used up.
         self._is_paused = False
@@ -174,14 +176,14 @@ class Stream(asyncio.BufferedProtocol):
         if self.session is None:
             return
         is_measured = nbytes > UNMEASURED_BYTES or nbytes == self._room_bytes
-        began = time.perf_counter() if is_measured else 0.0
+        began = time.thread_time() if is_measured else 0.0
         try:
             self.session.placed(nbytes)
         except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
             self._failed()
             return
         if is_measured:
-            if self._share.spend(nbytes, time.perf_counter() - began):
+            if self._share.spend(nbytes, time.thread_time() - began):
                 self._wait_for_turn()
             elif nbytes < self._room_bytes:
                 self._share.end_turn()
@@ -264,6 +266,10 @@ class Stream(asyncio.BufferedProtocol):
             return
         if not self._transport.is_closing() and not self._transport.is_reading():
             self._transport.resume_reading()
+
+    def trust_peer(self) -> None:
+        """The client has signed in: it may send more at a time."""
+        self._share.widen(READ_BYTES)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         """Run a callback at a monotonic time, under this connection's guard."""

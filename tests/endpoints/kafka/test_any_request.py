@@ -67,6 +67,9 @@ class NoWire:
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_at(when, self._guarded, callback)
 
+    def trust_peer(self) -> None:
+        pass
+
     def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_soon(self._guarded, callback)
 

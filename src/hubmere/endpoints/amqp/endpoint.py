@@ -399,6 +399,7 @@ class AmqpSession:
 
     def _proven(self) -> None:
         self._is_proven = True
+        self.wire.trust_peer()
         self._arm()
 
     def _begun(self, signal: SessionBegun) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from hubmere.endpoints.fairness import LoopShare
+from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, LoopShare
 from hubmere.endpoints.http.site import Receive, Scope, Send, log, peer_of
 from hubmere.endpoints.stream import READ_BYTES, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
 
@@ -71,7 +71,7 @@ class WebSocketWire:
         self._has_output = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
-        self._share = LoopShare(READ_BYTES)
+        self._share = LoopShare(MAX_COSTLY_BYTES)
         self.peer = peer_of(scope)
         self.is_secure = scope["scheme"] == "wss"
 
@@ -111,6 +111,10 @@ class WebSocketWire:
     def resume_reading(self) -> None:
         """Take bytes from the client again."""
         self._may_read.set()
+
+    def trust_peer(self) -> None:
+        """The client has signed in: it may send more at a time."""
+        self._share.widen(READ_BYTES)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         """Run a callback at a monotonic time, under this connection's guard."""
@@ -166,9 +170,9 @@ class WebSocketWire:
             await self._may_read.wait()
             piece = data[at : at + share.piece_bytes]
             at += len(piece)
-            began = time.perf_counter()
+            began = time.thread_time()
             self.guarded(partial(self._session.received, piece))
-            if share.spend(len(piece), time.perf_counter() - began):
+            if share.spend(len(piece), time.thread_time() - began):
                 await asyncio.sleep(0)
 
     async def send_all(self, send: Send) -> None:

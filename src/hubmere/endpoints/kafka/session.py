@@ -428,6 +428,7 @@ class KafkaSession:
         self._handlers = self.shared.handlers
         self.engine.expects_bare_tokens = False
         self.engine.takes_runs = True
+        self.wire.trust_peer()
         largest = namespace.limits.publication_bytes + _REQUEST_SLACK_BYTES
         self.engine.max_request_bytes = max(MAX_REQUEST_BYTES, largest)
 
