@@ -4,13 +4,15 @@ A request names an operation of the program, the answer holds facts for the test
 The program is started once for many tests, because a virtual machine takes longer to start than a test to run.
 """
 
+import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,6 +62,16 @@ class Driver:
             error = answer["error"]
             raise ClientError(error["name"], str(error["code"]), error["message"])
         return answer["facts"]
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the process for the length of a `with` block, as a laptop does that sleeps."""
+        process = self._started()
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def _started(self) -> "subprocess.Popen[bytes]":
         if self._process is None:

@@ -9,7 +9,7 @@ from conformance.arena import Arena, Place, Transport
 from conformance.clients import NotInstalled, js_clients, node
 from conformance.driver import Driver
 
-_PROGRAM = Path(__file__).parent / "driver.mjs"
+PROGRAM = Path(__file__).parent / "driver.mjs"
 TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
 
 
@@ -17,7 +17,7 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 def js(arena: Arena) -> Iterator[Driver]:
     """Carries out operations of the programs beside this file."""
     try:
-        command, environment = [node(), str(_PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())}
+        command, environment = [node(), str(PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())}
     except NotInstalled as reason:
         pytest.skip(str(reason))
     # How users of Node.js trust a private CA.

@@ -64,6 +64,17 @@ export async function sendSingles({ place, events, target = {} }) {
   });
 }
 
+// An event by a producer that stays for the next call; `last` closes it.
+let kept = null;
+export async function sendKept({ place, body, last = false }) {
+  kept ??= aProducer(place);
+  await kept.sendBatch([{ body }], { partitionId: "0" });
+  if (last) {
+    await kept.close();
+    kept = null;
+  }
+}
+
 // One event of this size, which the SDK hands on without looking at it.
 export async function sendLarge({ place, sizeBytes }) {
   return using(aProducer(place), (producer) => producer.sendBatch([{ body: Buffer.alloc(sizeBytes) }]));

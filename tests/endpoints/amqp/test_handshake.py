@@ -267,7 +267,8 @@ def test_a_quiet_link_gets_heartbeats(node: AmqpNode) -> None:
 
 
 def test_a_silent_peer_loses_everything_for_one_reason() -> None:
-    """Detach of every link, end and close, all with the condition by which clients connect again."""
+    """It is asked for a flow first; then detach of every link, end and close, all with the condition by which clients
+    connect again."""
     with AmqpNode(idle_timeout_s=0.3) as node, RawClient(node) as client:
         client.authorize()
         client.sender("orders")
@@ -276,6 +277,7 @@ def test_a_silent_peer_loses_everything_for_one_reason() -> None:
 
         found = list(frames_of(read_to_end(client.socket)))
 
+    assert FLOW in [one.code for one in found]
     ends = [one for one in found if one.code in (DETACH, END, CLOSE)]
     assert [one.code for one in ends] == [DETACH] * 4 + [END, CLOSE]
     for one in ends:

@@ -1,0 +1,41 @@
+"""A program that sleeps for longer than the idle time-out, and what its client does when it wakes up."""
+
+import pytest
+
+from conformance.clients import NotInstalled, js_clients, node
+from conformance.driver import Driver
+from conformance.js.conftest import PROGRAM
+from endpoints.amqp.amqp_node import AmqpNode
+from endpoints.amqp.messages import body_of
+from endpoints.amqp.raw_client import RawClient
+
+pytestmark = pytest.mark.foreign
+
+# A peer is given up after twice this.
+_IDLE_SECONDS = 1.0
+
+
+@pytest.fixture
+def js() -> Driver:
+    """A process of its own: it is stopped for a while."""
+    try:
+        return Driver([node(), str(PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())})
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+
+
+def test_a_producer_that_slept_past_the_idle_time_out_sends_again(js: Driver) -> None:
+    """By the condition of the close the SDK connects again; by another it would hang and end in an uncaught error."""
+    with AmqpNode(idle_timeout_s=_IDLE_SECONDS) as server, js:
+        place = {"connection": server.connection_string(), "hub": "orders", "webSocket": False}
+        js.call("event_hubs", "sendKept", place=place, body="before")
+        with js.paused():
+            while server.call(lambda: len(server.connections.streams)):
+                pass
+
+        js.call("event_hubs", "sendKept", place=place, body="after", last=True)
+
+        with RawClient(server) as client:
+            client.authorize()
+            told = [body_of(message) for message in client.receive(client.reader(), 2)]
+    assert told == [b'"before"', b'"after"']
