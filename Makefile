@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test foreign js-clients java-clients go-clients rust-clients kafka-jars lint format bench torture spark-versions browser docs clean
+.PHONY: help setup run test foreign js-clients java-clients go-clients rust-clients period-clients kafka-jars lint format bench torture spark-versions browser docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,9 +42,10 @@ foreign: $(STAMP) ## fetch the foreign clients and the browser that tests drive;
 	-@$(MAKE) --no-print-directory kafka-jars
 	-@$(MAKE) --no-print-directory go-clients
 	-@$(MAKE) --no-print-directory rust-clients
+	-@$(MAKE) --no-print-directory period-clients
 
 # Foreign clients for tests/conformance, into .cache; where they cannot be had, their tests are skipped with the reason.
-js-clients java-clients go-clients rust-clients: $(STAMP)
+js-clients java-clients go-clients rust-clients period-clients: $(STAMP)
 	@$(BIN)/python tests/conformance/clients.py $(@:-clients=)
 
 kafka-jars: $(STAMP) ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive

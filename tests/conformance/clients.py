@@ -1,8 +1,8 @@
 """Where foreign clients of other languages are, and how they get there: packages, jars and programs under `.cache`.
 
-`python tests/conformance/clients.py js java kafka go rust` installs what is missing; `make js-clients java-clients
-kafka-jars go-clients rust-clients` calls it. Where a tool or a registry cannot be reached it says so and ends well:
-tests that need the clients are then skipped with the same reason.
+`python tests/conformance/clients.py js java kafka go rust period` installs what is missing; `make foreign` calls it.
+Where a tool or a registry cannot be reached it says so and ends well: tests that need the clients are then skipped with
+the same reason.
 """
 
 import hashlib
@@ -78,10 +78,15 @@ def js_clients() -> Path:
 
 
 def install_js() -> None:
-    JS.mkdir(parents=True, exist_ok=True)
-    shutil.copy(PACKAGE_JSON, JS / "package.json")
-    _run([*_npm(), "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"])
+    _install_npm(PACKAGE_JSON, JS)
     _mark(JS, PACKAGE_JSON.read_bytes())
+
+
+def _install_npm(declaration: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(declaration, folder / "package.json")
+    options = ["--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+    _run([*_npm(), "install", *options], folder)
 
 
 # --- Java ------------------------------------------------------------------------------------------------------------
@@ -125,6 +130,7 @@ class Jars(StrEnum):
     KAFKA_3 = "3"
     KAFKA_2 = "2"
     KAFKA_1 = "1"
+    CONNECT_1 = "connect-1"
     SPARK = "spark"
 
 
@@ -172,6 +178,11 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
     ),
     # The oldest that is promised; its broker has MirrorMaker 1.
     Jars.KAFKA_1: (Artifacts(_APACHE_KAFKA, "1.0.0", ("kafka-clients", "kafka_2.12")),),
+    Jars.CONNECT_1: (
+        Artifacts(_APACHE_KAFKA, "1.1.1", ("connect-runtime", "connect-file")),
+        # A part of Java until version 11.
+        Artifacts("javax.xml.bind", "2.3.1", ("jaxb-api",)),
+    ),
     # Spark 4.3 has no connector of its own version there; this is the nearest for its Scala 2.13. They come alone: what
     # else they need is in Spark, and their declarations name repositories that not everybody reaches.
     Jars.SPARK: (
@@ -324,10 +335,41 @@ def _tool(name: str) -> str:
     return found
 
 
+# --- clients of 2019 ------------------------------------------------------------------------------------------------
+
+
+PERIOD = CACHE / "period"
+PERIOD_REQUIREMENTS = _HERE / "period" / "requirements.txt"
+PERIOD_PACKAGE_JSON = _HERE / "period" / "package.json"
+PERIOD_POM = _HERE / "period" / "pom.xml"
+
+
+def period_clients() -> Path:
+    """The folder with `python`, an environment; `js`, npm packages; and `java`, jars."""
+    if not _is_current(PERIOD, _period()):
+        raise NotInstalled("the clients of 2019 are not there: make period-clients")
+    return PERIOD
+
+
+def _period() -> bytes:
+    return b"".join(path.read_bytes() for path in (PERIOD_REQUIREMENTS, PERIOD_PACKAGE_JSON, PERIOD_POM))
+
+
+def install_period() -> None:
+    PERIOD.mkdir(parents=True, exist_ok=True)
+    _run([sys.executable, "-m", "venv", "--clear", "python"], PERIOD)
+    pip = [str(PERIOD / "python" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # uamqp is compiled code that nobody maintains: where there is no wheel for this Python, there is no client.
+    _run([*pip, "--only-binary=uamqp", "-r", str(PERIOD_REQUIREMENTS)], PERIOD)
+    _install_npm(PERIOD_PACKAGE_JSON, PERIOD / "js")
+    _copy_jars(PERIOD_POM, PERIOD / "java")
+    _mark(PERIOD, _period())
+
+
 # --- all ------------------------------------------------------------------------------------------------------------
 
 
-def _run(command: list[str], folder: Path = JS, environment: Mapping[str, str] | None = None) -> None:
+def _run(command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
     variables = {**os.environ, **(environment or {})}
     try:
         subprocess.run(command, cwd=folder, env=variables, timeout=_INSTALL_SECONDS, check=True)
@@ -351,6 +393,7 @@ _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
     "kafka": (all_kafka_jars, install_kafka),
     "go": (go_program, install_go),
     "rust": (rust_program, install_rust),
+    "period": (period_clients, install_period),
 }
 
 

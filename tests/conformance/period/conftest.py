@@ -1,0 +1,82 @@
+"""A node for clients of 2019, and one process for each of them.
+
+These clients connect to port 5671 whatever the connection string says. Several nodes may run on a machine, so this one
+listens on a loopback address of its own.
+"""
+
+import random
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from conformance.arena import Arena
+from conformance.clients import NotInstalled, java_tool, node, period_clients
+from conformance.driver import Driver
+from conformance.kafka.apache import SHORT_LIVED, TRUST_PASSWORD, make_trust_store
+from conformance.matrix import Name
+
+_HERE = Path(__file__).parent
+_PORT = 5671
+_TRIES = 100
+_COMPILE_SECONDS = 100
+
+
+def _free_address() -> str:
+    """An address of 127.0.0.0/8 on which nobody has taken the port."""
+    for _ in range(_TRIES):
+        address = f"127.{random.randint(2, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}"
+        try:
+            socket.create_server((address, _PORT)).close()
+        except OSError as error:
+            reason = error
+        else:
+            return address
+    pytest.skip(f"no loopback address with a free port {_PORT}: {reason}")
+
+
+@pytest.fixture(scope="session")
+def arena() -> Iterator[Arena]:
+    """A node at an address of its own."""
+    address = _free_address()
+    with Arena(host=address, hostname=address, amqps_port=_PORT) as running:
+        yield running
+
+
+def _python(arena: Arena, _: Path) -> Driver:
+    command = [str(period_clients() / "python" / "bin" / "python"), str(_HERE / "driver.py")]
+    return Driver(command, {"HUBMERE_CA_FILE": arena.node.ca_file})
+
+
+def _javascript(arena: Arena, _: Path) -> Driver:
+    environment = {"HUBMERE_JS_CLIENTS": str(period_clients() / "js"), "NODE_EXTRA_CA_CERTS": arena.node.ca_file}
+    return Driver([node(), str(_HERE / "driver.mjs")], environment)
+
+
+def _java(arena: Arena, folder: Path) -> Driver:
+    jars = f"{period_clients() / 'java'}/*"
+    command = [java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, str(_HERE / "Driver.java")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    trusted = make_trust_store(folder, arena.node.ca_file)
+    trust = [f"-Djavax.net.ssl.trustStore={trusted}", f"-Djavax.net.ssl.trustStorePassword={TRUST_PASSWORD}"]
+    return Driver([java_tool("java"), *SHORT_LIVED, *trust, "-cp", f"{folder}:{jars}", "Driver"], {})
+
+
+_MAKERS = {Name.PYTHON_1: _python, Name.JS_2: _javascript, Name.JAVA_2: _java}
+
+
+@pytest.fixture(scope="session")
+def drivers(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Name, Driver]]:
+    """The three programs; a process starts when it is first asked."""
+    with ExitStack() as running:
+        try:
+            yield {
+                name: running.enter_context(make(arena, tmp_path_factory.mktemp("period")))
+                for name, make in _MAKERS.items()
+            }
+        except NotInstalled as reason:
+            pytest.skip(str(reason))

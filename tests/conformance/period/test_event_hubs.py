@@ -1,0 +1,149 @@
+"""The SDKs of 2019, unmodified: azure-eventhub 1.3 for Python, @azure/event-hubs 2.1, azure-eventhubs 2.3 for Java."""
+
+import time
+from typing import Any
+
+import pytest
+
+from conformance.arena import Arena, Transport
+from conformance.driver import ClientError, Driver
+from conformance.matrix import Feature, Name
+
+judges = pytest.mark.judges
+
+pytestmark = [pytest.mark.foreign, judges(transport=Transport.TLS)]
+
+_EVERY = (Name.PYTHON_1, Name.JS_2, Name.JAVA_2)
+# What each says to a reader that lost its partition, and of a hub that is not there.
+_LOST = {
+    Name.PYTHON_1: "LinkStolen",
+    Name.JS_2: "ReceiverDisconnectedError",
+    Name.JAVA_2: "ReceiverDisconnectedException",
+}
+_NOT_FOUND = {
+    Name.PYTHON_1: "EventHubError",
+    Name.JS_2: "MessagingEntityNotFoundError",
+    Name.JAVA_2: "IllegalEntityException",
+}
+
+
+class Sdk:
+    """One SDK at one hub."""
+
+    def __init__(self, name: Name, driver: Driver, arena: Arena, hub: str) -> None:
+        rule, key = arena.root
+        self.name = name
+        self.hub = hub
+        self._driver = driver
+        self._place = {"host": arena.node.amqps.rpartition(":")[0], "hub": hub, "name": rule, "key": key}
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        return self._driver.call("", operation, place=self._place, **arguments)
+
+    def receive(self, count: int, partition: str = "0", **more: Any) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = self.call("receive", partition=partition, count=count, **more)
+        return events
+
+
+@pytest.fixture(params=[pytest.param(name, marks=judges(client=name)) for name in _EVERY])
+def sdk(request: pytest.FixtureRequest, drivers: dict[Name, Driver], arena: Arena) -> Sdk:
+    """Each SDK in turn, at a hub of its own with two partitions."""
+    return Sdk(request.param, drivers[request.param], arena, arena.new_hub())
+
+
+def bodies(events: list[dict[str, Any]]) -> list[str]:
+    return [event["body"] for event in events]
+
+
+@judges(feature=Feature.SINGLES)
+def test_single_events_arrive_as_they_were_sent(sdk: Sdk) -> None:
+    """Body, properties and what the service adds."""
+    sdk.call("send", texts=["a", "b"], partition="1")
+
+    first, second = sdk.receive(2, "1")
+
+    assert bodies([first, second]) == ["a", "b"]
+    assert first["properties"] == {"text": "größe"}
+    assert (first["sequence"], second["sequence"]) == (0, 1)
+    assert int(second["offset"]) > int(first["offset"])
+    assert abs(first["enqueuedMs"] / 1000 - time.time()) < 60
+
+
+@judges(feature=Feature.BATCHES)
+def test_a_batch_arrives_in_order(sdk: Sdk) -> None:
+    """In the message format that these SDKs share with those of today."""
+    texts = [str(number) for number in range(50)]
+
+    sdk.call("send_batch", texts=texts, partition="0")
+
+    assert bodies(sdk.receive(50)) == texts
+
+
+@judges(feature=Feature.KEY)
+def test_a_key_keeps_events_together(sdk: Sdk) -> None:
+    """Readers get the key with the event."""
+    sdk.call("send", texts=["a", "b", "c"], key="device-7")
+
+    sdk.call("send_batch", texts=["end"], partition="0")
+    sdk.call("send_batch", texts=["end"], partition="1")
+    parts = [_until_end(sdk, partition) for partition in ("0", "1")]
+
+    keyed = [event for part in parts for event in part if event["body"] != "end"]
+    assert sorted(len(part) for part in parts) == [1, 4]
+    assert [(event["body"], event["key"]) for event in keyed] == [(text, "device-7") for text in "abc"]
+
+
+def _until_end(sdk: Sdk, partition: str) -> list[dict[str, Any]]:
+    """All events of a partition; it holds one or four."""
+    first = sdk.receive(1, partition)
+    return first if first[0]["body"] == "end" else first + sdk.receive(3, partition, after=first[0]["offset"])
+
+
+@judges(feature=Feature.POSITIONS)
+def test_a_reader_starts_behind_an_offset(sdk: Sdk) -> None:
+    """As it was kept with a checkpoint."""
+    sdk.call("send_batch", texts=list("01234"), partition="0")
+    third = sdk.receive(5)[2]
+
+    assert bodies(sdk.receive(2, after=third["offset"])) == ["3", "4"]
+
+
+@judges(feature=Feature.OWNER)
+def test_the_higher_epoch_reads(sdk: Sdk) -> None:
+    """The other learns that it has lost the partition."""
+    sdk.call("send", texts=["a"], partition="0")
+
+    result = sdk.call("contend", partition="0")
+
+    assert result["newcomerReads"] is True
+    assert _LOST[sdk.name] in result["owner"]
+
+
+@judges(feature=Feature.PROPERTIES)
+def test_runtime_information_of_the_hub(sdk: Sdk) -> None:
+    """In the types of the SDK."""
+    described = sdk.call("describe")
+
+    assert (described["name"], described["partitions"]) == (sdk.hub, ["0", "1"])
+    assert abs(described["createdMs"] / 1000 - time.time()) < 300
+
+
+@judges(feature=Feature.REFUSALS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=judges(client=name)) for name in _EVERY])
+def test_a_hub_that_is_not_there(drivers: dict[Name, Driver], arena: Arena, name: Name) -> None:
+    """In the SDK's own error."""
+    with pytest.raises(ClientError) as refusal:
+        Sdk(name, drivers[name], arena, "nowhere").call("send", texts=["a"])
+
+    assert refusal.value.name == _NOT_FOUND[name]
+
+
+@judges(feature=Feature.PROCESSOR, client=Name.EPH)
+def test_the_event_processor_host_reads_and_checkpoints(drivers: dict[Name, Driver], arena: Arena) -> None:
+    """With its own managers in memory; each event is checkpointed."""
+    sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], arena, arena.new_hub())
+    sdk.call("send_batch", texts=["a", "b", "c"], partition="0")
+
+    result = sdk.call("process", count=3)
+
+    assert result == {"bodies": ["a", "b", "c"], "checkpoint": 2}
