@@ -7,6 +7,7 @@ import pytest
 from broker.consumer_groups import Room, Topics, needs_re2
 from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
 from hubmere.broker.consumer_group.members import Heartbeat, HeartbeatAnswer, MemberState
+from hubmere.broker.consumer_group.offsets import require_commit, require_fetch
 from hubmere.broker.membership import GroupState
 from hubmere.broker.refusals import (
     CoordinatorUnavailable,
@@ -423,28 +424,48 @@ def test_static_member_with_a_regex_comes_back(room: Room) -> None:
 
 def test_commits_need_the_current_epoch(room: Room) -> None:
     """STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID; outsiders commit while there are no members."""
-    room.group.require_commit("", None, -1, room.now)
+    require_commit(room.group, "", None, -1)
     room.join("a")
 
-    room.group.require_commit("a", None, 1, room.now)
+    require_commit(room.group, "a", None, 1)
     with pytest.raises(StaleMemberEpoch) as stale:
-        room.group.require_commit("a", None, 0, room.now)
+        require_commit(room.group, "a", None, 0)
     with pytest.raises(UnknownMember):
-        room.group.require_commit("", None, -1, room.now)
+        require_commit(room.group, "", None, -1)
 
     assert (stale.value.epoch, stale.value.current) == (0, 1)
+
+
+def test_commit_of_an_older_epoch_is_taken_for_partitions_held_ever_since(room: Room) -> None:
+    """KIP-1251: the epoch may change while a commit is under way; what the member gave up it cannot commit."""
+    room.join("a")
+    room.join("b")
+    room.own("a")
+    room.own("a")
+    kept, lost = (room.numbers("a")[0], next(one for one in range(4) if one not in room.numbers("a")))
+    assert room.group.members["a"].epoch == 2
+
+    require_commit(room.group, "a", None, 1, [("t", kept)])
+    for partitions in ([("t", lost)], [("t", kept), ("t", lost)], [], [("unknown", 0)]):
+        with pytest.raises(StaleMemberEpoch):
+            require_commit(room.group, "a", None, 1, partitions)
+    room.own("b")
+    with pytest.raises(StaleMemberEpoch):
+        require_commit(room.group, "b", None, 1, [("t", lost)])
+    with pytest.raises(StaleMemberEpoch):
+        require_commit(room.group, "a", None, 3, [("t", kept)])
 
 
 def test_fetching_offsets_needs_the_current_epoch_of_a_named_member(room: Room) -> None:
     """Administrators name no member and are always told."""
     room.join("a")
 
-    room.group.require_fetch(None, -1)
-    room.group.require_fetch("a", 1)
+    require_fetch(room.group, None, -1)
+    require_fetch(room.group, "a", 1)
     with pytest.raises(StaleMemberEpoch):
-        room.group.require_fetch("a", 2)
+        require_fetch(room.group, "a", 2)
     with pytest.raises(UnknownMember):
-        room.group.require_fetch("b", 1)
+        require_fetch(room.group, "b", 1)
 
 
 # --- durability ------------------------------------------------------------------------------------------------------

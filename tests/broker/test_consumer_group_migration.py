@@ -9,6 +9,7 @@ from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_wish, n
 from hubmere.broker.consumer_group.assignments import NOTHING
 from hubmere.broker.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
 from hubmere.broker.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
+from hubmere.broker.consumer_group.offsets import require_commit
 from hubmere.broker.groups import Groups
 from hubmere.broker.membership import GroupState, GroupType, Joined, Synced, Syncing
 from hubmere.broker.refusals import (
@@ -134,7 +135,7 @@ def test_classic_requests_of_strangers_are_refused(room: Room) -> None:
     with pytest.raises(MemberFenced):
         room.classic_join("x", instance_id="i")
     with pytest.raises(IllegalGeneration):
-        room.group.require_commit(joined.member_id, "i", 1, room.now)
+        require_commit(room.group, joined.member_id, "i", 1)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ the consumer groups of a hub, which AMQP readers name. Thread rule: the owner's 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from hubmere.broker import group_records
 from hubmere.broker.consumer_group import kept as consumer_records
 from hubmere.broker.consumer_group.assignments import NoTopics, TopicDirectory
-from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
+from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NamedPartition, NoEmbeddedProtocol
 from hubmere.broker.consumer_group.group import ConsumerGroup
 from hubmere.broker.consumer_group.members import (
     JOIN_EPOCH,
@@ -25,6 +25,7 @@ from hubmere.broker.consumer_group.members import (
     HeartbeatReply,
 )
 from hubmere.broker.consumer_group.migration import downgrade, upgrade
+from hubmere.broker.consumer_group.offsets import require_commit, require_fetch
 from hubmere.broker.consumer_group.regex import RegexResolver
 from hubmere.broker.consumer_group.validation import require_valid
 from hubmere.broker.consumer_group.views import classic_views, describe
@@ -191,11 +192,19 @@ class Groups:
         return group
 
     def require_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        partitions: Iterable[NamedPartition] = (),
     ) -> None:
         """Refuse a commit by someone who may not; a group without members takes it from anyone."""
         group = self._groups.get(self._checked(group_id))
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            require_commit(group, member_id, instance_id, generation, partitions)
+        elif group is not None:
             group.require_commit(member_id, instance_id, generation, now)
         elif generation >= 0 or member_id:
             raise UnknownMember(group_id, member_id)
@@ -204,7 +213,7 @@ class Groups:
         """Refuse committed offsets to a member of a consumer group that names another epoch than its own."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            group.require_fetch(member_id, epoch)
+            require_fetch(group, member_id, epoch)
 
     def _checked(self, group_id: str) -> KafkaGroupId:
         try:

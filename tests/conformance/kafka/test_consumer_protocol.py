@@ -200,6 +200,27 @@ def test_offsets_are_read_written_and_committed_exactly_once(jvm: Jvm, topic: st
         assert consumer.committed((topic, 0)) == [[0, 3, ""]]
 
 
+@java
+def test_members_go_on_after_a_crash_of_the_node(driver: Driver, topic: str, group: str) -> None:
+    """In the same epochs with the same partitions, classic members too: nobody rebalances."""
+    with Node(settings={"as": "unlimited", "group_consumer_heartbeat_interval_s": 0.3}) as node:
+        jvm = Jvm(driver, client_settings(node))
+        make_topic(jvm, topic)
+        with members(jvm, topic, group, _CONSUMER, _CONSUMER, _CLASSIC) as found:
+            first, *others = found
+            shares = first.poll_until_shared(4, *others)
+            told = [one.rebalances() for one in found]
+
+            node.kill()
+            node.restart()
+            values = publish(jvm, topic, 40)
+            read = first.poll(40, *others)
+
+            assert sorted(one["value"] for one in read) == sorted(values)
+            assert [one.rebalances() for one in found] == told
+            assert first.poll_until_shared(4, *others) == shares
+
+
 # --- migration -------------------------------------------------------------------------------------------------------
 
 

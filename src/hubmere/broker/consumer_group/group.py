@@ -48,9 +48,7 @@ from hubmere.broker.refusals import (
     CoordinatorUnavailable,
     FencedMemberEpoch,
     GroupFull,
-    IllegalGeneration,
     MemberFenced,
-    StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
 )
@@ -335,6 +333,7 @@ class ConsumerGroup:
             return
         self._release(held - member.held)
         self._owners.update(dict.fromkeys(member.held - held, member.member_id))
+        member.since = {one: member.since.get(one, member.epoch) for one in member.held}
         is_unrevoked = member.state is MemberState.UNREVOKED and member.classic is None
         member.revoke_by = now + member.rebalance_timeout_s if is_unrevoked else None
         self.touch(member)
@@ -395,29 +394,6 @@ class ConsumerGroup:
     def has_only_classic_members(self) -> bool:
         """Whether the group can be a classic group again."""
         return bool(self.members) and all(member.classic is not None for member in self.members.values())
-
-    # --- offsets ---
-
-    def require_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
-        """Refuse a commit that is not of a member in its current epoch; from outside only without members."""
-        self.require_alive()
-        if generation < 0 and not self.members:
-            return
-        self._require_current(member_id, instance_id, generation)
-
-    def require_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Refuse to tell committed offsets to a member in another epoch; who names no member is always told."""
-        self.require_alive()
-        if member_id is not None or epoch >= 0:
-            self._require_current(member_id or "", None, epoch)
-
-    def _require_current(self, member_id: str, instance_id: str | None, epoch: int) -> None:
-        member = self.member(member_id, instance_id)
-        if epoch == member.epoch:
-            return
-        if member.classic is not None:
-            raise IllegalGeneration(self.group_id, epoch, member.epoch)
-        raise StaleMemberEpoch(self.group_id, epoch, member.epoch)
 
     # --- time ---
 
@@ -487,6 +463,7 @@ class ConsumerGroup:
             if member.instance_id is not None:
                 self._instances[member.instance_id] = member.member_id
             self._owners.update(dict.fromkeys(member.held, member.member_id))
+            member.since = dict.fromkeys(member.held, member.epoch)
         self.topics = self._subscribed_topics() if topics is None else {topic.name: topic for topic in topics}
 
     def close(self) -> list[Respond]:

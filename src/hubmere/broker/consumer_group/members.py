@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from hubmere.broker.consumer_group.assignments import NOTHING, Assignment
+from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
 from hubmere.broker.membership import GroupState, Protocol
 from hubmere.broker.refusals import GroupRefused
 
@@ -124,6 +124,7 @@ class ConsumerMember:
         "rebalance_timeout_s",
         "revoke_by",
         "revoking",
+        "since",
         "state",
         "subscription",
         "target",
@@ -144,6 +145,8 @@ class ConsumerMember:
         self.assigned = NOTHING
         self.revoking = NOTHING
         self.target = NOTHING
+        # The epoch in which it was given each partition that it holds.
+        self.since: dict[TopicPartition, int] = {}
         self.classic: ClassicSide | None = None
         self.expires_at = 0.0
         # When a member that does not give up partitions is removed.
@@ -161,6 +164,10 @@ class ConsumerMember:
     def is_away(self) -> bool:
         """Whether it is a static member that said it will be back."""
         return self.epoch == STATIC_LEAVE_EPOCH
+
+    def holds_since(self, epoch: int, partitions: Assignment) -> bool:
+        """Whether it has held all these partitions in that epoch and ever since."""
+        return bool(partitions) and all(self.since.get(one, epoch + 1) <= epoch for one in partitions)
 
     def is_reconciled(self, epoch: int) -> bool:
         """Whether it has reached the target of that epoch."""

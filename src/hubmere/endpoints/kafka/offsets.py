@@ -80,6 +80,7 @@ def _commit(session: KafkaSession, request: Request, commits: list[Commit], code
             body.group_instance_id,
             body.generation_id_or_member_epoch,
             session.now,
+            ((topic.name, part.index) for topic in body.topics for part in topic.partitions),
         )
     except Refusal as refusal:
         _answer_commit(session, request, _all(body, code_of(refusal)))
