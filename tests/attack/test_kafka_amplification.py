@@ -4,16 +4,15 @@ Attacker and innocent client send while the node's loop is held, so that both re
 order in which the node answers them is what counts, not the time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
-from endpoints.kafka.raw_client import RawClient
-from hubmere.endpoints.kafka.bounds import MAX_ENTRIES
+from endpoints.kafka.raw_client import RawClient, a_batch, a_produce
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.slices import MAX_NAMES, SLICE_ENTRIES
+from hubmere.endpoints.kafka.slices import MAX_ENTRIES, MAX_NAMES, SLICE_ENTRIES
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.connection import MAX_PLAIN_REQUEST_BYTES, Request
@@ -31,6 +30,9 @@ from hubmere.wire.kafka.messages.consumer_groups import ConsumerGroupDescribeReq
 from hubmere.wire.kafka.messages.fetch import (
     EpochPartition,
     EpochTopic,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
@@ -69,6 +71,13 @@ _NAMES = [f"n{number}" for number in range(5 * SLICE_ENTRIES)]
 _INDEXES = tuple(range(_PARTITIONS))
 _INNOCENT = MetadataRequest(topics=(), allow_auto_topic_creation=False)
 
+
+def a_wide_fetch(indexes: Iterable[int]) -> FetchRequest:
+    parts = tuple(FetchPartition(index=index, fetch_offset=0, max_bytes=1000) for index in indexes)
+    topics = (FetchTopic(name="wide", partitions=parts),)
+    return FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=topics)
+
+
 # Requests with an answer of many entries: each in its version.
 _LONG: list[tuple[Any, int]] = [
     (MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in _NAMES)), 12),
@@ -93,6 +102,7 @@ _LONG: list[tuple[Any, int]] = [
         DescribeProducersRequest(topics=(DescribeProducersTopic(name="wide", partition_indexes=_INDEXES),)),
         0,
     ),
+    (a_wide_fetch(_INDEXES), 11),
     (
         ListOffsetsRequest(
             topics=(
@@ -195,13 +205,16 @@ def node() -> Iterator[KafkaNode]:
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The client ids of answered requests, in the order of the answers."""
     order: list[str] = []
-    respond = KafkaSession.respond
 
-    def record(session: KafkaSession, request: Request, body: object) -> None:
-        order.append(request.client_id or "")
-        respond(session, request, body)
+    def recorded(respond: Callable[[KafkaSession, Request, Any], None]) -> Callable[[KafkaSession, Request, Any], None]:
+        def record(session: KafkaSession, request: Request, body: Any) -> None:
+            order.append(request.client_id or "")
+            respond(session, request, body)
 
-    monkeypatch.setattr(KafkaSession, "respond", record)
+        return record
+
+    for name in ("respond", "respond_framed", "respond_buffers"):
+        monkeypatch.setattr(KafkaSession, name, recorded(getattr(KafkaSession, name)))
     return order
 
 
@@ -380,6 +393,28 @@ def test_request_with_too_many_entries_ends_its_connection_alone(
         assert attacker.is_closed_by_peer()
         assert innocent.call(_INNOCENT, 12).topics == ()
     assert f"entries; {MAX_ENTRIES} is the most" in caplog.text
+
+
+def test_fetch_of_too_many_partitions_ends_its_connection(node: KafkaNode) -> None:
+    """Those that are not there count as well."""
+    with RawClient(node) as attacker:
+        attacker.sign_in().send(a_wide_fetch(range(MAX_ENTRIES + 1)), 11)
+
+        assert attacker.is_closed_by_peer()
+
+
+def test_fetch_in_slices_gives_what_a_short_one_gives(node: KafkaNode) -> None:
+    """The first events that were found, within the bytes that were asked for, and one part for each partition."""
+    with RawClient(node) as client:
+        client.sign_in()
+        for partition in (3, 1500, 1999):
+            client.call(a_produce(a_batch(bytes(400)), topic="wide", partition=partition), 9)
+
+        (topic,) = client.call(a_wide_fetch(_INDEXES), 11).topics
+
+    found = [part.index for part in topic.partitions if part.records]
+    assert len(topic.partitions) == _PARTITIONS
+    assert found == [3, 1500]
 
 
 def test_long_list_of_short_names_ends_its_connection_before_it_is_read(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_ENTRIES
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.messages.admin import (
     CREATE_PARTITIONS,
@@ -29,9 +30,6 @@ from hubmere.wire.kafka.messages.transactions import (
     DESCRIBE_TRANSACTIONS,
     TXN_OFFSET_COMMIT,
 )
-
-# A namespace of the largest tier has 40,000 partitions.
-MAX_ENTRIES: Final = 50_000
 
 Count = Callable[[Any], int]
 

@@ -6,7 +6,8 @@ that rotate it make progress everywhere; the first that has something gives a wh
 asked, since half a batch is of no use.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from hubmere.broker.fetching import Follow, charge_fetch
@@ -17,6 +18,7 @@ from hubmere.endpoints.kafka.fetch_answers import NO_POSITION, Frame, Told, Topi
 from hubmere.endpoints.kafka.fetch_sessions import FetchSession, open_reading
 from hubmere.endpoints.kafka.reading import FullReading, Place, Reading
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
@@ -34,6 +36,8 @@ OUR_CLIENTS: Final = "hubmere-"
 # Whoever wants no more than this has enough with any batch (its header has 61 bytes).
 _ANY_BATCH_BYTES: Final = 61
 _NOTHING: Final = b""
+# Partitions that are read between two pauses of a fetch with very many of them.
+_LOOKED_AT_ONCE: Final = 64
 
 
 class _Read(NamedTuple):
@@ -77,8 +81,23 @@ class _Fetch:
 
     def start(self) -> None:
         """Answer now if there is enough, or something to complain about; else wait."""
+        places = self._reading.due_places()
+        if len(places) > SLICE_ENTRIES:
+            self._session.work_in_slices(self._start_in_slices(places))
+        else:
+            self._answer_or_wait(self._look(places))
+
+    def _start_in_slices(self, places: Sequence[Place]) -> Steps:
+        """As `start`, for so many partitions that looking at them takes longer than a turn should."""
+        reads: list[_Read] = []
+        for first in range(0, len(places), _LOOKED_AT_ONCE):
+            share = places[first : first + _LOOKED_AT_ONCE]
+            reads += self._look(share, reads)
+            yield from repeat(None, len(share))
+        self._answer_or_wait(reads)
+
+    def _answer_or_wait(self, reads: list[_Read]) -> None:
         body: FetchRequest = self._request.body
-        reads = self._look(self._reading.due_places())
         if body.max_wait_ms <= 0 or not self._reading.places() or self._is_enough(reads):
             self._answer(reads)
         else:
@@ -173,11 +192,18 @@ class _Fetch:
 
     # --- reading ---
 
-    def _look(self, places: Iterable[Place]) -> list[_Read]:
-        """Read the places: those that have events, are refused, or of which a session has other facts to tell."""
+    def _look(self, places: Iterable[Place], before: Sequence[_Read] = ()) -> list[_Read]:
+        """Read the places: those that have events, are refused, or of which a session has other facts to tell.
+
+        `before` are reads of the same answer, whose events count.
+        """
         body: FetchRequest = self._request.body
         left_bytes = min(max(body.max_bytes, 0), MAX_FETCH_BYTES)
         reads, is_first = [], True
+        for known in before:
+            if known.told.records:
+                is_first = False
+                left_bytes -= len(known.told.records)
         for place in places:
             read = self._read(place, left_bytes, is_first=is_first)
             if read is None:
@@ -274,6 +300,9 @@ def _trace(tracer: Tracer, reads: list[_Read]) -> None:
 
 def fetch(session: KafkaSession, request: Request) -> None:
     """Give what there is, or wait for it."""
+    if sum([len(topic.partitions) for topic in request.body.topics]) > MAX_ENTRIES:
+        session.drop(f"{request!r} has too many partitions; {MAX_ENTRIES} is the most")
+        return
     reading = open_reading(session, request.body)
     if isinstance(reading, ErrorCode):
         session.respond(request, FetchResponse(error_code=reading, topics=()))

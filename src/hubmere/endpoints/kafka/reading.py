@@ -8,7 +8,7 @@ What is kept is bounded by the size of a request, or by that of a fetch session.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from hubmere.broker.fetching import Follow
@@ -168,13 +168,13 @@ class Reading(ABC):
             for place in self.places():
                 place.quiet_part = None
 
-    def due_places(self) -> Iterable[Place]:
+    def due_places(self) -> Sequence[Place]:
         """The partitions that may have news, those first whose turn it is."""
         if not self._is_still_allowed():
             self._let_go_of_hubs()
         return sorted(self.due, key=_turn_of) if len(self.due) > 1 else tuple(self.due)
 
-    def all_places(self) -> Iterable[Place]:
+    def all_places(self) -> Sequence[Place]:
         """As `due_places`, with every partition."""
         self.due = dict.fromkeys(self.places())
         return self.due_places()

@@ -32,6 +32,8 @@ T = TypeVar("T")
 # Entries of one slice: a few microseconds each, so that a slice takes about a millisecond.
 SLICE_ENTRIES: Final = 256
 
+# Names and partitions that one request may have: a namespace of the largest tier has 40,000 partitions.
+MAX_ENTRIES: Final = 50_000
 # Topics, groups or resources that one request may name: ten times the hubs of the largest tier.
 MAX_NAMES: Final = 10_000
 TOO_MANY_NAMES: Final = f"More than {MAX_NAMES} names in one request"
