@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.entity import AccessRule
 from hubmere.model.errors import Refusal
-from hubmere.model.names import ROOT_RULE, emulator_hub_name, group_name, hub_name, namespace_name
+from hubmere.model.names import ROOT_RULE, emulator_hub_name, fold, group_name, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.portal import Portal
@@ -344,7 +345,12 @@ class Node:
         if settings.tls_certificate is not None and settings.tls_key is not None:
             context = certificates.server_context(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
             return None, context
-        following = FollowingTls(lambda: self._tls_names(broker), self._issue_certificate, settings.tls_client_ca)
+
+        def is_label(text: str) -> bool:
+            return fold(text) in broker.namespaces or broker.catalog.view.find_alias(text) is not None
+
+        names = partial(self._tls_names, broker)
+        following = FollowingTls(names, is_label, self._issue_certificate, settings.tls_client_ca)
         return self._vault.tls_files, following.context
 
     def _tls_names(self, broker: Broker) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from hubmere.endpoints.certificates import covers, server_names
+from hubmere.endpoints.certificates import covers, folded_names, server_names
 from hubmere.endpoints.places import Places
 from hubmere.model.connection_string import ConnectionString
 from hubmere.settings import load
@@ -75,6 +75,14 @@ def test_certificate_covers_the_name_of_a_namespace_that_was_created_at_run_time
     before.close()
 
 
+def test_certificate_covers_an_alias_that_was_created_at_run_time() -> None:
+    """Clients that use the alias of geo-disaster recovery are clients of TLS as well."""
+    with Node(hubs=["orders"], settings={"memory": True}) as node:
+        manage(node, "PUT", f"{node.namespace}/disasterRecoveryConfigs/shop-events", {"properties": {}})
+
+        shake_hands(node, "amqps", "shop-events.localhost").close()
+
+
 def test_name_of_nobody_is_not_covered(node: Node) -> None:
     """Whoever asks for any name must not make the node sign certificates."""
     name = f"nobody.{node.namespace}.example.net"
@@ -101,7 +109,7 @@ def test_every_namespace_has_a_name_that_the_certificate_covers(
     """Connection strings and certificates are made from the same settings."""
     places = Places(namespace="first", hostnames=hostnames)
 
-    names = server_names(hostnames, ["first", "second"], "machine")
+    names = folded_names(server_names(hostnames, ["first", "second"], "machine"))
 
     assert (places.host, places.host_of("first"), places.host_of("Second")) == (own, own, second)
     assert covers(names, own)
@@ -121,7 +129,7 @@ def test_every_namespace_has_a_name_that_the_certificate_covers(
 )
 def test_wildcard_stands_for_one_label_with_two_behind_it(name: str, is_covered: bool) -> None:
     """As OpenSSL reads it; a name that only others accept must be listed."""
-    assert covers(("*.example.org", "*.single", "exact.single"), name) is is_covered
+    assert covers(folded_names(("*.Example.org", "*.single", "exact.single")), name) is is_covered
 
 
 @pytest.mark.parametrize("text", ["*.", "*.*.example", "*example", "a.*.example", "*.10.0.0.1", "*"])

@@ -80,12 +80,16 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def covers(names: Sequence[str], host: str) -> bool:
-    """Whether a certificate for these names is good for a host name, as RFC 6125 and OpenSSL compare them."""
+def folded_names(names: Sequence[str]) -> frozenset[str]:
+    """Names as `covers` compares them; a node may have thousands, and every handshake asks."""
+    return frozenset(name.lower() for name in names)
+
+
+def covers(names: frozenset[str], host: str) -> bool:
+    """Whether a certificate for these folded names is good for a host name, as RFC 6125 and OpenSSL compare them."""
     folded = host.lower().rstrip(".")
     _, _, domain = folded.partition(".")
-    wildcard = WILDCARD + domain if "." in domain else None
-    return any(name.lower() in (folded, wildcard) for name in names)
+    return folded in names or ("." in domain and WILDCARD + domain in names)
 
 
 def build_ca(now: datetime) -> Identity:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from hubmere.endpoints.certificates import covers, server_context
+from hubmere.endpoints.certificates import covers, folded_names, server_context
 
 log = logging.getLogger("hubmere.tls")
 
@@ -22,20 +22,27 @@ class FollowingTls:
     """Keeps the certificate. Thread rule: the node's loop only, on which all handshakes run.
 
     `names` gives the names of the node as they are now, `issue` the files of a certificate and its key for names.
+    `is_label` says at little cost whether a namespace or an alias has a name: anybody may ask for any number of names.
     """
 
     def __init__(
-        self, names: Callable[[], Names], issue: Callable[[Names], tuple[Path, Path]], client_ca: Path | None
+        self,
+        names: Callable[[], Names],
+        is_label: Callable[[str], bool],
+        issue: Callable[[Names], tuple[Path, Path]],
+        client_ca: Path | None,
     ) -> None:
         self._names = names
+        self._is_label = is_label
         self._issue = issue
         self._client_ca = client_ca
-        self._covered = names()
-        self.context = server_context(*issue(self._covered), client_ca)
+        first = names()
+        self._covered = folded_names(first)
+        self.context = server_context(*issue(first), client_ca)
         self.context.sni_callback = self._on_server_name
 
     def _on_server_name(self, connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
-        if name is None or covers(self._covered, name):
+        if name is None or covers(self._covered, name) or not self._is_label(name.partition(".")[0]):
             return
         try:
             self._follow(connection, name)
@@ -44,12 +51,13 @@ class FollowingTls:
 
     def _follow(self, connection: ssl.SSLObject, name: str) -> None:
         wanted = self._names()
-        if not covers(wanted, name):
+        folded = folded_names(wanted)
+        if not covers(folded, name):
             return
         files = self._issue(wanted)
         # A context that has handed out this connection has no influence on it any more: it takes one that is new.
         fresh = server_context(*files, self._client_ca)
         self.context.load_cert_chain(*files)
         connection.context = fresh
-        self._covered = wanted
+        self._covered = folded
         log.info("the certificate has new names; the first that was asked for is %s", name)
