@@ -435,6 +435,20 @@ CLIENTS: tuple[Client, ...] = (
         protocol=Protocol.KAFKA,
     ),
     Client(
+        name=Name.KAFKA_CONNECT_1,
+        language="A distributed worker with Kafka's connectors for files",
+        version=of_kafka(Jars.CONNECT_1),
+        claims=_over((Transport.PLAIN,), Feature.CONNECTORS),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
+        name=Name.MIRROR_MAKER_1,
+        language="Between two nodes",
+        version=of_kafka(Jars.KAFKA_1),
+        claims=_over((Transport.PLAIN,), Feature.MIRRORED_NODES),
+        protocol=Protocol.KAFKA,
+    ),
+    Client(
         name=Name.MIRROR_MAKER,
         language="Between a node and Apache Kafka of the same version, both ways",
         version=of_kafka(Jars.KAFKA_4),

@@ -179,7 +179,7 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
     # The oldest that is promised; its broker has MirrorMaker 1.
     Jars.KAFKA_1: (Artifacts(_APACHE_KAFKA, "1.0.0", ("kafka-clients", "kafka_2.12")),),
     Jars.CONNECT_1: (
-        Artifacts(_APACHE_KAFKA, "1.1.1", ("connect-runtime", "connect-file")),
+        Artifacts(_APACHE_KAFKA, "1.1.1", ("connect-runtime", "connect-json", "connect-file")),
         # A part of Java until version 11.
         Artifacts("javax.xml.bind", "2.3.1", ("jaxb-api",)),
     ),

@@ -15,7 +15,7 @@ from conformance.kafka_ecosystem.topics import until
 from hubmere.testing import Node
 
 PAGE = "kafka-connect.md"
-_MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
+MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 _ANSWER_SECONDS = 30.0
 # A worker that joins its group again answers like this for a while.
 _BUSY = {HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
@@ -29,18 +29,12 @@ class Refused(Exception):
         self.status = status
 
 
-class Worker:
+class RestWorker:
     """One worker of a group; it can be stopped or killed, and started again on the same port."""
 
-    def __init__(self, node: Node, folder: Path, *, changes: Mapping[str, str], more: str = "") -> None:
-        (port,) = free_ports(1)
-        self._url = f"http://127.0.0.1:{port}"
-        places = {"http://localhost:8083": self._url, "/opt/kafka/libs/connect-file-4.3.1.jar": file_connectors()}
-        text = pasted(PAGE, "connect-distributed.properties", {**node_in(node), **places, **changes})
-        settings = folder / "connect-distributed.properties"
-        settings.write_text(text + more, encoding="utf-8")
-        program = Program(jars=Jars.KAFKA_4, main=_MAIN, arguments=(str(settings),))
-        self._service = Service(program, folder / "worker.log")
+    def __init__(self, url: str, service: Service) -> None:
+        self._url = url
+        self._service = service
 
     def start(self) -> None:
         """Start, and wait until the worker takes requests."""
@@ -137,3 +131,17 @@ class Worker:
             with error:
                 raise Refused(error.code, error.read().decode()) from None
         return json.loads(text) if text else None
+
+
+class Worker(RestWorker):
+    """A worker with the settings of the manual."""
+
+    def __init__(self, node: Node, folder: Path, *, changes: Mapping[str, str], more: str = "") -> None:
+        (port,) = free_ports(1)
+        url = f"http://127.0.0.1:{port}"
+        places = {"http://localhost:8083": url, "/opt/kafka/libs/connect-file-4.3.1.jar": file_connectors()}
+        text = pasted(PAGE, "connect-distributed.properties", {**node_in(node), **places, **changes})
+        settings = folder / "connect-distributed.properties"
+        settings.write_text(text + more, encoding="utf-8")
+        program = Program(jars=Jars.KAFKA_4, main=MAIN, arguments=(str(settings),))
+        super().__init__(url, Service(program, folder / "worker.log"))
