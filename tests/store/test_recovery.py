@@ -167,9 +167,17 @@ def test_a_damaged_list_of_segments_is_refused() -> None:
     """Guessing where bytes begin would move every reader's checkpoint."""
     files = a_written_disk()
     files.corrupt(FOLDER / SEGMENTS, 4)
+    engine = an_engine(ROOT, Owner(), files)
 
-    with pytest.raises(CorruptBatch):
-        reopened(files)
+    for _ in range(2):
+        with pytest.raises(CorruptBatch):
+            engine.open(LOG_0, small_segments())
+
+    (named,) = engine.damage.ranges(LOG_0)
+    assert str(named).startswith("the log cannot be opened: 'hubmere-segments'")
+    files.corrupt(FOLDER / SEGMENTS, 4)
+    assert engine.open(LOG_0, small_segments()).state.end_sequence == 20
+    assert engine.damage.is_empty
 
 
 def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:

@@ -211,11 +211,12 @@ class LiveHub:
         return [number for number, log in sorted(self._logs.items()) if log.is_offline]
 
     def damaged_ranges(self) -> list[tuple[int, DamagedRange]]:
-        """Stored events that cannot be read, each with its partition; known of logs that are open."""
+        """Stored events that cannot be read, each with its partition; known of logs that somebody has asked for."""
         registry, uid = self._engine.damage, self.entity.uid
         if registry.is_empty:
             return []
-        return [(number, found) for number in sorted(self._logs) for found in registry.ranges(log_id(uid, number))]
+        numbers = range(self.entity.partition_count)
+        return [(number, found) for number in numbers for found in registry.ranges(log_id(uid, number))]
 
     def report_unreadable(
         self, partition: int, first_sequence: int, next_sequence: int, reason: str = "its records cannot be decoded"

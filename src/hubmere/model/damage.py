@@ -38,7 +38,9 @@ class DamagedRange:
         return f"{self.file} bytes {self.position} to {self.position + self.size_bytes}"
 
     def __str__(self) -> str:
-        """One line for the operator."""
+        """One line for the operator; a range without numbers stands for a log that cannot be opened at all."""
+        if not self.event_count:
+            return f"the log cannot be opened: {self.reason}"
         numbers = f"sequence numbers {self.first_sequence} to {self.next_sequence - 1}"
         place = f" in {self.place}" if self.place else ""
         return f"{numbers} are {self.kind.value}{place}: {self.reason}"

@@ -272,9 +272,13 @@ def _damaged(scene: Scene) -> Iterator[Finding]:
                 severity=Severity.WRONG,
                 ailment="Damaged events",
                 where=f"{hub.name}/{partition}",
-                what=f"Readers are passed over {found.event_count:,} events: {found}.",
+                what=f"{_effect(found.event_count)}: {found}.",
                 remedy="Stop the node and run 'hubmere doctor'; restore the file from a copy if there is one.",
             )
+
+
+def _effect(event_count: int) -> str:
+    return f"Readers are passed over {event_count:,} events" if event_count else "Nobody can read or write it"
 
 
 def _machine(scene: Scene) -> Iterator[Finding]:

@@ -57,6 +57,12 @@ class DamageRegistry:
         """The log was deleted."""
         self._ranges.pop(log, None)
 
+    def forget_opening(self, log: str) -> None:
+        """The log could be opened: if it could not before, somebody has mended it."""
+        found = self._ranges.get(log, {}).get(0)
+        if found is not None and not found.event_count:
+            del self._ranges[log][0]
+
     def forget_before(self, log: str, sequence: int) -> None:
         """Retention has removed everything before a sequence number."""
         ranges = self._ranges.get(log)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hubmere.model.errors import StorageFull
+from hubmere.model.damage import DamagedRange, DamageKind
+from hubmere.model.errors import CorruptBatch, StorageFull
 from hubmere.store.catalog_mirror import DESCRIPTION
 from hubmere.store.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
 from hubmere.store.damage import DamageRegistry
@@ -80,6 +81,11 @@ class LocalEngine:
             opened = LocalLog.open(self._space, self._commit, directory, config)
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
+        except CorruptBatch as broken:
+            kind = DamageKind.BROKEN
+            self.damage.report(DamagedRange(log=log, first_sequence=0, next_sequence=0, kind=kind, reason=broken.why))
+            raise
+        self.damage.forget_opening(log)
         self._logs[log] = opened
         if self._shortage is not None:
             opened.hold_writers(lambda: self._shortage)

@@ -28,7 +28,7 @@ SLOT_BYTES = 64
 _BODY = Struct(">16sqq")
 _CRC = Struct(">I")
 _DIGEST_BYTES = 16
-_PADDING = bytes(SLOT_BYTES - _BODY.size - _CRC.size)
+_pack_numbers, _pack_crc = Struct(">qq").pack_into, _CRC.pack_into
 
 
 class Committed(NamedTuple):
@@ -41,17 +41,22 @@ class Committed(NamedTuple):
 class Mark:
     """The slot of one log."""
 
-    __slots__ = ("_at", "_digest", "_marks", "found")
+    __slots__ = ("_at", "_checked", "_marks", "_slot", "found")
 
     def __init__(self, marks: "CommitMarks", digest: bytes, at: int, found: Committed | None) -> None:
         self._marks = marks
-        self._digest = digest
         self._at = at
+        self._slot = bytearray(SLOT_BYTES)
+        self._slot[:_DIGEST_BYTES] = digest
+        self._checked = memoryview(self._slot)[: _BODY.size]
         self.found = found  # what the last run of the node left here, None when it left nothing that can be read
 
     def move(self, sequence: int, position: int) -> None:
-        """Everything before is acknowledged from now on."""
-        self._marks.write(self._at, self._digest, sequence, position)
+        """Everything before is acknowledged from now on. Called for every round of a log: no more than it must be."""
+        slot = self._slot
+        _pack_numbers(slot, _DIGEST_BYTES, sequence, position)
+        _pack_crc(slot, _BODY.size, crc32c(self._checked))
+        self._marks.overwrite(self._at, slot)
 
 
 class CommitMarks:
@@ -92,7 +97,7 @@ class CommitMarks:
         except OSError as error:
             self._failed(error)
             return
-        self.write(0, self._boot(), 0, 0)
+        Mark(self, self._boot(), 0, None).move(0, 0)
 
     def _boot(self) -> bytes:
         return blake2b(self._files.boot_id().encode(), digest_size=_DIGEST_BYTES).digest()
@@ -120,15 +125,11 @@ class CommitMarks:
         digest = _digest(log)
         known = self._slots.pop(digest, None)
         if known is not None:
-            self._overwrite(known[0], bytes(SLOT_BYTES))
+            self.overwrite(known[0], bytes(SLOT_BYTES))
             self._free.append(known[0])
 
-    def write(self, at: int, digest: bytes, sequence: int, position: int) -> None:
-        """Overwrite a slot."""
-        body = _BODY.pack(digest, sequence, position)
-        self._overwrite(at, body + _CRC.pack(crc32c(body)) + _PADDING)
-
-    def _overwrite(self, at: int, data: bytes) -> None:
+    def overwrite(self, at: int, data: bytes | bytearray) -> None:
+        """Write a slot to the page cache; a failure is told once and changes nothing."""
         if self._fd < 0:
             return
         self.is_unsynced = True
