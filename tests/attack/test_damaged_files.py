@@ -3,19 +3,24 @@
 import json
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from client.hubs import an_account
 from conformance.amqp.azure_clients import a_consumer, receive
 from hubmere.broker.access import make_token
+from hubmere.client.connection import Client
+from hubmere.client.consumer import HubReader
 from hubmere.model.batch import HEADER_BYTES, Receipt, read_header
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.position import Position
+from hubmere.pipeline.decode import decode
 from hubmere.settings import HubSetting
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.engine import LogConfig
@@ -360,6 +365,7 @@ def test_the_doctor_names_a_file_that_is_too_short() -> None:
 # --- a real node -----------------------------------------------------------------------------------------------------
 
 EVENTS = 300
+FEW = 20
 MESSAGES = "/orders/consumergroups/$Default/partitions/0/messages"
 VICTIM = 80
 
@@ -381,11 +387,23 @@ def _get(node: Node, path: str) -> Any:
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node that acknowledged some hundred events, was killed, had one bit flipped, and was started again."""
-    data = tmp_path_factory.mktemp("damaged") / "data"
+    with _a_damaged_node(tmp_path_factory.mktemp("damaged") / "data", EVENTS, VICTIM) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def damaged_at_the_end(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The same, and the bit was in the last event."""
+    with _a_damaged_node(tmp_path_factory.mktemp("damaged") / "data", FEW, FEW - 1) as node:
+        yield node
+
+
+@contextmanager
+def _a_damaged_node(data: Path, count: int, victim: int) -> Iterator[Node]:
     node = Node(hubs=[HubSetting(name="orders", partition_count=1)], data=data)
     with node:
         token = _token(node)
-        for number in range(EVENTS):
+        for number in range(count):
             request = urllib.request.Request(
                 f"{node.http}/orders/messages", b"event %d" % number, {"Authorization": token}, method="POST"
             )
@@ -395,7 +413,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         (path,) = data.glob(f"log/*/{stem(0)}{LOG}")
         content = bytearray(path.read_bytes())
         at = 0
-        for _ in range(VICTIM):
+        for _ in range(victim):
             at += read_header(content, at).size_bytes
         content[at + 70] ^= 1
         path.write_bytes(content)
@@ -418,20 +436,26 @@ def test_every_other_event_is_read_over_http_and_the_gap_is_told(damaged: Node) 
     assert [(each["firstSequenceNumber"], each["lastSequenceNumber"]) for each in told] == [(VICTIM, VICTIM)]
 
 
-def test_every_other_event_is_read_over_kafka(damaged: Node) -> None:
-    """Consumers see a gap in the offsets, as after compaction, and go on."""
+def _a_kafka_consumer(node: Node) -> Consumer:
     consumer = Consumer(
         {
-            "bootstrap.servers": damaged.kafka,
+            "bootstrap.servers": node.kafka,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
             "sasl.username": "$ConnectionString",
-            "sasl.password": damaged.connection_string,
+            "sasl.password": node.connection_string,
             "group.id": "readers",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
         }
     )
     consumer.assign([TopicPartition("orders", 0, OFFSET_BEGINNING)])
+    return consumer
+
+
+def test_every_other_event_is_read_over_kafka(damaged: Node) -> None:
+    """Consumers see a gap in the offsets, as after compaction, and go on."""
+    consumer = _a_kafka_consumer(damaged)
     offsets: list[int | None] = []
     for _ in range(60):
         offsets += [message.offset() for message in consumer.consume(EVENTS, timeout=1.0) if message.error() is None]
@@ -466,3 +490,44 @@ def test_damage_is_named_in_log_health_readiness_and_metrics(damaged: Node) -> N
     (named,) = ready["damagedRanges"]
     assert (named["firstSequenceNumber"], named["lastSequenceNumber"]) == (VICTIM, VICTIM)
     assert 'damaged_events{namespace="hubmere",eventhub="orders"} 1' in metrics
+
+
+def test_kafka_consumers_reach_an_end_that_is_damaged(damaged_at_the_end: Node) -> None:
+    """An empty batch takes them behind it: the end of the partition, and not an error for ever."""
+    consumer = _a_kafka_consumer(damaged_at_the_end)
+    offsets: list[int | None] = []
+    ends: list[int | None] = []
+    for _ in range(60):
+        for message in consumer.consume(1, timeout=1.0):
+            error = message.error()
+            if error is None:
+                offsets.append(message.offset())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends.append(message.offset())
+        if FEW in ends:
+            break
+    consumer.close()
+
+    assert offsets == list(range(FEW - 1))
+    assert FEW in ends
+
+
+def test_a_range_that_ends_in_damage_is_read_to_its_end_by_spark(damaged_at_the_end: Node) -> None:
+    """The source plans up to the end of the partition, and waits for an answer that reaches it."""
+    with Client(an_account(damaged_at_the_end)) as client:
+        fetched = list(HubReader(client, "orders").read_range(0, 0, FEW))
+
+    rows = [batch for each in fetched for batch in decode(each, 0, 0, FEW)]
+    assert fetched[-1].next_sequence == FEW
+    assert [number for batch in rows for number in batch["sequenceNumber"].to_pylist()] == list(range(FEW - 1))
+
+
+def test_an_amqp_reader_goes_on_behind_an_end_that_is_damaged(damaged_at_the_end: Node) -> None:
+    """What is published after the damage is delivered on the same link as what was before it."""
+    url, headers = f"{damaged_at_the_end.http}/orders/messages", {"Authorization": _token(damaged_at_the_end)}
+    with urllib.request.urlopen(urllib.request.Request(url, b"new", headers, method="POST"), timeout=20):
+        pass
+    with a_consumer(damaged_at_the_end.emulator_connection_string, "orders") as consumer:
+        received = receive(consumer, FEW, partition_id="0", starting_position="-1")
+
+    assert [event.sequence_number for _, event in received.events] == [*range(FEW - 1), FEW]
