@@ -129,7 +129,8 @@ class SlicedInput:
     def hold(self, reason: str) -> None:
         """Take no more input for a reason, until that reason is gone."""
         self._holds.add(reason)
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def release(self, reason: str) -> None:
         """A reason is gone; when it was the last one, input is taken again."""
@@ -155,7 +156,7 @@ class SlicedInput:
     def _run(self) -> None:
         """Feed pieces until the turn's budget is spent, the protocol pauses, or nothing is left."""
         share = self._share
-        while self.has_rest and not self._holds:
+        while self.has_rest and not self._holds and not self._transport.is_closing():
             piece = self._data[self._at : self._at + share.piece_bytes]
             self._at += len(piece)
             began = time.thread_time()

@@ -1,5 +1,6 @@
 """What an unfriendly peer can do on a connection, and what it gets."""
 
+import contextlib
 import logging
 import socket
 import time
@@ -321,3 +322,17 @@ def test_a_stopping_node_finishes_requests_and_closes_the_rest(node: HttpNode) -
 
     assert connection.rest() == b""
     connection.close()
+
+
+def test_a_client_that_does_not_read_its_answers_is_closed(
+    node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests wait once the sockets are full of answers, and it does not keep its connection for ever."""
+    monkeypatch.setattr(guarded, "UNREAD_SECONDS", 0.5)
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    with contextlib.suppress(ConnectionError):
+        for _ in range(100_000):
+            raw.send(request * 100)
+
+    node.await_connections(0)

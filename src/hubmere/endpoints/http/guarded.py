@@ -99,6 +99,8 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._refusal: Refusal | None = None
         self._is_refused = False
         self._input: SlicedInput | None = None
+        # The request that is being answered; uvicorn's `cycle` is the last that came, which may wait behind it.
+        self._served: Any = None
         # Whether it uses the connections that are kept for health checks and management.
         self.is_reserved = False
 
@@ -236,6 +238,11 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._forget_unread()
         if self._input is not None:
             self._input.drop()
+        self.pipeline.clear()
+        if self._served is not None and not self._served.response_complete:
+            # Its answer has nobody to go to.
+            self._served.disconnected = True
+            self._served.message_event.set()
         super().connection_lost(exc)
 
     # --- the parser calls these ---

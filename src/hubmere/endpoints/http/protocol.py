@@ -130,6 +130,7 @@ class BoundedProtocol(GuardedProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """uvicorn's own; for a publication it is put off until it is known whether its body came with its head."""
+        self._served = cycle
         scope = cycle.scope
         if self.is_reserved:
             # One answer each, so that the next client finds room; events need a connection of the ordinary kind.
