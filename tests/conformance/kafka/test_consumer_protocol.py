@@ -446,7 +446,10 @@ def test_librdkafka_share_groups_are_refused_in_words(node: Node, topic: str, gr
         while time.monotonic() < deadline:
             consumer.poll(0.2)
 
-    with pytest.raises(KafkaException) as told:
-        poll_for_a_while()
+    try:
+        with pytest.raises(KafkaException) as told:
+            poll_for_a_while()
+    finally:
+        consumer.close()
 
     assert told.value.args[0].name() == "UNSUPPORTED_VERSION"
