@@ -35,6 +35,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "group_consumer_heartbeat_interval_s": ("0.5", 0.5),
     "group_consumer_max_size": ("100", 100),
     "http_body_bytes": ("2 MiB", 2 * 1024 * 1024),
+    "memory_budget_bytes": ("64 MiB", 64 * 1024 * 1024),
     "tls_certificate": ("own.pem", Path("own.pem")),
     "tls_key": ("own-key.pem", Path("own-key.pem")),
     "tls_client_ca": ("clients.pem", Path("clients.pem")),

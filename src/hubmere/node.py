@@ -5,8 +5,6 @@ embedded in a loop that is already running (tests, `hubmere.testing`).
 """
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -39,11 +37,13 @@ from hubmere.endpoints.http.partners import Partner, Partners
 from hubmere.endpoints.http.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, Port, bind
+from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
 from hubmere.endpoints.tls import FollowingTls
 from hubmere.exits import CommandFailed, Exit
 from hubmere.logs import configure_logging
+from hubmere.memory import keep_large_buffers, memory_budget_bytes, trim_memory
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.entity import AccessRule
@@ -74,10 +74,6 @@ _TLS_SERVICES = ("amqps", "kafkas", "https")
 # Whose share of the connections a port uses; HTTP has its own.
 _PROTOCOLS = {"amqp": "AMQP", "amqps": "AMQP", "kafka": "Kafka", "kafkas": "Kafka"}
 
-# glibc gives large buffers back to the kernel and faults them in again for every batch; with these thresholds it keeps
-# them (measured in docs/design.md: 1.4 to 2.9 times on 1 KB events). Numbers of the options: malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 64 * 1024 * 1024
 # How often the node looks after quotas, and after its logs.
 _CARE_SECONDS = 1.0
 _MAINTAIN_SECONDS = 30.0
@@ -88,7 +84,7 @@ _COPY_SECONDS = 30.0
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     configure_logging(settings.log_format, settings.log_level)
-    _keep_large_buffers()
+    keep_large_buffers(memory_budget_bytes(settings.memory_budget_bytes))
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(settings))
 
@@ -169,14 +165,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def _keep_large_buffers() -> None:
-    """Stop glibc from handing large buffers back; other C libraries have no such switch and need none."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT_BYTES)
 
 
 class Node:
@@ -418,6 +406,11 @@ class Node:
         self, broker: Broker, places: Places, admin_token: str
     ) -> tuple[dict[str, Callable[[], StreamSession]], object]:
         settings = self._settings
+        memory = MemoryBudget(
+            memory_budget_bytes(settings.memory_budget_bytes),
+            on_refused=broker.counters.count_memory_refusal,
+            trim=trim_memory,
+        )
         amqp = AmqpEndpoint(
             broker,
             self._clock,
@@ -425,6 +418,7 @@ class Node:
             idle_timeout_s=settings.amqp_idle_timeout_s,
             handshake_timeout_s=settings.handshake_timeout_s,
             takes_certificates=settings.tls_client_ca is not None,
+            memory=memory,
         )
         kafka = self._kafka = KafkaEndpoint(
             broker,
@@ -438,6 +432,7 @@ class Node:
                 heartbeat_interval_s=settings.group_consumer_heartbeat_interval_s,
                 max_size=settings.group_consumer_max_size,
             ),
+            memory=memory,
         )
         self._partners = Partners(broker, self._clock, map(_partner, settings.partners))
         app = build_app(
@@ -448,6 +443,7 @@ class Node:
             body_limit_bytes=settings.http_body_bytes,
             amqp_session=lambda: amqp.session("AMQP over WebSocket"),
             partners=self._partners,
+            memory=memory,
         )
         if self._spans is not None:
             app.trace(self._spans.traced, self._spans.publishing_over_http)

@@ -25,6 +25,7 @@ class Counters:
     captured_messages: int = 0
     captured_bytes: int = 0
     capture_lost_messages: int = 0
+    memory_refusals: int = 0
     connections_opened: int = 0
     connections_closed: int = 0
 
@@ -37,6 +38,10 @@ class Counters:
     def active_connections(self) -> int:
         """Connections that are open now."""
         return self.connections_opened - self.connections_closed
+
+    def count_memory_refusal(self) -> None:
+        """Something was refused because the node's memory budget was used up."""
+        self.memory_refusals += 1
 
     def count_opened(self) -> None:
         """One more connection."""

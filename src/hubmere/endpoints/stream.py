@@ -42,6 +42,10 @@ class Wire(Protocol):
     def is_writable(self) -> bool:
         """False while the socket holds as much as it should."""
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and is not with the operating system yet."""
+
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
         """Send buffers in order, in one piece where that can be; never blocks."""
 
@@ -231,6 +235,11 @@ class Stream(asyncio.BufferedProtocol):
     def is_secure(self) -> bool:
         """Whether TLS protects it."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits in the transport."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
         """Send buffers; dropped when the connection is already gone."""

@@ -207,6 +207,14 @@ PORT: Kind[int | None] = Kind(
     "PORT", "0 (any free port) to 65535, or off", _read_port, lambda value: "off" if value is None else str(value)
 )
 SWITCH: Kind[bool] = Kind("", "true or false", _read_switch, lambda value: str(value).lower(), is_switch=True)
+
+
+def optional_size(low: int, high: int) -> Kind[int | None]:
+    """A number of bytes in a range; the default is worked out when the node starts."""
+    kind = size(low, high)
+    return Kind(kind.metavar, kind.allowed, kind.read, lambda value: "" if value is None else _show_size(value))
+
+
 PATH: Kind[Path] = Kind("PATH", "a path", _read_path)
 OPTIONAL_PATH: Kind[Path | None] = Kind("PATH", "a path", _read_path)
 TEXT: Kind[str] = Kind("TEXT", "a text", read_text)

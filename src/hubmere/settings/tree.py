@@ -31,6 +31,7 @@ from hubmere.settings.kinds import (
     choice,
     count,
     name,
+    optional_size,
     seconds,
     size,
 )
@@ -194,6 +195,13 @@ class Settings:
         count(1, 100_000),
         5_000,
         "Members that one Kafka consumer group (group.protocol=consumer) may have.",
+    )
+    memory_budget_bytes: int | None = _setting(
+        _NETWORK,
+        optional_size(16 * MIB, 1024 * GIB),
+        None,
+        "Memory that unfinished requests and unread answers of all connections may take; default: a quarter of the "
+        "machine's or the control group's memory.",
     )
     http_body_bytes: int = _setting(
         _NETWORK,

@@ -42,6 +42,7 @@ class NoWire:
     peer = "127.0.0.1"
     is_secure = False
     is_writable = True
+    unsent_bytes = 0
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -23,6 +23,7 @@ from hubmere.endpoints.amqp.idempotence import Producers
 from hubmere.endpoints.amqp.links import LinkPart
 from hubmere.endpoints.amqp.outbound import HeldBytes
 from hubmere.endpoints.amqp.peer import Peer, Shared
+from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
@@ -61,6 +62,10 @@ MAX_OVERRUN_BYTES = 1 << 20
 MAX_UNPROVEN = 16
 # What links may keep of the log between two turns, over all connections.
 HELD_PIECES_BYTES = 64 << 20
+# Publications that wait for their commit count against the node's memory from here on; less is gone in milliseconds.
+_COUNTED_WAITING_BYTES = 64 << 10
+# How long a peer that is refused for the node's memory has to answer the close.
+_REFUSED_SECONDS = 1.0
 # Tokens are renewed late by clients that are busy, and clocks differ; a link outlives its token by this much.
 TOKEN_GRACE_S = 60.0
 
@@ -82,7 +87,9 @@ class AmqpEndpoint:
         handshake_timeout_s: float,
         token_grace_s: float = TOKEN_GRACE_S,
         takes_certificates: bool = False,
+        memory: MemoryBudget | None = None,
     ) -> None:
+        self.memory = memory or MemoryBudget()
         self.handshake_timeout_s = handshake_timeout_s
         self.takes_certificates = takes_certificates
         self.options = EngineOptions(
@@ -96,7 +103,7 @@ class AmqpEndpoint:
             broker=broker,
             clock=clock,
             cache=DecodedCache(),
-            pieces=HeldBytes(HELD_PIECES_BYTES),
+            pieces=HeldBytes(min(HELD_PIECES_BYTES, self.memory.limit_bytes // 8)),
             producers=Producers(),
             busy=RecentlyBusy(),
             max_message_bytes=MAX_MESSAGE_BYTES,
@@ -115,12 +122,14 @@ class AmqpSession:
     """
 
     __slots__ = (
+        "_account",
         "_blocked",
         "_endpoint",
         "_engine",
         "_is_flush_planned",
         "_is_paused",
         "_is_proven",
+        "_is_short_of_memory",
         "_is_stopping",
         "_overrun_bytes",
         "_peer",
@@ -152,6 +161,8 @@ class AmqpSession:
         self._overrun_bytes = 0
         self._waiting_bytes = 0
         self._blocked: list[LinkPart] | None = None
+        self._account: Account = endpoint.memory.account(self)
+        self._is_short_of_memory = False
 
     # --- what the stream calls
 
@@ -166,7 +177,7 @@ class AmqpSession:
 
     def room(self) -> memoryview:
         """Frames are taken apart as they come: none has a place to be read to."""
-        return SCRATCH
+        return SCRATCH[: self._account.read_bytes] if self._account.is_tight else SCRATCH
 
     def placed(self, count: int) -> None:
         """Bytes from the client."""
@@ -176,10 +187,16 @@ class AmqpSession:
         """As `placed`, for bytes that came otherwise."""
         self._take(self.engine.receive_data(data, self.clock.monotonic()))
         self.flush()
+        if self.engine.input_bytes or self._account.held_bytes:
+            self._count_memory()
 
     def writable(self) -> None:
         """The socket has room again: who waited for it goes on."""
         self._overrun_bytes = 0
+        self._count_memory()
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._read_again()
         blocked, self._blocked = self._blocked, None
         for part in blocked or ():
@@ -192,6 +209,7 @@ class AmqpSession:
             self._timer.cancel()
             self._timer = None
         self._blocked = None
+        self._account.close()
         self._endpoint.shared.broker.roster.drop(self)
         self._take(self.engine.connection_lost())
         if self._peer is not None:
@@ -301,6 +319,8 @@ class AmqpSession:
                 self._overrun_bytes += len(data)
                 if self._overrun_bytes > MAX_OVERRUN_BYTES:
                     self._pause_reading()
+            if len(data) > UNCOUNTED_BYTES or self._account.held_bytes:
+                self._count_memory()
         if self.engine.is_closed:
             self.wire.close()
 
@@ -336,11 +356,55 @@ class AmqpSession:
         """Every link of the connection."""
         return self.engine.links()
 
+    @property
+    def may_send(self) -> bool:
+        """Whether the socket, and the node's memory, have room for more."""
+        wire = self.wire
+        if self._account.is_tight and wire.unsent_bytes > UNCOUNTED_BYTES:
+            return False
+        return wire.is_writable
+
     def retry_when_writable(self, part: LinkPart) -> None:
-        """Have a part go on once the socket has room."""
+        """Have a part go on once the socket, or the node's memory, has room."""
         self._blocked = self._blocked or []
         if part not in self._blocked:
             self._blocked.append(part)
+        if self.wire.is_writable:
+            self._wait_for_memory()
+
+    # --- the node's memory (memory.Holder)
+
+    def held_bytes(self) -> int:
+        """Unfinished and uncommitted deliveries, and what the peer has not read."""
+        held = self.engine.input_bytes + self.wire.unsent_bytes
+        return held + self._waiting_bytes if self._waiting_bytes > _COUNTED_WAITING_BYTES else held
+
+    def _count_memory(self) -> None:
+        self._account.set(self.held_bytes())
+        if self._account.is_tight and self.engine.input_bytes:
+            self._pause_reading()
+            self._wait_for_memory()
+
+    def _wait_for_memory(self) -> None:
+        if not self._is_short_of_memory:
+            self._is_short_of_memory = True
+            self._account.wait(self._on_memory)
+
+    def _on_memory(self) -> None:
+        self._is_short_of_memory = False
+        if self._peer is not None and not self.engine.is_closed:
+            self._go_on()
+
+    def refuse_memory(self, why: str) -> None:
+        """Close the connection with the reason, unless its peer does not read; what it holds is let go at once."""
+        log.info("a connection from %s is closed: %s", self.wire.peer, why)
+        self.engine.drop_unfinished()
+        if self.engine.phase is not Phase.OPENED or self.wire.unsent_bytes > UNCOUNTED_BYTES:
+            self.wire.abort()
+            return
+        self._close(Condition.RESOURCE_LIMIT_EXCEEDED, why)
+        self.flush()
+        self.wire.call_at(self.clock.monotonic() + _REFUSED_SECONDS, self.wire.abort)
 
     def _pause_reading(self) -> None:
         if not self._is_paused:
@@ -348,7 +412,9 @@ class AmqpSession:
             self.wire.pause_reading()
 
     def _read_again(self) -> None:
-        if self._is_paused and self._waiting_bytes <= MAX_WAITING_BYTES // 2 and not self._overrun_bytes:
+        if self._is_short_of_memory or self._overrun_bytes:
+            return
+        if self._is_paused and self._waiting_bytes <= MAX_WAITING_BYTES // 2:
             self._is_paused = False
             self.wire.resume_reading()
 
@@ -361,6 +427,8 @@ class AmqpSession:
                 handle(self, signal)
 
     def _credentials_offered(self, offer: CredentialsOffered) -> None:
+        if self.engine.phase is not Phase.VERDICT:
+            return  # too much came behind the credentials, and the connection is closing
         try:
             self._principal = self._sign_in(offer)
         except Refusal as refusal:

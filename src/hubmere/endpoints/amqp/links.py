@@ -63,8 +63,12 @@ class Host(Protocol):
     def links(self) -> Iterator[Link]:
         """Every link of the connection."""
 
+    @property
+    def may_send(self) -> bool:
+        """Whether the socket, and the node's memory, have room for more."""
+
     def retry_when_writable(self, part: LinkPart) -> None:
-        """Call `credit_moved` of a part once the socket has room again."""
+        """Call `credit_moved` of a part once the socket, or the node's memory, has room again."""
 
 
 class QuietPart:

@@ -225,7 +225,7 @@ class Outbound(HubPart):
             if not self._link.credit:
                 self._drained()
             return False
-        if not self._host.wire.is_writable:
+        if not self._host.may_send:
             self._host.retry_when_writable(self)
             return False
         now = self._host.clock.monotonic()

@@ -24,6 +24,7 @@ from hubmere.endpoints.http.send import COUNTED, DataPlane
 from hubmere.endpoints.http.site import CALLER, Disconnected, Receive, Scope, Send, Site, log, shown_path
 from hubmere.endpoints.http.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.websocket import WebSocketDoor, refuse
+from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
 from hubmere.model.clock import Clock
@@ -74,6 +75,11 @@ class HttpApp:
     def door(self) -> Door | None:
         """The short way in for publications that are whole; none where spans are kept, since it keeps none."""
         return self._data.publish_at_once if self._traced is None else None
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """What buffers of all connections may hold."""
+        return self._site.memory
 
     def stop(self) -> None:
         """The node is stopping: AMQP sessions on WebSockets say good-bye."""
@@ -193,6 +199,7 @@ def build_app(
     body_limit_bytes: int,
     amqp_session: Callable[[], Session] | None = None,
     partners: Partners | None = None,
+    memory: MemoryBudget | None = None,
 ) -> HttpApp:
     """The application that the HTTP and HTTPS ports serve."""
     site = Site(
@@ -201,6 +208,7 @@ def build_app(
         places=places,
         identity=Identity(broker, clock, admin_token),
         body_limit_bytes=body_limit_bytes,
+        memory=memory or MemoryBudget(),
         partners=partners,
     )
     return HttpApp(site, amqp_session)

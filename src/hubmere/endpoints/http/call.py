@@ -91,7 +91,7 @@ class Call:
     async def body(self, limit_bytes: int = _MAX_BODY_BYTES) -> bytes:
         """The request's body."""
         limit = min(limit_bytes, self.site.body_limit_bytes)
-        return await read_body(self._receive, declared_length(self.headers), limit)
+        return await read_body(self._receive, declared_length(self.headers), limit, self.site.memory)
 
     def number(self, name: str, default: int, highest: int) -> int:
         """A parameter that counts something."""

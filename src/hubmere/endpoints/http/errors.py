@@ -81,6 +81,17 @@ class NodeFull(Refusal):
         return "The node holds as many connections as it may; only health checks and management are served."
 
 
+class OutOfMemory(Refusal):
+    """The node's memory budget is used up, and this request holds much of it or came too late."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"{self.why} Try again later."
+
+
 class NotDurableInTime(Refusal):
     """The publication was not on disk within the time that the client gave; it may be later."""
 
@@ -194,6 +205,7 @@ ROWS: Mapping[type[Refusal], Row] = {
     TargetTooLong: Row(status=414, code="UriTooLong"),
     RequestTooSlow: Row(status=408, code="RequestTimeout"),
     NodeFull: _BUSY,
+    OutOfMemory: _BUSY,
     NotDurableInTime: Row(status=504, code="GatewayTimeout", is_retriable=True),
     MethodNotAllowed: Row(status=405, code="MethodNotAllowed"),
     PathNotFound: _NOT_FOUND,

@@ -48,6 +48,7 @@ _CONNECTIONS: tuple[tuple[str, str, str], ...] = (
     ("active_connections", "gauge", "Connections that are open."),
     ("connections_opened", "counter", "Connections opened."),
     ("connections_closed", "counter", "Connections closed."),
+    ("memory_refusals", "counter", "Connections and requests refused because the memory budget was used up."),
 )
 _MEASURES: Mapping[str, str] = {
     "disk_free_bytes": "Free bytes on the disk of the data folder.",

@@ -70,6 +70,7 @@ class BoundedProtocol(GuardedProtocol):
         # The short way in for publications: the node's application has one.
         self._node_app = app
         self._door = None if app is None else app.door
+        self._memory = None if app is None else app.memory
         self._is_at_head = False
         self._put_off: Any = None
         self._waiting: Waiting | None = None
@@ -199,6 +200,13 @@ class BoundedProtocol(GuardedProtocol):
         cycle.message_event.set()
         cycle.on_response()
         return True
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body; while the node's memory is used up it is not read on."""
+        super().on_body(body)
+        if self._memory is not None and self._memory.is_tight:
+            # Whoever reads the body waits for memory, and reads on when there is some.
+            self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
         """The request is whole."""

@@ -261,7 +261,7 @@ class DataPlane:
         return _Admission(version=version, hub=hub, target=target, principal=principal)
 
     async def _body(self, hub: LiveHub, head: Head, receive: Receive) -> bytes:
-        return await read_body(receive, head.length, self._limit_bytes(hub), PublicationTooLarge)
+        return await read_body(receive, head.length, self._limit_bytes(hub), self._site.memory, PublicationTooLarge)
 
     def _limit_bytes(self, hub: LiveHub) -> int:
         return min(hub.publication_bytes, self._site.body_limit_bytes)

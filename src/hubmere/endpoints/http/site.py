@@ -7,15 +7,16 @@ is awaited until it is durable.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubmere.broker.access import Principal
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.manage import By, Done
 from hubmere.broker.service import Broker
-from hubmere.endpoints.http.errors import MalformedRequest, RequestTooLarge, Tracking
+from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.http.identity import Identity
+from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AliasElsewhere, HubNotFound, Refusal
@@ -38,6 +39,8 @@ ANSWER_CREATED = "hubmere.answer_created"
 CALLER = "hubmere.caller"
 # On the scope: the Tracking of the request, once something was said about it.
 TRACKING = "hubmere.tracking"
+# What the HTTP server keeps of a body beyond what it has handed over: one read, and uvicorn's flow control limit.
+_SERVER_BUFFER_BYTES = 320 * 1024
 # Digits of a declared length that are worth reading; more is no number of bytes that anyone sends.
 _LENGTH_DIGITS = 15
 
@@ -57,6 +60,7 @@ class Site:
     places: Places
     identity: Identity
     body_limit_bytes: int
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
     # None on a node that was told of no other.
     partners: "Partners | None" = None
 
@@ -156,8 +160,58 @@ def declared_length(headers: Mapping[bytes, bytes]) -> int | None:
     return int(text)
 
 
+class _Body:
+    """A body that arrives in pieces, on the node's memory budget (memory.Holder). Thread rule: the node's loop only."""
+
+    __slots__ = ("_account", "_refused", "_size_bytes")
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._size_bytes = 0
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._account = memory.account(self)
+
+    def held_bytes(self) -> int:
+        """The pieces, and what the server keeps of the next one."""
+        return self._size_bytes + _SERVER_BUFFER_BYTES
+
+    def refuse_memory(self, why: str) -> None:
+        """Have the request answered with a refusal."""
+        if not self._refused.done():
+            self._refused.set_exception(OutOfMemory(why))
+
+    async def next(self, receive: Receive, size_bytes: int) -> MutableMapping[str, Any]:
+        """The next piece; waits while the node's memory is used up."""
+        self._size_bytes = size_bytes
+        self._account.set(self.held_bytes())
+        if self._account.is_tight:
+            free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._account.wait(lambda: None if free.done() else free.set_result(None))
+            await self._first(free)
+        return await self._first(asyncio.ensure_future(receive()))
+
+    async def _first(self, wanted: "asyncio.Future[T]") -> T:
+        """What is awaited, unless the body is refused before that."""
+        try:
+            await asyncio.wait((wanted, self._refused), return_when=asyncio.FIRST_COMPLETED)
+            if self._refused.done():
+                self._refused.result()
+            return wanted.result()
+        finally:
+            wanted.cancel()
+
+    def close(self) -> None:
+        """The body is whole, or nobody wants it."""
+        self._account.close()
+        if not self._refused.cancel() and not self._refused.cancelled():
+            self._refused.exception()  # nobody waits for it any more
+
+
 async def read_body(
-    receive: Receive, declared: int | None, limit_bytes: int, too_large: TooLarge | None = None
+    receive: Receive,
+    declared: int | None,
+    limit_bytes: int,
+    memory: MemoryBudget,
+    too_large: TooLarge | None = None,
 ) -> bytes:
     """A request's whole body; refused as soon as it is known to pass the limit, before it is asked for if declared."""
     if declared is not None and declared > limit_bytes:
@@ -170,13 +224,17 @@ async def read_body(
         return body
     parts = [body]
     size_bytes = len(body)
-    while message.get("more_body"):
-        message = await receive()
-        parts.append(_body_of(message))
-        size_bytes += len(parts[-1])
-        if size_bytes > limit_bytes:
-            raise _too_large(size_bytes, limit_bytes, too_large)
-    return b"".join(parts)
+    pieces = _Body(memory)
+    try:
+        while message.get("more_body"):
+            message = await pieces.next(receive, size_bytes)
+            parts.append(_body_of(message))
+            size_bytes += len(parts[-1])
+            if size_bytes > limit_bytes:
+                raise _too_large(size_bytes, limit_bytes, too_large)
+        return b"".join(parts)
+    finally:
+        pieces.close()
 
 
 def _body_of(message: MutableMapping[str, Any]) -> bytes:

@@ -11,9 +11,11 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from hubmere.endpoints.fairness import SlicedInput
 from hubmere.endpoints.http.site import log
+from hubmere.endpoints.http.websocket import PATH
 
 # A client that has not read what was written for so long does not read at all.
 UNREAD_SECONDS = 60.0
+_AMQP_PATH = b"/" + "/".join(PATH).encode()
 
 
 class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
@@ -65,6 +67,22 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
         except Exception:  # noqa: BLE001 - a stopping node goes on with its other connections
             log.exception("a WebSocket connection from %s could not be closed in order", self.client)
             self.transport.abort()
+
+    def handle_message(self, event: Any) -> None:
+        """uvicorn gathers whole messages; AMQP is a stream, of which each piece is handed on as it comes.
+
+        So an endless message holds no memory, and the stream's own limits hold.
+        """
+        if self.scope["raw_path"].lower() != _AMQP_PATH:
+            super().handle_message(event)
+            return
+        kind = "text" if isinstance(event.data, str) else "bytes"
+        if event.data or event.message_finished:
+            data = event.data if kind == "text" else bytes(event.data)
+            self.queue.put_nowait({"type": "websocket.receive", kind: data})
+        if not self.read_paused:  # type: ignore[has-type]  # as above
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's count."""

@@ -82,6 +82,11 @@ class WebSocketWire:
         """False while as much waits as should."""
         return not self._is_full
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._queued_bytes
+
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
         """Send bytes; dropped once the connection is closing."""
         if self._is_closing or self._is_lost:

@@ -29,6 +29,7 @@ from hubmere.endpoints.kafka.bounds import bounded
 from hubmere.endpoints.kafka.embedded import ConsumerEmbedded
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.kafka.slices import Slices
+from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Timer
 from hubmere.model.clock import Clock
@@ -74,6 +75,7 @@ class KafkaEndpoint:
         handshake_timeout_s: float,
         auto_create_hubs: bool,
         consumer_groups: ConsumerGroupConfig | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self._clock = clock
         self._coordinators = broker.coordinators
@@ -85,6 +87,7 @@ class KafkaEndpoint:
             broker=broker,
             clock=clock,
             places=places,
+            memory=memory or MemoryBudget(),
             served=ServedApis({key: APIS[key].versions for key in HANDLERS}),
             handlers=HANDLERS,
             open_handlers=_OPEN,

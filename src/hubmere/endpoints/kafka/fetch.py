@@ -33,6 +33,8 @@ READ_COMMITTED: Final = 1
 # own: from it they make the AMQP offset of each event. Compacted hubs have none: there it is the sequence number.
 # Anybody may take such an id: the field says what every AMQP reader is told, and Kafka clients skip unknown tags.
 OUR_CLIENTS: Final = "hubmere-"
+# How long a client is held back whose events wait for memory of the node, if it would come again at once.
+_MEMORY_DELAY_S: Final = 0.1
 # Whoever wants no more than this has enough with any batch (its header has 61 bytes).
 _ANY_BATCH_BYTES: Final = 61
 _NOTHING: Final = b""
@@ -58,6 +60,7 @@ class _Fetch:
         "_has_look_planned",
         "_is_committed_only",
         "_is_done",
+        "_is_short_of_memory",
         "_reading",
         "_request",
         "_session",
@@ -74,6 +77,7 @@ class _Fetch:
         self._found_bytes = 0
         self._has_look_planned = False
         self._is_done = False
+        self._is_short_of_memory = False
         reading.take_form(request.version, is_committed_only=self._is_committed_only)
         self.deadline = session.now + min(body.max_wait_ms, MAX_WAIT_MS) / 1000
 
@@ -118,6 +122,12 @@ class _Fetch:
         if not self._is_done and self._may_be_enough():
             self._session.resume(self._answer_if_enough)
 
+    def _on_memory(self) -> None:
+        """There is memory again for events that had to wait."""
+        self._is_short_of_memory = False
+        if not self._is_done and not self._session.is_lost:
+            self._session.resume(self._answer_if_enough)
+
     def _may_be_enough(self) -> bool:
         """Cheap, to see whether reading is worth it."""
         if self._enough_bytes <= _ANY_BATCH_BYTES:
@@ -138,7 +148,7 @@ class _Fetch:
     def _answer(self, reads: list[_Read]) -> None:
         self._is_done = True
         session, reading = self._session, self._reading
-        delay_s = 0.0
+        delay_s = _MEMORY_DELAY_S if self._is_short_of_memory else 0.0
         for read in reads:
             if read.hub is not None and read.told.records:
                 delay_s = max(delay_s, self._charge(read, read.hub))
@@ -198,12 +208,13 @@ class _Fetch:
         `before` are reads of the same answer, whose events count.
         """
         body: FetchRequest = self._request.body
-        left_bytes = min(max(body.max_bytes, 0), MAX_FETCH_BYTES)
-        reads, is_first = [], True
-        for known in before:
-            if known.told.records:
-                is_first = False
-                left_bytes -= len(known.told.records)
+        known_bytes = sum([len(known.told.records) for known in before])
+        wanted_bytes = min(max(body.max_bytes, 0), MAX_FETCH_BYTES)
+        room_bytes = self._session.account.room_bytes(wanted_bytes)
+        left_bytes = max(room_bytes - known_bytes, 0)
+        # A batch that is larger than asked for goes out if it is the first; not if memory is what sets the bound.
+        is_short = room_bytes < wanted_bytes
+        reads, is_first = [], not (is_short or known_bytes)
         for place in places:
             read = self._read(place, left_bytes, is_first=is_first)
             if read is None:
@@ -211,8 +222,18 @@ class _Fetch:
             reads.append(read)
             if read.told.records:
                 is_first = False
-                left_bytes -= len(read.told.records)
+                left_bytes = max(left_bytes - len(read.told.records), 0)
+        if is_short and any(map(_is_left_out, reads)):
+            self._wait_for_memory()
         return reads
+
+    def _wait_for_memory(self) -> None:
+        """Events are there, and no memory to send them: look again when there is, or when the time is up."""
+        account = self._session.account
+        account.press()
+        if not self._is_short_of_memory:
+            self._is_short_of_memory = True
+            account.wait(self._on_memory)
 
     def _read(self, place: Place, left_bytes: int, *, is_first: bool) -> _Read | None:
         try:
@@ -252,6 +273,12 @@ class _Fetch:
     @property
     def _tells_position(self) -> bool:
         return (self._request.client_id or "").startswith(OUR_CLIENTS)
+
+
+def _is_left_out(read: _Read) -> bool:
+    """Whether a partition has events and none of them was read."""
+    told = read.told
+    return not told.code and not told.records and read.place.partition.fetch_offset < told.end
 
 
 def check_epoch(asked: int, current: int) -> ErrorCode:

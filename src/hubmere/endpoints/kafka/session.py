@@ -23,6 +23,7 @@ from hubmere.broker.roster import MAX_LINKS, ConnectionView, shown
 from hubmere.broker.service import Broker
 from hubmere.endpoints.kafka.reach import Followed, Reach
 from hubmere.endpoints.kafka.slices import Slices, Steps, run_slice
+from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
@@ -46,6 +47,11 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024
 # From here on the rest of a request is read straight to its place. Less is read with what follows it: a copy of so few
 # bytes costs less than one more system call.
 PLACED_FROM_BYTES = 32 * 1024
+# Publications that wait for their commit count against the node's memory from here on; less is gone in milliseconds.
+_COUNTED_WAITING_BYTES = 64 * 1024
+# TLS takes what it is given without saying how much of it is sent: large answers go to it in slices, so that what it
+# has not taken is counted and can be let go.
+_TLS_SLICE_BYTES = 256 * 1024
 # Answers that may be in memory before they are written and the socket is looked at: about ten writes.
 MAX_UNSENT_BYTES = 1024 * 1024
 # Kafka clients find our only node under this id.
@@ -62,6 +68,7 @@ class Shared:
     broker: Broker
     clock: Clock
     places: Places
+    memory: MemoryBudget
     served: ServedApis
     handlers: Mapping[int, Handler]
     open_handlers: Mapping[int, Handler]  # what a peer may ask before it has signed in
@@ -86,6 +93,9 @@ class KafkaSession:
     """
 
     __slots__ = (
+        "_account",
+        "_backlog",
+        "_backlog_bytes",
         "_engine",
         "_handlers",
         "_is_closing",
@@ -97,6 +107,7 @@ class KafkaSession:
         "_is_placed",
         "_is_slicing",
         "_muted_until",
+        "_pinned_bytes",
         "_queue",
         "_reach",
         "_seen_at",
@@ -155,6 +166,12 @@ class KafkaSession:
         self._queue: deque[Request] = deque()
         self._is_heavy = False
         self._unsent_bytes = 0
+        # Answers that the socket has not taken yet, in order.
+        self._backlog: deque[Buffer] = deque()
+        self._backlog_bytes = 0
+        # What was handed to the socket of answers that it has not taken whole: they are in memory until it has.
+        self._pinned_bytes = 0
+        self._account: Account = shared.memory.account(self)
 
     # --- what the stream calls ---
 
@@ -162,6 +179,7 @@ class KafkaSession:
         """A client is there: it has some time to say who it is."""
         self._wire = wire
         self._engine = ServerConnection(served=self.shared.served, max_request_bytes=UNPROVEN_REQUEST_BYTES)
+        self._engine.admit_frames(self._account.admits)
         self._seen_at = self.shared.clock.monotonic()
         self._timer = wire.call_at(self._seen_at + self.shared.handshake_timeout_s, self._check_idle)
         self.shared.broker.roster.add(self, self.shared.clock.now_ms())
@@ -171,7 +189,7 @@ class KafkaSession:
         rest = None if self._is_closing else self.engine.receive_buffer()
         if rest is None or len(rest) < PLACED_FROM_BYTES:
             self._is_placed = False
-            return SCRATCH
+            return SCRATCH[: self._account.read_bytes] if self._account.is_tight else SCRATCH
         self._is_placed = True
         return rest
 
@@ -199,6 +217,8 @@ class KafkaSession:
             self.drop(str(broken))
         else:
             self._work()
+            if self.engine.is_waiting:
+                self._account.wait(self._on_memory)
 
     def _work(self) -> None:
         """Handle what was read, in order; what comes after too much at a time waits with the socket."""
@@ -226,6 +246,9 @@ class KafkaSession:
 
     def writable(self) -> None:
         """The socket has room again."""
+        if self._backlog:
+            self._write_backlog()
+        self._count_memory()
         self._read_again()
 
     def lost(self) -> None:
@@ -242,6 +265,9 @@ class KafkaSession:
         self.full_reading = None
         self.followed = ()
         self._queue.clear()
+        self._backlog.clear()
+        self.engine.forget()
+        self._account.close()
         if self._reach is not None:
             self._reach.forget()
             self._reach.namespace.counters.connections_closed += 1
@@ -250,6 +276,7 @@ class KafkaSession:
         """The node is stopping: Kafka has no good-bye, clients come back by themselves."""
         self._is_closing = True
         self._flush()
+        self._write_everything()
         self.wire.close()
 
     # --- what those see who look (roster.LiveConnection) ---
@@ -418,6 +445,7 @@ class KafkaSession:
             log.info("a connection from %s is closed: %s", self.wire.peer, why)
             self._is_closing = True
             self._flush()
+            self._write_everything()
             self.wire.close()
 
     def signed_in(self, namespace: LiveNamespace, principal: Principal, host: str) -> None:
@@ -447,6 +475,8 @@ class KafkaSession:
     def weigh(self, size_bytes: int) -> None:
         """An answer is this large: write before there is too much of it in memory."""
         self._unsent_bytes += size_bytes
+        if size_bytes > UNCOUNTED_BYTES:
+            self._account.set(self._account.held_bytes + size_bytes)
         if self._unsent_bytes > MAX_UNSENT_BYTES:
             self._is_heavy = True
 
@@ -458,9 +488,47 @@ class KafkaSession:
             self._is_heavy = True
             self.wire.call_at(until, self._read_again)
 
+    # --- the node's memory (memory.Holder) ---
+
+    @property
+    def account(self) -> Account:
+        """What the connection holds of the node's memory."""
+        return self._account
+
+    def held_bytes(self) -> int:
+        """Unfinished and uncommitted requests, and answers that the client has not read."""
+        engine, unsent_bytes = self.engine, self.wire.unsent_bytes
+        if self._pinned_bytes and not unsent_bytes:
+            self._pinned_bytes = _sent_bytes(self._backlog[0]) if self._backlog else 0
+        held = engine.held_bytes + engine.blocked_bytes + self._backlog_bytes + max(unsent_bytes, self._pinned_bytes)
+        return held + self._waiting_bytes if self._waiting_bytes > _COUNTED_WAITING_BYTES else held
+
+    def _count_memory(self) -> None:
+        held = self.held_bytes()
+        if held > UNCOUNTED_BYTES or self._account.held_bytes:
+            self._account.set(held)
+
+    def refuse_memory(self, why: str) -> None:
+        """Close the connection at once; Kafka has no place for a reason."""
+        log.info("a connection from %s is closed: %s", self.wire.peer, why)
+        self._is_closing = True
+        self._backlog.clear()
+        self._backlog_bytes = self._pinned_bytes = 0
+        self.engine.forget()
+        self.wire.abort()
+
+    def _on_memory(self) -> None:
+        """There is room for the request that waits, unless somebody else was faster."""
+        if not self._is_closing and self.engine.is_waiting:
+            self._take(lambda _: self.engine.resume(), None)
+            self._read_again()
+
     def _is_over(self) -> bool:
         return (
             self._waiting_bytes > MAX_WAITING_BYTES
+            or self.engine.is_waiting
+            or bool(self._backlog)
+            or self.engine.blocked_bytes > MAX_WAITING_BYTES
             or self.engine.unanswered > MAX_UNANSWERED
             or self._is_slicing
             or not self.wire.is_writable
@@ -481,13 +549,47 @@ class KafkaSession:
 
     def _flush(self) -> None:
         wire = self.wire
+        data = self.engine.data_to_send()
+        if self._backlog or (self.is_secure and self._unsent_bytes > _TLS_SLICE_BYTES):
+            self._backlog += data
+            self._backlog_bytes += sum(map(len, data))
+            self._write_backlog()
+        else:
+            wire.write(*data)
+            self._pinned_bytes += self._unsent_bytes
         self._unsent_bytes = 0
-        wire.write(*self.engine.data_to_send())
+        self._count_memory()
         if self._is_paused:
             self._read_again()
         elif self._is_over():
             self._is_paused = True
             wire.pause_reading()
+
+    def _write_backlog(self) -> None:
+        """Write slice after slice while the socket takes them."""
+        wire, backlog = self.wire, self._backlog
+        while backlog and wire.is_writable:
+            parts: list[Buffer] = []
+            room = _TLS_SLICE_BYTES
+            while backlog and room:
+                part = backlog.popleft()
+                self._pinned_bytes += len(part)
+                self._backlog_bytes -= len(part)
+                if len(part) > room:
+                    view = memoryview(part)
+                    backlog.appendleft(view[room:])
+                    self._pinned_bytes -= len(part) - room
+                    self._backlog_bytes += len(part) - room
+                    part = view[:room]
+                parts.append(part)
+                room -= len(part)
+            wire.write(*parts)
+
+    def _write_everything(self) -> None:
+        """The connection is about to be closed: what is ready goes out before that."""
+        self.wire.write(*self._backlog)
+        self._backlog.clear()
+        self._backlog_bytes = 0
 
     def _flush_soon(self) -> None:
         if not self._is_flush_planned:
@@ -523,3 +625,8 @@ class KafkaSession:
             self.drop("it did not sign in in time" if not limit_s else "it was silent for too long")
             return
         self._timer = self.wire.call_at(self._seen_at + limit_s, self._check_idle)
+
+
+def _sent_bytes(rest: Buffer) -> int:
+    """What was sent of an answer of which this is the rest."""
+    return memoryview(rest.obj).nbytes - len(rest) if isinstance(rest, memoryview) else 0

@@ -313,6 +313,16 @@ class Connection:
 
     # --- limits, for sessions and links
 
+    @property
+    def input_bytes(self) -> int:
+        """What unfinished deliveries and a torn frame take."""
+        return self.held_bytes + self._input.torn_bytes
+
+    def drop_unfinished(self) -> None:
+        """Forgets what came of unfinished deliveries; for a connection that is being closed."""
+        for link in self.links():
+            link.drop_unfinished()
+
     def hold(self, size_bytes: int) -> None:
         """Counts bytes of unfinished deliveries."""
         if self.held_bytes + size_bytes > self.options.max_held_bytes:

@@ -88,6 +88,11 @@ class FrameBuffer:
         """Whether the beginning of the next unit came with an earlier input."""
         return self._torn is not None
 
+    @property
+    def torn_bytes(self) -> int:
+        """What is kept of a unit that is not whole."""
+        return 0 if self._torn is None else len(self._torn)
+
     def take_header(self) -> memoryview | None:
         """The next 8 bytes, None until they are there."""
         return self._take(HEADER_BYTES)

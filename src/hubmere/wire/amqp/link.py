@@ -448,6 +448,10 @@ class Link:
             self.session.connection.held_bytes -= self._partial.size_bytes
         self._partial = None
 
+    def drop_unfinished(self) -> None:
+        """Forgets what came of an unfinished delivery."""
+        self._drop_partial()
+
     @property
     def takes_runs(self) -> bool:
         """Whether whole deliveries may be taken without looking at their frames one by one."""

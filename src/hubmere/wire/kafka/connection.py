@@ -8,7 +8,7 @@ Response Headers"), KIP-482 for flexible versions and KIP-511 for ApiVersions.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -185,6 +185,28 @@ class _Connection(ABC, Generic[T]):
         """As `receive_data`, for bytes that were received into `receive_buffer`."""
         return self._read(self._frames.filled(count))
 
+    def admit_frames(self, admits: Callable[[int], bool]) -> None:
+        """Have somebody asked before memory for a frame is taken; a frame that is refused waits for `resume`."""
+        self._frames.admits = admits
+
+    @property
+    def held_bytes(self) -> int:
+        """What a frame that is not complete takes."""
+        return self._frames.held_bytes
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a frame waits for memory: nothing is to be fed until `resume`."""
+        return self._frames.is_waiting
+
+    def forget(self) -> None:
+        """The connection is gone: let go of what came of an unfinished frame."""
+        self._frames.forget()
+
+    def resume(self) -> list[T]:
+        """As `receive_data`, for what came before memory was there."""
+        return self._read(self._frames.resume())
+
     def data_to_send(self) -> list[Buffer]:
         """The bytes to send now, small neighbours joined; they are forgotten here."""
         out, self._out = self._out, []
@@ -221,6 +243,8 @@ class ServerConnection(_Connection[Request]):
         self._served = served
         self._waiting: deque[Request] = deque()
         self._unanswered = 0
+        # Answers that wait for those before them.
+        self.blocked_bytes = 0
         # After a SaslHandshake of version 0 the shell sets this until authentication is over: frames are bare tokens.
         self.expects_bare_tokens = False
         # The shell sets this when it can handle a `ProduceRun`.
@@ -305,8 +329,13 @@ class ServerConnection(_Connection[Request]):
     def _release(self, request: Request, response: list[Buffer]) -> None:
         request._response = response
         waiting = self._waiting
+        if waiting[0] is not request:
+            self.blocked_bytes += sum(map(len, response))
+            return
         while waiting and (ready := waiting[0]._response) is not None:
             released = waiting.popleft()
+            if released is not request:
+                self.blocked_bytes -= sum(map(len, ready))
             self._unanswered -= len(released.body) if type(released.body) is ProduceRun else 1
             self._out += ready
 

@@ -4,6 +4,7 @@ A frame that arrives whole inside one read is a view of that read; one that arri
 length, which the limit bounds. Nothing here looks into a frame. Follows the Kafka protocol guide, "Network".
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -17,13 +18,20 @@ LENGTH: Final = Struct(">i")
 
 
 class Frames:
-    """The frames of one direction. Holds memory only while a frame is incomplete."""
+    """The frames of one direction. Holds memory only while a frame is incomplete.
 
-    __slots__ = ("_filled", "_frame", "_prefix", "failure", "max_frame_bytes")
+    `admits` is asked before memory for a frame that arrives in pieces is taken. When it refuses, the frame waits: what
+    came with its beginning is kept, nothing is cut, and `resume` goes on once it is admitted.
+    """
+
+    __slots__ = ("_early", "_filled", "_frame", "_prefix", "_waiting_length", "admits", "failure", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.failure: RemoteProtocolError | None = None
+        self.admits: Callable[[int], bool] | None = None
+        self._waiting_length = 0
+        self._early = b""
         self._prefix = b""
         self._frame: bytearray | None = None
         self._filled = 0
@@ -31,7 +39,7 @@ class Frames:
     @property
     def rest_bytes(self) -> int | None:
         """How many bytes are missing of a frame that arrives in pieces, 0 between frames; None: not known yet."""
-        if self._prefix or self.failure is not None:
+        if self._prefix or self._waiting_length or self.failure is not None:
             return None
         return 0 if self._frame is None else len(self._frame) - self._filled
 
@@ -45,6 +53,9 @@ class Frames:
             if self._frame is not None:
                 at = self._fill(view, at, frames)
                 continue
+            if self._waiting_length:
+                self._early += view[at:]
+                break
             if self._prefix or end - at < LENGTH.size:
                 at = self._read_prefix(view, at)
                 continue
@@ -56,6 +67,30 @@ class Frames:
             else:
                 self._begin(length)
         return frames
+
+    @property
+    def held_bytes(self) -> int:
+        """What a frame that is not complete takes."""
+        return len(self._early) if self._frame is None else len(self._frame)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a frame waits to be admitted."""
+        return self._waiting_length > 0
+
+    def forget(self) -> None:
+        """Let go of a frame that is not complete, and of whoever is asked for memory."""
+        self._frame = None
+        self._early = b""
+        self._waiting_length = 0
+        self.admits = None
+
+    def resume(self) -> list[memoryview]:
+        """Ask again for the frame that waits, and go on if it is admitted."""
+        length, self._waiting_length = self._waiting_length, 0
+        early, self._early = self._early, b""
+        self._begin(length)
+        return self.cut(early)
 
     def unfilled(self) -> memoryview | None:
         """The missing part of a frame that arrives in pieces, to receive straight into; None when there is none."""
@@ -81,6 +116,9 @@ class Frames:
     def _begin(self, length: int) -> None:
         if not 0 < length <= self.max_frame_bytes:
             self.failure = RemoteProtocolError(f"a frame of {length} bytes; 1 to {self.max_frame_bytes} are allowed")
+            return
+        if self.admits is not None and not self.admits(length):
+            self._waiting_length = length
             return
         self._frame = bytearray(length)
         self._filled = 0
