@@ -1,5 +1,6 @@
 """From the first byte to the first link: headers, SASL, open, begin, attach (reference: AMQP 1, checks 1 to 12)."""
 
+import contextlib
 import socket
 import struct
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from endpoints.amqp.raw_frames import (
 )
 from hubmere.model.names import ROOT_RULE
 from hubmere.wire.amqp import ClientCredentials
-from hubmere.wire.amqp.frames import frame, frame_of
+from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, HEADER_SASL, frame, frame_of
 from hubmere.wire.amqp.performatives import Attach, Begin, End, Open, SaslInit, Source, Target
 from hubmere.wire.amqp.signals import ConnectionOpened
 
@@ -343,3 +344,19 @@ def test_a_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
         client.flush()
 
         assert client.closed().condition == "amqp:resource-limit-exceeded"
+
+
+def test_a_flood_behind_the_credentials_is_refused_without_a_failure(
+    node: AmqpNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes before the verdict is bounded; the peer is told so, and the log has no traceback."""
+    credentials = ClientCredentials.plain("RootManageSharedAccessKey", node.key)
+    init = SaslInit(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
+    with socket.create_connection(("127.0.0.1", node.port), 10) as client:
+        client.sendall(HEADER_SASL + frame(init, 0, FRAME_TYPE_SASL) + bytes(64 * 1024))
+        client.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(1 << 16):
+                pass
+
+    assert not [record for record in caplog.records if record.exc_info]
