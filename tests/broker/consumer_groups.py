@@ -1,10 +1,7 @@
 """One consumer group on a manual clock, with topics that the test changes and every reply noted."""
 
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from typing import Any
-
-import pytest
 
 from hubmere.broker.consumer_group.assignments import Assignment, Topic, TopicPartition
 from hubmere.broker.consumer_group.embedded import EmbeddedSubscription, MalformedBytes, NamedPartition
@@ -14,11 +11,6 @@ from hubmere.broker.consumer_group.regex import RegexResolver
 from hubmere.broker.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
 from hubmere.broker.refusals import GroupRefused
 from hubmere.model.errors import Refusal
-
-# Without it, expressions are refused in words; `test_node_without_an_engine_says_so` holds that.
-needs_re2 = pytest.mark.skipif(
-    find_spec("re2") is None, reason="google-re2 is not installed: it has no wheel everywhere"
-)
 
 
 class Topics:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.consumer_groups import Room, Topics, needs_re2
+from broker.consumer_groups import Room, Topics
 from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
 from hubmere.broker.consumer_group.members import Heartbeat, HeartbeatAnswer, MemberState
 from hubmere.broker.consumer_group.offsets import require_commit, require_fetch
@@ -244,7 +244,6 @@ def test_changed_subscription_makes_a_new_epoch(room: Room) -> None:
     assert (room.numbers("a"), room.numbers("a", "u"), room.group.state) == ([], [0], GroupState.STABLE)
 
 
-@needs_re2
 def test_regex_matches_topics_now_and_later() -> None:
     """RE2 on whole names; a topic that is made later is noticed at the next heartbeat."""
     room = Room(Topics(orders=1, payments=1, reorders=1))
@@ -257,7 +256,6 @@ def test_regex_matches_topics_now_and_later() -> None:
     assert room.numbers("a", "paychecks") == [0, 1]
 
 
-@needs_re2
 def test_regex_matches_only_what_the_member_may_read() -> None:
     """A client with rights on some hubs does not learn of others."""
     room = Room(Topics(orders=1, payments=1))
@@ -267,7 +265,6 @@ def test_regex_matches_only_what_the_member_may_read() -> None:
     assert room.group.subscribed_names() == {"orders"}
 
 
-@needs_re2
 def test_regex_is_cleared_by_an_empty_one(room: Room) -> None:
     """Version 1: null leaves it as it is, an empty text removes it."""
     room.join("a", regex="t")
@@ -408,7 +405,6 @@ def test_static_member_that_left_while_revoking_frees_those_partitions(room: Roo
     assert room.own("b").assignment == partitions(room, 2, 3)
 
 
-@needs_re2
 def test_static_member_with_a_regex_comes_back(room: Room) -> None:
     """What is still to be evaluated follows it to its new id."""
     room.join("a", instance_id="i", regex="t")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.builders import NOW_MS, Bench
-from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_wish, needs_re2
+from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_wish
 from hubmere.broker.consumer_group.assignments import NOTHING
 from hubmere.broker.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
 from hubmere.broker.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
@@ -418,7 +418,6 @@ def test_groups_are_bounded(station: Station, monkeypatch: pytest.MonkeyPatch) -
 # --- restarts, lists, deletion ---------------------------------------------------------------------------------------
 
 
-@needs_re2
 def test_consumer_group_survives_a_restart(station: Station) -> None:
     """Members go on in their epochs with what they hold, classic ones too; nobody rebalances."""
     station.join("a", instance_id="i", rack_id="r", assignor="range", regex="t.*")
@@ -460,7 +459,6 @@ def test_topics_that_changed_before_a_restart_are_noticed_after_it(station: Stat
     assert (answer.epoch, len(answer.assignment or ())) == (2, 6)
 
 
-@needs_re2
 def test_regex_waits_after_a_restart_until_the_member_is_heard_of(station: Station) -> None:
     """Only then is it known what the member may read; meanwhile it keeps what it matched."""
     station.join("a", topics=frozenset(), regex="t.*")
@@ -517,7 +515,6 @@ def test_offsets_of_unknown_groups_are_told_to_anybody(station: Station) -> None
     station.groups.require_fetch("g", "a", 3)
 
 
-@needs_re2
 def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(bench: Bench) -> None:
     """What classic consumers embed is not known there, and there are no topics."""
     groups = Groups("hubmere", bench.catalog, now=0.0)

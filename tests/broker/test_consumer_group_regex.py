@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.consumer_groups import Room, Topics, needs_re2
+from broker.consumer_groups import Room, Topics
 from hubmere.broker.consumer_group import regex
 from hubmere.broker.consumer_group.regex import MAX_KEPT_PATTERNS, SLICE, RegexResolver
 from hubmere.broker.refusals import InvalidRegex
@@ -15,7 +15,6 @@ def many_topics(count: int) -> Topics:
     return topics
 
 
-@needs_re2
 def test_slow_expression_is_evaluated_in_slices() -> None:
     """Each slice does a bounded amount of work; the result is complete in the end."""
     topics = many_topics(50)
@@ -32,7 +31,6 @@ def test_slow_expression_is_evaluated_in_slices() -> None:
     assert resolver.matches("g", slow) == matched
 
 
-@needs_re2
 def test_spent_allowance_is_shared_by_all_expressions() -> None:
     """Many groups with slow expressions together do no more work in a turn than one."""
     resolver = RegexResolver(many_topics(50))
@@ -41,7 +39,6 @@ def test_spent_allowance_is_shared_by_all_expressions() -> None:
     assert resolver.matches("g", "x") is None
 
 
-@needs_re2
 def test_topics_that_change_meanwhile_begin_the_evaluation_anew() -> None:
     """The result is that of the topics as they are."""
     topics = Topics(a=1)
@@ -53,7 +50,6 @@ def test_topics_that_change_meanwhile_begin_the_evaluation_anew() -> None:
     assert resolver.matches("g", "a|b") == frozenset({"a", "b"})
 
 
-@needs_re2
 def test_forgotten_expression_is_compiled_again() -> None:
     """Compiled expressions are bounded in number."""
     resolver = RegexResolver(Topics(a=1))
@@ -64,7 +60,6 @@ def test_forgotten_expression_is_compiled_again() -> None:
     assert resolver.matches("g", "a{1}") == frozenset({"a"})
 
 
-@needs_re2
 def test_group_goes_on_with_an_expression_when_it_is_due() -> None:
     """The member is answered at once without partitions, and hears of them when they are known."""
     room = Room(many_topics(40))
