@@ -523,7 +523,8 @@ class Node:
             await asyncio.sleep(_CARE_SECONDS)
             self._clocks.check(broker.conditions)
             disk.check()
-            broker.look_after(self._by())
+            for ended in broker.look_after(self._by()):
+                log.warning("%s", ended)
             if self._clock.monotonic() >= maintain_at:
                 maintain_at = self._clock.monotonic() + _MAINTAIN_SECONDS
                 self._engine.maintain(self._clock.now_ms())

@@ -10,6 +10,7 @@ from hubmere.broker.consumer_group.assignments import Topic
 from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
 from hubmere.broker.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.groups import INITIAL_DELAY_S, Groups
+from hubmere.broker.hanging import EndedTransaction, end_hanging
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.offsets import Offsets
 from hubmere.broker.producer_ids import ProducerIds
@@ -19,6 +20,8 @@ from hubmere.store.catalog import Catalog
 
 # Offsets and ids live for days: looking for those that are over need not be done often.
 _TIDY_SECONDS = 600.0
+# How long a reader may stand before a transaction that has lost its end; each look visits every open log.
+_HANGING_SECONDS = 5.0
 
 
 class Coordinator(NamedTuple):
@@ -63,6 +66,7 @@ class Coordinators:
         self._namespaces = namespaces
         self._made: dict[str, Coordinator] = {}
         self._tidied_at = 0.0
+        self._looked_at = -_HANGING_SECONDS
         self.producer_ids = ProducerIds(catalog)
         # How long the first members of a group wait for others; set before the first of them comes.
         self.initial_delay_s = INITIAL_DELAY_S
@@ -116,8 +120,18 @@ class Coordinators:
             made.groups.advance(now, now_ms)
             made.transactions.advance(now, now_ms)
 
-    def look_after(self, now: float, now_ms: int) -> None:
-        """Called every second: now and then, what nobody has used for days is let go."""
+    def look_after(self, now: float, now_ms: int) -> list[EndedTransaction]:
+        """Called every second: now and then, transactions that have lost their end are ended; gives those.
+
+        Less often, what nobody has used for days is deleted.
+        """
+        self._tidy(now, now_ms)
+        if now < self._looked_at + _HANGING_SECONDS:
+            return []
+        self._looked_at = now
+        return [each for made in self._live() for each in end_hanging(made.namespace, made.transactions, now_ms)]
+
+    def _tidy(self, now: float, now_ms: int) -> None:
         if now < self._tidied_at + _TIDY_SECONDS:
             return
         self._tidied_at = now

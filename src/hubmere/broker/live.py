@@ -232,9 +232,18 @@ class LiveHub:
             )
         )
 
+    def is_damaged_after(self, partition: int, sequence: int) -> bool:
+        """Whether stored events of a partition cannot be read that are later than a sequence number."""
+        ranges = self._engine.damage.ranges(log_id(self.entity.uid, partition))
+        return any(found.next_sequence > sequence + 1 for found in ranges)
+
     def open_logs(self) -> list[PartitionLog]:
         """The logs that are open already."""
         return list(self._logs.values())
+
+    def open_partitions(self) -> list[tuple[int, PartitionLog]]:
+        """The partitions whose logs are open already, with their logs."""
+        return list(self._logs.items())
 
     def require_sending(self, publisher: str | None) -> None:
         """Refuse when the hub takes no events now, or not from this publisher."""

@@ -15,6 +15,7 @@ from hubmere.broker.consume import Evict, Subscription, Wake
 from hubmere.broker.coordinators import Coordinators
 from hubmere.broker.following import Following
 from hubmere.broker.governing import FREE, Leash
+from hubmere.broker.hanging import EndedTransaction
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.manage import By, Manager
 from hubmere.broker.metrics import Counters
@@ -271,15 +272,19 @@ class Broker:
 
     # --- looking after ---
 
-    def look_after(self, by: By) -> None:
-        """Called every second: byte rates are worked out, and units of namespaces follow their load if they may."""
-        self.coordinators.look_after(by.now, by.now_ms)
+    def look_after(self, by: By) -> list[EndedTransaction]:
+        """Called every second: byte rates are worked out, and units of namespaces follow their load if they may.
+
+        Gives the transactions that were ended because their markers are lost.
+        """
+        ended = self.coordinators.look_after(by.now, by.now_ms)
         for live in list(self.namespaces.values()):
             for hub in live.hubs.values():
                 hub.look_at_rates(by.now)
             capacity = self._scaling.wanted(live, by.now)
             if capacity is not None:
                 self.manager.scale(live.entity.name, capacity, by, _ignore)
+        return ended
 
     # --- asking ---
 

@@ -8,7 +8,7 @@ Nothing here waits or reads a clock. Thread rule: the owner's thread only.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -96,6 +96,9 @@ class Transaction:
     offsets: Mapping[tuple[str, str, int], PendingOffset] = field(default_factory=lambda: MappingProxyType({}))
     started_ms: int = -1
     updated_ms: int = 0
+    # The partitions of the last transaction that has ended, and its outcome: a partition may lose its marker on disk.
+    ended_places: frozenset[Place] = frozenset()
+    has_committed: bool = False
 
 
 Done = Callable[[Refusal | None], None]
@@ -185,6 +188,7 @@ class Transactions:
                 done(refusal)
                 return
             fresh = replace(known, producer_id=number, epoch=0, phase=Phase.EMPTY, started_ms=-1, updated_ms=now_ms)
+            fresh = replace(fresh, ended_places=frozenset(), has_committed=False)
             self._change(fresh, _then(done, fresh))
 
         self._producer_ids.take(numbered)
@@ -311,6 +315,8 @@ class Transactions:
             groups=frozenset(),
             offsets=MappingProxyType({}),
             started_ms=-1,
+            ended_places=decided.places,
+            has_committed=decided.phase is Phase.PREPARE_COMMIT,
         )
         self._change(complete, done, self._committed_offsets(decided, now_ms))
 
@@ -378,6 +384,14 @@ class Transactions:
     def list(self) -> list[Transaction]:
         """Every transactional id."""
         return [self._known[key] for key in sorted(self._known)]
+
+    def of_producers(self, producer_ids: Collection[int]) -> dict[int, Transaction]:
+        """The transactional ids of these producers, by producer id."""
+        return {known.producer_id: known for known in self._known.values() if known.producer_id in producer_ids}
+
+    def is_changing(self, transactional_id: str) -> bool:
+        """Whether a change of a transactional id, or a marker of its transaction, is on its way to the disk."""
+        return transactional_id in self._busy
 
     # --- time ---
 
@@ -481,6 +495,8 @@ def _encode(known: Transaction) -> str:
             "groups": sorted(known.groups),
             "offsets": list(known.offsets.values()),
             "started_ms": known.started_ms,
+            "ended_places": sorted(known.ended_places),
+            "has_committed": known.has_committed,
         },
         separators=(",", ":"),
     )
@@ -501,4 +517,7 @@ def _decode(kept: TransactionState) -> Transaction:
         offsets=MappingProxyType({offset.place: offset for offset in offsets}),
         started_ms=state["started_ms"],
         updated_ms=kept.modified_ms,
+        # Earlier versions did not keep these two.
+        ended_places=frozenset((uid, partition) for uid, partition in state.get("ended_places", ())),
+        has_committed=state.get("has_committed", False),
     )

@@ -183,6 +183,9 @@ class PartitionLog(Protocol):
     def producers(self) -> Sequence[ProducerState]:
         """Everybody who is remembered as a producer, for those who look."""
 
+    def open_transactions(self) -> Sequence[ProducerState]:
+        """The producers that have an open transaction in this partition."""
+
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` on each move of the committed end, of the stable end or of the start, until unwatched."""
 

@@ -98,10 +98,14 @@ class ProducerTable:
 
     def states(self) -> list[ProducerState]:
         """What is known of all of them."""
-        return [
-            ProducerState(producer_id, known.epoch, known.last, known.last_time_ms, known.transaction_first)
-            for producer_id, known in self._producers.items()
-        ]
+        return [self._state(producer_id, known) for producer_id, known in self._producers.items()]
+
+    def _state(self, producer_id: int, known: Producer) -> ProducerState:
+        return ProducerState(producer_id, known.epoch, known.last, known.last_time_ms, known.transaction_first)
+
+    def open_transactions(self) -> list[ProducerState]:
+        """The producers that have an open transaction."""
+        return [self._state(producer_id, self._producers[producer_id]) for producer_id in self._open]
 
     def check(
         self, producer_id: int, epoch: int, first: int, delta: int, *, transactional: bool, lenient: bool

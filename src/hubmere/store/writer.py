@@ -406,6 +406,10 @@ class LogWriter(LogReader, ABC):
         """Everybody who is remembered as a producer."""
         return self._producers.states()
 
+    def open_transactions(self) -> Sequence[ProducerState]:
+        """The producers that have an open transaction in this partition."""
+        return self._producers.open_transactions()
+
     # --- group commit ---
 
     def begin_round(self) -> Sequence[Handle]:

@@ -1,0 +1,91 @@
+"""Transactions that a partition believes open and the coordinator does not: they are ended here.
+
+A partition takes events of a transaction only after the coordinator has durably enlisted it (`require_enlisted`). So an
+open transaction of which the coordinator knows nothing has lost its marker, to damage on disk, or its entry in the
+catalog. Readers of committed events would stop in front of it for ever. The rule, for each open transaction of a
+partition:
+
+1. The coordinator has an ongoing or decided transaction of that producer with this partition: left alone. Its own end
+   writes the marker.
+2. The last transaction of that producer that has ended had this partition, and a damaged range follows its first event:
+   the marker was in that range. It is written again, with the outcome that the catalog has kept.
+3. Otherwise nothing proves a commit: it is aborted.
+
+Nothing here waits. Thread rule: the owner's thread only.
+"""
+
+from dataclasses import dataclass
+
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.transactions import Transaction, Transactions
+from hubmere.model.errors import ProducerRefused, StorageRefusal
+from hubmere.store.engine import PartitionLog, ProducerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTransaction:
+    """A transaction that was ended because its marker is lost."""
+
+    hub: str
+    partition: int
+    producer_id: int
+    first_sequence: int
+    is_commit: bool
+
+    def __str__(self) -> str:
+        outcome = "committed again" if self.is_commit else "aborted"
+        return (
+            f"hub {self.hub}, partition {self.partition}: the transaction of producer {self.producer_id} that begins "
+            f"at sequence number {self.first_sequence} has lost its end and was {outcome}"
+        )
+
+
+def end_hanging(namespace: LiveNamespace, transactions: Transactions, now_ms: int) -> list[EndedTransaction]:
+    """End the transactions of open logs that the coordinator does not have; gives those.
+
+    A partition that cannot take a marker now is tried again by the next call.
+    """
+    found = [
+        (hub, partition, log, state)
+        for hub in namespace.hubs.values()
+        for partition, log in hub.open_partitions()
+        if not log.is_offline
+        for state in log.open_transactions()
+    ]
+    if not found:
+        return []
+    known = transactions.of_producers({state.producer_id for _, _, _, state in found})
+    ended: list[EndedTransaction] = []
+    for hub, partition, log, state in found:
+        mine = known.get(state.producer_id)
+        if mine is not None and _is_in_hand(transactions, mine, hub, partition):
+            continue
+        is_commit = mine is not None and _has_committed(mine, hub, partition, state)
+        if _mark(log, state, now_ms, is_commit=is_commit):
+            ended.append(
+                EndedTransaction(
+                    hub=hub.name,
+                    partition=partition,
+                    producer_id=state.producer_id,
+                    first_sequence=state.transaction_first,
+                    is_commit=is_commit,
+                )
+            )
+    return ended
+
+
+def _is_in_hand(transactions: Transactions, known: Transaction, hub: LiveHub, partition: int) -> bool:
+    return (hub.entity.uid, partition) in known.places or transactions.is_changing(known.transactional_id)
+
+
+def _has_committed(known: Transaction, hub: LiveHub, partition: int, state: ProducerState) -> bool:
+    is_last = (hub.entity.uid, partition) in known.ended_places
+    return is_last and known.has_committed and hub.is_damaged_after(partition, state.transaction_first)
+
+
+def _mark(log: PartitionLog, state: ProducerState, now_ms: int, *, is_commit: bool) -> bool:
+    try:
+        log.append_marker(state.producer_id, state.epoch, now_ms, commit=is_commit)
+    except (ProducerRefused, StorageRefusal):
+        return False
+    return True
