@@ -66,6 +66,14 @@ class Fetched(NamedTuple):
     position: int  # byte number of the first batch, UNKNOWN_POSITION where the node keeps none
     next_sequence: int  # first sequence number after the batches
     aborted: tuple[tuple[int, int], ...]  # producer id and first sequence number of aborted transactions
+    # Sequence numbers that no batch has, each range from a first one up to, and not including, another: events that are
+    # damaged at the node. Always empty for compacted hubs, where missing numbers are no loss.
+    missing: tuple[tuple[int, int], ...] = ()
+
+    def missing_between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The missing ranges as far as they lie from `start` up to, and not including, `end`."""
+        cut = [(max(first, start), min(behind, end)) for first, behind in self.missing]
+        return [(first, behind) for first, behind in cut if first < behind]
 
 
 class PlacedBatch(NamedTuple):
@@ -226,13 +234,16 @@ class HubReader:
             )
         self._check(part.error_code, f"partition {part.index} of '{self._hub}'")
         data = memoryview(part.records or b"")  # type: ignore[arg-type]  # an answer that was read has one buffer
-        whole, next_sequence = self._checked(data, wanted)
+        whole, next_sequence, missing = self._checked(data, wanted)
         aborted = tuple((gone.producer_id, gone.first_offset) for gone in part.aborted_transactions or ())
-        return Fetched(data[:whole], part.log_position, next_sequence, aborted)
+        # Only a hub that is not compacted has byte numbers, and a batch for each of its sequence numbers.
+        is_dense = part.log_position != UNKNOWN_POSITION
+        return Fetched(data[:whole], part.log_position, next_sequence, aborted, tuple(missing) if is_dense else ())
 
-    def _checked(self, data: memoryview, wanted: _Wanted) -> tuple[int, int]:
-        """The bytes of whole batches and the sequence number after them; every checksum holds."""
+    def _checked(self, data: memoryview, wanted: _Wanted) -> tuple[int, int, list[tuple[int, int]]]:
+        """The bytes of whole batches, the sequence number after them, and missing ranges; every checksum holds."""
         at, next_sequence = 0, wanted.sequence
+        missing: list[tuple[int, int]] = []
         while at + HEADER_BYTES <= len(data):
             header = read_header(data, at)
             stop = at + header.size_bytes
@@ -243,9 +254,16 @@ class HubReader:
                     f"partition {wanted.partition} of '{self._hub}' at {header.base_sequence_number}",
                     ErrorCode.CORRUPT_MESSAGE,
                 )
-            next_sequence = max(next_sequence, header.next_sequence_number)
+            base, behind = header.base_sequence_number, header.next_sequence_number
+            if base > next_sequence:
+                missing.append((next_sequence, base))
+            if not header.record_count:
+                # The node sends an empty batch for damaged events at the end of a partition.
+                missing.append((base, behind))
+            if behind > next_sequence:
+                next_sequence = behind
             at = stop
-        return at, next_sequence
+        return at, next_sequence, missing
 
     # --- byte numbers ---
 

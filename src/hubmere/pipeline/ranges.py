@@ -2,8 +2,8 @@
 
 The client is that of the task before; the answer after the one that is being decoded is on its way already. A range
 that retention overtakes between planning and reading fails with the lost range named, or goes on behind it when the
-query allows that. A hub that is created again between planning and the end of a task always fails the task: what was
-read may belong to either hub.
+query allows that; so does a range with events that are damaged on the node's disk. A hub that is created again between
+planning and the end of a task always fails the task: what was read may belong to either hub.
 """
 
 import gc
@@ -74,6 +74,8 @@ def _read_range(
     while start < wanted.end:
         try:
             for fetched in reader.read_range(wanted.partition, start, wanted.end):
+                for first, behind in fetched.missing_between(start, wanted.end):
+                    _report(DataLost(hub, [Lost(wanted.partition, first, behind)]), fails=fails_on_data_loss)
                 yield from decode(fetched, wanted.partition, start, wanted.end, schema)
                 start = fetched.next_sequence
         except RangeLost as loss:
@@ -83,8 +85,11 @@ def _read_range(
 def _behind(loss: RangeLost, hub: str, wanted: Range, *, fails_on_data_loss: bool) -> int:
     """Where to go on behind what was lost."""
     behind = wanted.end if loss.first <= loss.wanted else min(loss.first, wanted.end)
-    lost = DataLost(hub, [Lost(wanted.partition, loss.wanted, behind)])
-    if fails_on_data_loss:
-        raise lost from loss
-    log.warning("%s", lost)
+    _report(DataLost(hub, [Lost(wanted.partition, loss.wanted, behind)]), fails=fails_on_data_loss)
     return behind
+
+
+def _report(lost: DataLost, *, fails: bool) -> None:
+    if fails:
+        raise lost
+    log.warning("%s", lost)

@@ -194,7 +194,8 @@ class CaptureQuery:
         self.ledger.publish(batch, [(file, destination.url_of(file.name)) for file in ordered])
         lost = [file for file in ordered if file.lost]
         self.error = (
-            f"partition {lost[-1].partition}: retention took {lost[-1].lost} events before they were captured"
+            f"partition {lost[-1].partition}: {lost[-1].lost} events could not be captured: retention took them, or "
+            "they are damaged on the node's disk"
             if lost
             else None
         )

@@ -58,7 +58,7 @@ class WrittenFile:
     events: int
     first_us: int
     last_us: int
-    lost: int  # events of the range that retention took before they could be read
+    lost: int  # events of the range that could not be read: retention took them, or they are damaged at the node
     token: Mapping[str, Any] | None  # None: it is published already
 
 
@@ -244,6 +244,7 @@ def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
         while at < end:
             try:
                 for fetched in reader.read_range(index, at, end):
+                    lost += _damaged(hub, index, fetched.missing_between(at, end))
                     for batch in visible_batches(fetched, at, end):
                         content.add(batch, index, at, end)
                     at = fetched.next_sequence
@@ -260,6 +261,13 @@ def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
         size_bytes=sink.size_bytes, events=content.events, first_us=first_us, last_us=last_us, lost=lost,
         token=upload.finish(),
     )  # fmt: skip
+
+
+def _damaged(hub: HubPlan, index: int, missing: Sequence[tuple[int, int]]) -> int:
+    """How many events of missing ranges there are; each range is logged."""
+    for first, behind in missing:
+        log.warning("%s: partition %d: events %d to %d are damaged at the node", hub, index, first, behind - 1)
+    return sum(behind - first for first, behind in missing)
 
 
 def _already_written(hub: HubPlan, file: FilePartition) -> WrittenFile:
