@@ -522,12 +522,13 @@ def test_a_range_that_ends_in_damage_is_read_to_its_end_by_spark(damaged_at_the_
     assert [number for batch in rows for number in batch["sequenceNumber"].to_pylist()] == list(range(FEW - 1))
 
 
-def test_an_amqp_reader_goes_on_behind_an_end_that_is_damaged(damaged_at_the_end: Node) -> None:
+def test_an_amqp_reader_goes_on_behind_an_end_that_is_damaged(tmp_path: Path) -> None:
     """What is published after the damage is delivered on the same link as what was before it."""
-    url, headers = f"{damaged_at_the_end.http}/orders/messages", {"Authorization": _token(damaged_at_the_end)}
-    with urllib.request.urlopen(urllib.request.Request(url, b"new", headers, method="POST"), timeout=20):
-        pass
-    with a_consumer(damaged_at_the_end.emulator_connection_string, "orders") as consumer:
-        received = receive(consumer, FEW, partition_id="0", starting_position="-1")
+    with _a_damaged_node(tmp_path / "data", FEW, FEW - 1) as node:
+        url, headers = f"{node.http}/orders/messages", {"Authorization": _token(node)}
+        with urllib.request.urlopen(urllib.request.Request(url, b"new", headers, method="POST"), timeout=20):
+            pass
+        with a_consumer(node.emulator_connection_string, "orders") as consumer:
+            received = receive(consumer, FEW, partition_id="0", starting_position="-1")
 
     assert [event.sequence_number for _, event in received.events] == [*range(FEW - 1), FEW]

@@ -139,3 +139,16 @@ def test_the_producer_of_a_transaction_without_its_marker_goes_on(tmp_path: Path
         seen = _read_committed(node, until=b"three")
 
     assert seen == [b"one", b"two", b"three"]
+
+
+def test_a_producer_that_is_back_at_once_does_not_decide_over_its_last_transaction(tmp_path: Path) -> None:
+    """The abort of its next transaction used to hide the events of the committed one as well."""
+    with _a_node_without_its_last_marker(tmp_path / "data", commit=True) as node:
+        producer = Producer(_kafka(node, **{"transactional.id": "t"}))
+        producer.init_transactions(WAIT_S)
+        _a_transaction(producer, b"aborted", commit=False)
+        _a_transaction(producer, b"three", commit=True)
+
+        seen = _read_committed(node, until=b"three")
+
+    assert seen == [b"one", b"two", b"three"]

@@ -4,7 +4,6 @@ import pytest
 
 from broker.builders import Bench
 from broker.test_transactions import Desk, Producer
-from hubmere.broker.hanging import end_hanging
 from hubmere.model.errors import PartitionOffline
 
 
@@ -22,8 +21,7 @@ class LostMarkers(Desk):
 
     def look(self) -> list[bool]:
         """End what hangs; gives the outcomes."""
-        namespace = self.bench.broker.namespace("hubmere")
-        ended = end_hanging(namespace, self.transactions, self.now_ms)
+        ended = self.transactions.end_hanging(self.now_ms)
         self.settle()
         return [each.is_commit for each in ended]
 
@@ -125,3 +123,32 @@ def test_a_partition_that_takes_no_marker_now_is_tried_again(
         assert desk.look() == []
 
     assert desk.look() == [False]
+
+
+def test_a_lost_end_is_made_good_before_the_producer_writes_to_the_partition_again(desk: LostMarkers) -> None:
+    """Otherwise the next marker would decide over both transactions."""
+    producer = desk.start()
+    desk.add(producer)
+    desk.end(producer)
+    desk.write_unnoticed(producer)
+    first = desk.end_of_log - 1
+    desk.damage(desk.end_of_log + 1)
+
+    desk.add(producer)
+    desk.write(producer, 1)
+    desk.end(producer, commit=False)
+
+    assert desk.stable == desk.end_of_log
+    assert desk.aborted == [(first + 2, first + 3)]
+    assert desk.look() == [True]
+
+
+def test_a_partition_that_is_added_twice_keeps_its_open_transaction(desk: LostMarkers) -> None:
+    """Clients repeat what was not answered."""
+    producer = desk.start()
+    desk.add(producer)
+    desk.write(producer)
+
+    desk.add(producer, 0, 1)
+
+    assert desk.stable == 0

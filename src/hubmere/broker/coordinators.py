@@ -10,7 +10,7 @@ from hubmere.broker.consumer_group.assignments import Topic
 from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
 from hubmere.broker.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.groups import INITIAL_DELAY_S, Groups
-from hubmere.broker.hanging import EndedTransaction, end_hanging
+from hubmere.broker.hanging import EndedTransaction
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.offsets import Offsets
 from hubmere.broker.producer_ids import ProducerIds
@@ -129,7 +129,7 @@ class Coordinators:
         if now < self._looked_at + _HANGING_SECONDS:
             return []
         self._looked_at = now
-        return [each for made in self._live() for each in end_hanging(made.namespace, made.transactions, now_ms)]
+        return [each for made in self._live() for each in made.transactions.end_hanging(now_ms)]
 
     def _tidy(self, now: float, now_ms: int) -> None:
         if now < self._tidied_at + _TIDY_SECONDS:

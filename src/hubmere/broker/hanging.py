@@ -11,15 +11,21 @@ partition:
    the marker was in that range. It is written again, with the outcome that the catalog has kept.
 3. Otherwise nothing proves a commit: it is aborted.
 
-Nothing here waits. Thread rule: the owner's thread only.
+It is looked for every few seconds, and before a producer adds the partition to its next transaction. Nothing here
+waits. Thread rule: the owner's thread only.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.transactions import Transaction, Transactions
-from hubmere.model.errors import ProducerRefused, StorageRefusal
+from hubmere.broker.refusals import ConcurrentTransaction
+from hubmere.model.errors import ProducerRefused, Refusal, StorageRefusal
 from hubmere.store.engine import PartitionLog, ProducerState
+
+if TYPE_CHECKING:
+    from hubmere.broker.transactions import Place, Transaction, Transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +46,7 @@ class EndedTransaction:
         )
 
 
-def end_hanging(namespace: LiveNamespace, transactions: Transactions, now_ms: int) -> list[EndedTransaction]:
+def end_hanging(namespace: LiveNamespace, transactions: "Transactions", now_ms: int) -> list[EndedTransaction]:
     """End the transactions of open logs that the coordinator does not have; gives those.
 
     A partition that cannot take a marker now is tried again by the next call.
@@ -52,40 +58,75 @@ def end_hanging(namespace: LiveNamespace, transactions: Transactions, now_ms: in
         if not log.is_offline
         for state in log.open_transactions()
     ]
-    if not found:
-        return []
-    known = transactions.of_producers({state.producer_id for _, _, _, state in found})
+    known = transactions.of_producers({state.producer_id for _, _, _, state in found}) if found else {}
     ended: list[EndedTransaction] = []
     for hub, partition, log, state in found:
         mine = known.get(state.producer_id)
-        if mine is not None and _is_in_hand(transactions, mine, hub, partition):
-            continue
-        is_commit = mine is not None and _has_committed(mine, hub, partition, state)
-        if _mark(log, state, now_ms, is_commit=is_commit):
-            ended.append(
-                EndedTransaction(
-                    hub=hub.name,
-                    partition=partition,
-                    producer_id=state.producer_id,
-                    first_sequence=state.transaction_first,
-                    is_commit=is_commit,
-                )
-            )
+        if mine is None or not _is_in_hand(transactions, mine, hub, partition):
+            one = _end(hub, partition, log, state, mine, now_ms)
+            ended += [one] if one is not None else []
     return ended
 
 
-def _is_in_hand(transactions: Transactions, known: Transaction, hub: LiveHub, partition: int) -> bool:
+def end_before_enlisting(
+    namespace: LiveNamespace, known: "Transaction", places: Iterable["Place"], now_ms: int
+) -> list[EndedTransaction]:
+    """End what a producer has open in partitions that it is about to add to a transaction; gives those.
+
+    The marker of the new transaction would else decide over the old one as well. Raises ConcurrentTransaction, which
+    clients retry, when a partition cannot take the marker now.
+    """
+    hubs = {hub.entity.uid: hub for hub in namespace.hubs.values()}
+    ended: list[EndedTransaction] = []
+    for uid, partition in places:
+        hub = hubs.get(uid)
+        log = None if hub is None else _log_of(hub, partition)
+        if hub is None or log is None:
+            continue
+        for state in log.open_transactions():
+            if state.producer_id == known.producer_id:
+                one = _end(hub, partition, log, state, known, now_ms)
+                if one is None:
+                    raise ConcurrentTransaction(known.transactional_id)
+                ended.append(one)
+    return ended
+
+
+def _log_of(hub: LiveHub, partition: int) -> PartitionLog | None:
+    """The log of a partition; None where it cannot be opened, which its writers are told."""
+    try:
+        return hub.log(partition)
+    except Refusal:
+        return None
+
+
+def _is_in_hand(transactions: "Transactions", known: "Transaction", hub: LiveHub, partition: int) -> bool:
     return (hub.entity.uid, partition) in known.places or transactions.is_changing(known.transactional_id)
 
 
-def _has_committed(known: Transaction, hub: LiveHub, partition: int, state: ProducerState) -> bool:
-    is_last = (hub.entity.uid, partition) in known.ended_places
-    return is_last and known.has_committed and hub.is_damaged_after(partition, state.transaction_first)
-
-
-def _mark(log: PartitionLog, state: ProducerState, now_ms: int, *, is_commit: bool) -> bool:
+def _end(
+    hub: LiveHub,
+    partition: int,
+    log: PartitionLog,
+    state: ProducerState,
+    known: "Transaction | None",
+    now_ms: int,
+) -> EndedTransaction | None:
+    """Write the lost marker; None when the partition cannot take it now."""
+    is_commit = known is not None and _has_committed(known, hub, partition, state)
     try:
         log.append_marker(state.producer_id, state.epoch, now_ms, commit=is_commit)
     except (ProducerRefused, StorageRefusal):
-        return False
-    return True
+        return None
+    return EndedTransaction(
+        hub=hub.name,
+        partition=partition,
+        producer_id=state.producer_id,
+        first_sequence=state.transaction_first,
+        is_commit=is_commit,
+    )
+
+
+def _has_committed(known: "Transaction", hub: LiveHub, partition: int, state: ProducerState) -> bool:
+    is_last = (hub.entity.uid, partition) in known.ended_places
+    return is_last and known.has_committed and hub.is_damaged_after(partition, state.transaction_first)

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from hubmere.broker.deadlines import Deadlines
+from hubmere.broker.hanging import EndedTransaction, end_before_enlisting, end_hanging
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.producer_ids import ProducerIds
 from hubmere.broker.refusals import (
@@ -118,6 +119,8 @@ class Transactions:
         self._known: dict[str, Transaction] = {}
         # Ids with a change on its way to the disk, or with markers on their way into partitions.
         self._busy: set[str] = set()
+        # Transactions without a marker that were ended since somebody asked.
+        self._ended: list[EndedTransaction] = []
         self._deadlines = Deadlines()
         for kept in catalog.view.transactions(self._key):
             self._load(_decode(kept), now, now_ms)
@@ -206,8 +209,9 @@ class Transactions:
     ) -> None:
         """The producer is about to write to partitions; the first ones begin the transaction."""
         known = self._current(transactional_id, producer)
-        grown = self._begun(known, now_ms, places=known.places.union(places) if _is_open(known) else frozenset(places))
-        self._grow(known, grown, now, done)
+        added = frozenset(places) - known.places
+        self._ended += end_before_enlisting(self._namespace, known, added, now_ms)
+        self._grow(known, self._begun(known, now_ms, places=known.places | added), now, done)
 
     def add_group(
         self, transactional_id: str, producer: tuple[int, int], group_id: str, now: float, now_ms: int, done: Done
@@ -392,6 +396,11 @@ class Transactions:
     def is_changing(self, transactional_id: str) -> bool:
         """Whether a change of a transactional id, or a marker of its transaction, is on its way to the disk."""
         return transactional_id in self._busy
+
+    def end_hanging(self, now_ms: int) -> Sequence[EndedTransaction]:
+        """End transactions that partitions alone believe open; gives those, and those since the last call."""
+        ended, self._ended = self._ended, []
+        return [*ended, *end_hanging(self._namespace, self, now_ms)]
 
     # --- time ---
 
