@@ -39,6 +39,9 @@ class Committable(Protocol):
     def begin_round(self) -> Sequence[Handle]:
         """Take everything written so far into a round: the open files to be made durable."""
 
+    def mark_round(self) -> None:
+        """The files are durable: change the log's committed mark, which is written before `end_round`."""
+
     def end_round(self, error: OSError | None) -> None:
         """The files are durable, or not: move `committed` or go offline."""
 
@@ -128,9 +131,12 @@ class GroupCommit:
         defer: Post | None = None,
         durability: Durability = "fsync",
         threads: int = MAX_SYNC_THREADS,
+        flush_marks: Callable[[], None] | None = None,
     ) -> None:
+        """`flush_marks` writes the committed marks of a round, before anything of it is acknowledged."""
         self._files = files
         self._post = post
+        self._flush_marks = flush_marks
         self._defer = defer or post
         self.durability = durability
         self._sync = Workers("hubmere-sync", threads)
@@ -253,6 +259,11 @@ class GroupCommit:
         self._round = None
         for _, handle in round_.files:
             handle.pins -= 1
+        for number, log in enumerate(round_.logs):
+            if number not in round_.errors:
+                log.mark_round()
+        if self._flush_marks is not None:
+            self._flush_marks()
         for number, log in enumerate(round_.logs):
             log.end_round(round_.errors.get(number))
         if self._dirty and self._round is None:

@@ -48,7 +48,14 @@ class LocalEngine:
         self._marks = CommitMarks(self._files, self._folder)
         pool = HandlePool(self._files, max_open=max_open_files)
         self._space = Space(self._files, pool, damage=self.damage, marks=self._marks)
-        self._commit = GroupCommit(self._files, post, defer=defer, durability=durability, threads=threads)
+        self._commit = GroupCommit(
+            self._files,
+            post,
+            defer=defer,
+            durability=durability,
+            threads=threads,
+            flush_marks=self._marks.flush,
+        )
         self._logs: dict[LogId, LocalLog] = {}
         self._shortage: str | None = None
         self._removals = 0

@@ -1,10 +1,10 @@
 """The committed mark of every log: up to here events were acknowledged, so recovery may never cut before it.
 
 One small file for all logs of an engine, `log/committed`, with a slot of 64 bytes per log that is overwritten in place
-when a round of the group commit has ended, before anybody is told of it. The write goes to the page cache (about a
-microsecond) and so survives the end of the process; it is made durable with every recovery point and every half minute.
-After a power cut a mark may therefore be older than the last acknowledgement, and is never newer than what was durable
-(with durability `os`: than what was written).
+when a round of the group commit has ended, before anything of it is acknowledged. The write goes to the page cache
+(about a microsecond) and so survives the end of the process; it is made durable with every recovery point and every
+half minute. After a power cut a mark may therefore be older than the last acknowledgement, and is never newer than what
+was durable (with durability `os`: than what was written).
 
 Slot 0 names the boot of the machine that wrote the marks: the same boot means that no write was lost since.
 Slot: 16 bytes digest of the log's id, i64 sequence number, i64 absolute byte position, u32 CRC-32C of these, zeros.
@@ -25,6 +25,8 @@ _LOGGER = logging.getLogger(__name__)
 
 MARKS = "committed"
 SLOT_BYTES = 64
+# Slots that are no further apart are written together: a longer write costs less than one more.
+_NEIGHBOUR_BYTES = 2048
 _BODY = Struct(">16sqq")
 _CRC = Struct(">I")
 _DIGEST_BYTES = 16
@@ -52,11 +54,11 @@ class Mark:
         self.found = found  # what the last run of the node left here, None when it left nothing that can be read
 
     def move(self, sequence: int, position: int) -> None:
-        """Everything before is acknowledged from now on. Called for every round of a log: no more than it must be."""
+        """Everything before will be acknowledged once the marks are flushed. Called for every round of a log."""
         slot = self._slot
         _pack_numbers(slot, _DIGEST_BYTES, sequence, position)
         _pack_crc(slot, _BODY.size, crc32c(self._checked))
-        self._marks.overwrite(self._at, slot)
+        self._marks.put(self._at, slot)
 
 
 class CommitMarks:
@@ -66,6 +68,9 @@ class CommitMarks:
         self._files = files
         self._path = folder / MARKS
         self._fd = -1
+        # The file as it should be, and the slots of it that were changed and not written yet.
+        self._image = bytearray(SLOT_BYTES)
+        self._changed: list[int] = []
         self._slots: dict[bytes, tuple[int, Committed | None]] = {}
         self._free: list[int] = []
         self._end = SLOT_BYTES
@@ -88,6 +93,7 @@ class CommitMarks:
             else:
                 self._slots[slot[0]] = (at, Committed(slot[1], slot[2]))
         self._end = max(SLOT_BYTES, -(-len(data) // SLOT_BYTES) * SLOT_BYTES)
+        self._image = bytearray(data.ljust(self._end, b"\0"))
 
     def open(self) -> None:
         """Load, then take the file over for writing; a file that cannot be written is done without."""
@@ -98,6 +104,7 @@ class CommitMarks:
             self._failed(error)
             return
         Mark(self, self._boot(), 0, None).move(0, 0)
+        self.flush()
 
     def _boot(self) -> bytes:
         return blake2b(self._files.boot_id().encode(), digest_size=_DIGEST_BYTES).digest()
@@ -117,6 +124,7 @@ class CommitMarks:
             at = self._free.pop()
         else:
             at, self._end = self._end, self._end + SLOT_BYTES
+            self._image += bytes(SLOT_BYTES)
         self._slots[digest] = (at, None)
         return Mark(self, digest, at, None)
 
@@ -125,16 +133,34 @@ class CommitMarks:
         digest = _digest(log)
         known = self._slots.pop(digest, None)
         if known is not None:
-            self.overwrite(known[0], bytes(SLOT_BYTES))
+            self.put(known[0], bytes(SLOT_BYTES))
+            self.flush()
             self._free.append(known[0])
 
-    def overwrite(self, at: int, data: bytes | bytearray) -> None:
-        """Write a slot to the page cache; a failure is told once and changes nothing."""
-        if self._fd < 0:
+    def put(self, at: int, slot: bytes | bytearray) -> None:
+        """Change a slot; `flush` writes it."""
+        self._image[at : at + SLOT_BYTES] = slot
+        self._changed.append(at)
+
+    def flush(self) -> None:
+        """Write the changed slots to the page cache, neighbours together; a failure is told once and changes nothing.
+
+        One write for the logs of a round instead of one for each: with four busy partitions the writes of single slots
+        took 6 % of a small Kafka request.
+        """
+        changed, self._changed = self._changed, []
+        if self._fd < 0 or not changed:
             return
         self.is_unsynced = True
+        changed.sort()
+        start = end = changed[0]
         try:
-            self._files.pwrite(self._fd, data, at)
+            for at in changed:
+                if at > end + _NEIGHBOUR_BYTES:
+                    self._files.pwrite(self._fd, self._image[start:end], start)
+                    start = at
+                end = at + SLOT_BYTES
+            self._files.pwrite(self._fd, self._image[start:end], start)
         except OSError as error:
             self._failed(error)
 

@@ -22,7 +22,7 @@ from hubmere.model.batch import (
     TIME_PART,
     BatchRun,
 )
-from hubmere.records.validate import is_readable
+from hubmere.records.validate import first_fault, is_readable
 from hubmere.store.producers import SEQUENCE_MASK
 
 # The newest codec of the format (zstd); higher numbers are not taken.
@@ -56,7 +56,11 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
             or base_ms > newest_ms
             or not crc
             or crc32c(view[at + CHECKED_FROM : end]) != crc
-            or not is_readable(data, at + HEADER_BYTES, end, attributes & CODEC_MASK, count)
+            or (
+                first_fault(data, at + HEADER_BYTES, end, count, False) is not None
+                if not attributes & CODEC_MASK
+                else not is_readable(data, at + HEADER_BYTES, end, attributes & CODEC_MASK, count)
+            )
         ):
             return None
         expected = (producer_id, epoch, (first + count) & SEQUENCE_MASK if producer_id >= 0 else first)

@@ -430,6 +430,11 @@ class LogWriter(LogReader, ABC):
         )
         return handles
 
+    def mark_round(self) -> None:
+        """What the round made durable is about to be acknowledged."""
+        if self._mark is not None and self._round is not None:
+            self._mark.move(*self._round.limit)
+
     def end_round(self, error: OSError | None) -> None:
         """Move `committed` to what the round made durable, or go offline when it could not."""
         round_, self._round = self._round, None
@@ -439,8 +444,6 @@ class LogWriter(LogReader, ABC):
             self._go_offline(error)
             return
         self._move_to(round_.limit, round_.last_offset, round_.last_enqueued_ms)
-        if self._mark is not None:
-            self._mark.move(*round_.limit)
         self._complete(round_.receipts, None)
         self._wake()
         if round_.checkpoint is not None:
