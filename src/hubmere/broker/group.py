@@ -1,4 +1,4 @@
-"""One group of readers that share partitions: the classic Kafka group protocol as a state machine (reference: 2.10).
+"""One group of readers that share partitions: the classic Kafka group protocol (reference: kafka 2.10).
 
 Who is a member, which generation it is, who leads, and when a rebalance begins and ends. What members bring along and
 are assigned are opaque bytes. Nothing here waits or reads a clock: time is an argument, in monotonic seconds, and a

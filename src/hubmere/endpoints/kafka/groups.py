@@ -1,4 +1,4 @@
-"""Join, sync, heartbeat, leave, and looking at groups: requests become calls of the coordinator (reference: 2.10).
+"""Join, sync, heartbeat, leave and describe: requests become calls of the coordinator (reference: kafka 2.10).
 
 Groups span the namespace. Whoever may listen takes part in them; which groups a client that is confined to one hub may
 see and join is decided in `group_access`. After anything that may have set a deadline the endpoint's one timer
