@@ -95,8 +95,11 @@ class Inbound(HubPart):
             self._publish_each(run.ids, run.payloads, run.message_format, run.settled)
         else:
             self._publish_together(run)
-        step = PARTITION_CREDIT_STEP if self._has_partition else HUB_CREDIT_STEP
-        if self._link.is_attached and self._link.credit <= self._credit - step:
+        # Credit is renewed with the disposition, as by the service, in one write; before that only when half is used.
+        self._renew_credit(self._credit // 2)
+
+    def _renew_credit(self, least: int) -> None:
+        if self._link.is_attached and self._link.credit <= least:
             self.grant()
 
     def oversized(self, delivery: DeliveryOversized) -> None:
@@ -244,6 +247,9 @@ class Inbound(HubPart):
                 self._link.settle(delivery[0], delivery[1], state=ACCEPTED)
         if self._leaving is not None:
             self._leave(self._leaving)
+        else:
+            step = PARTITION_CREDIT_STEP if self._has_partition else HUB_CREDIT_STEP
+            self._renew_credit(self._credit - step)
         self._host.flush_soon()
 
     def _refuse(self, delivery: Range | None, refusal: Refusal) -> None:
