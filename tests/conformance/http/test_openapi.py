@@ -72,7 +72,7 @@ def _known_names(names: dict[str, Any] | None, node: Node) -> dict[str, Any] | N
     suppress_health_check=list(HealthCheck),
 )
 def test_every_answer_is_a_declared_one(case: Any, node: Node, session: requests.Session) -> None:
-    """Issue 5, 8: whatever is sent, with the administrator's rights."""
+    """Whatever is sent, with the administrator's rights."""
     case.path_parameters = _known_names(case.path_parameters, node)
 
     case.call_and_validate(

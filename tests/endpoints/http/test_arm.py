@@ -287,7 +287,7 @@ def test_what_is_deleted_twice_was_not_there(arm: httpx.Client) -> None:
 
 
 def test_a_namespaces_own_key_opens_that_namespace_only(node: HttpNode) -> None:
-    """Issue 5: a namespace Manage SAS, for everything inside it; making namespaces is the administrator's."""
+    """A namespace Manage SAS is for everything inside it; making namespaces is the administrator's."""
     node.add_namespace("second-ns")
     node.add_rule("send", "Send")
 
