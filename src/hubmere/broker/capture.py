@@ -354,7 +354,7 @@ class Captures:
     # --- showing ---
 
     def job_standing(self, now: float) -> Supervision:
-        """The job as it is shown: one that reports is there, whoever started it."""
+        """State of the job for display. A job that reports progress is running, also if the node did not start it."""
         told = self.supervision
         is_heard = self._heard_at is not None and now - self._heard_at <= SILENCE_SECONDS
         if told.state is JobState.UNSUPERVISED and is_heard:

@@ -188,7 +188,7 @@ class Settings:
         _NETWORK,
         seconds(0.05, 600),
         5.0,
-        "Time between heartbeats that members of Kafka consumer groups are told; shorter makes rebalances faster.",
+        "Heartbeat interval of members of Kafka consumer groups; a shorter one makes rebalances faster.",
     )
     group_consumer_max_size: int = _setting(
         _NETWORK,

@@ -5,7 +5,7 @@ does not, it is decided whether its events may have been acknowledged:
 
 1. They are before the committed mark (`marks`) or before the recovery point: they were. Nothing is cut; the range up to
    the next intact batch becomes a gap that readers pass over, and its sequence numbers are never used again.
-2. An intact batch follows: they may have been, so the same. One exception: the machine was started anew since, and the
+2. An intact batch follows: they may have been, so the same. One exception: the machine was restarted since, and the
    range holds an empty sector. Then a power cut has stopped the write, and nobody was told of it or of what follows.
 3. Nothing intact follows: the end of a write that was cut short. It is cut off, and later segments are dropped.
 

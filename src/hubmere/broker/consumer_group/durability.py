@@ -41,7 +41,7 @@ class Durability:
         self._write_next()
 
     def close(self) -> list[Respond]:
-        """Write no more; whoever still waits is handed to the caller."""
+        """Stop writing and return the callbacks that still wait."""
         self._is_closed = True
         waiting, self._waiting = self._waiting, []
         return [respond for _, respond in waiting]
