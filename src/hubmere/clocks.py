@@ -1,7 +1,7 @@
 """The clocks of a node: one for the times of events and everything else, and a more cautious one for retention.
 
-Both follow the machine's clock except where it jumps (`model.steady`). A step is told in the log, in health and in the
-metrics from the moment that it is seen until the clock is right again or the step is believed.
+Both follow the machine's clock except where it jumps (`model.steady`). A step is reported in the log, in health and
+in the metrics from the moment that it is seen until the clock is right again or the step is believed.
 """
 
 import logging

@@ -93,7 +93,7 @@ def end_before_enlisting(
 
 
 def _log_of(hub: LiveHub, partition: int) -> PartitionLog | None:
-    """The log of a partition; None where it cannot be opened, which its writers are told."""
+    """The log of a partition; None when it cannot be opened. Its writers get the error themselves."""
     try:
         return hub.log(partition)
     except Refusal:

@@ -1,4 +1,4 @@
-"""Offsets that a reader outside of any group stores under a group's name, for whoever watches its progress."""
+"""Offsets that a reader outside of any group stores under a group's name, so that its progress can be monitored."""
 
 from collections.abc import Mapping
 

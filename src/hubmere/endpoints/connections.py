@@ -19,7 +19,7 @@ log = logging.getLogger("hubmere.connection")
 
 # Connections for health checks and management beyond the limit: some probes and a few people.
 RESERVED = 16
-# How often a refusal is logged: an attack is told in a few lines.
+# How often a refusal is logged, so that an attack leaves a few lines only.
 _LOG_INTERVAL_S = 10.0
 _ALL = 100
 
@@ -39,7 +39,8 @@ class Reserved(Protocol):
 class Connections:
     """Every open connection of the node, and the most that it serves at once.
 
-    Streams are known one by one, for whoever ends them; those of the HTTP server, which ends its own, are counted.
+    AMQP and Kafka streams are listed, so that the node can close them. The HTTP server closes its own, which are only
+    counted.
     Thread rule: the node's loop only.
     """
 

@@ -43,7 +43,7 @@ _JWT_TYPE = "jwt"
 _ACCEPTED = 202
 # A token that cannot be read is a bad request on this node (reference: AMQP 2.2), unauthorised elsewhere.
 _STATUS: Mapping[type[Refusal], int] = {MalformedToken: 400, UnsupportedToken: 400}
-# Where the service sends those who named a hub that is not there.
+# The help page that the service names in its answer for an unknown hub.
 _MORE = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 
 

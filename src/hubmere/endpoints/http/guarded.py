@@ -42,7 +42,7 @@ MAX_OVERHEAD_PER_BODY_BYTE = 16
 FIRST_REQUEST_SECONDS = 30.0
 # A client that has not read what was written for so long does not read at all.
 UNREAD_SECONDS = 60.0
-# First byte to last byte of a request: 1 MB over a bad mobile link, yet an end for those who send a byte a minute.
+# First byte to last byte of a request: enough for 1 MB over a slow mobile link, and a limit for slow attacks.
 REQUEST_SECONDS = 60.0
 # Unwanted bytes that are dropped so that the connection stays usable: a batch somewhat over the largest limit.
 MAX_DROPPED_BYTES = 32 * 1024 * 1024

@@ -22,7 +22,7 @@ _SHOWN_RANGES = 100
 
 
 async def show_health(call: Call) -> Response:
-    """The node answers, so it lives; what is wrong is told in a sentence each."""
+    """The node is alive if it answers. Each problem is one sentence in `warnings`."""
     body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
     if warnings := list(_warnings(call.site.broker)):
         body["warnings"] = warnings
@@ -30,7 +30,7 @@ async def show_health(call: Call) -> Response:
 
 
 async def show_ready(call: Call) -> Response:
-    """Ports are opened last, so whoever is answered may use everything that is there and not named here."""
+    """Ports open last, so a client that gets an answer can use everything except what is named here."""
     broker = call.site.broker
     hubs = _hubs(broker)
     offline = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.offline_partitions()]

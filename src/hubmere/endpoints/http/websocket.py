@@ -2,7 +2,7 @@
 
 The byte stream ignores message boundaries on its way in; on its way out each message holds one AMQP frame, because some
 clients size their buffers by it. What arrives is handed over in slices, as on TCP. Push-back works both ways: nothing
-is received while the session has paused reading, and the session is told to stop when too much waits to be sent.
+is received while the session has paused reading, and the session stops producing when too much waits to be sent.
 """
 
 import asyncio

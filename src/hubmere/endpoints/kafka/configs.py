@@ -4,7 +4,7 @@ One table of entries: how an entry is read from a hub, and how it changes what i
 is in force and is shown: what cannot be chosen here (a codec, tiered storage) is taken only with the value that holds
 anyway, and refused otherwise. A few entries govern things that no client can notice here (files, replicas, formats of
 old); tools copy whole configurations, so these are taken and have nothing to act on. Unknown entries are refused.
-Values are told in Kafka's terms: milliseconds, lower-case policies (reference: kafka 1.7 and 2.14).
+Values are in Kafka's terms: milliseconds, lower-case policies (reference: kafka 1.7 and 2.14).
 """
 
 from collections.abc import Callable, Iterable, Mapping

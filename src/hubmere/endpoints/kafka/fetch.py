@@ -29,7 +29,7 @@ MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
 # The longest that a fetch is parked, whatever a client asks for; clients give up on a request after some 30 s.
 MAX_WAIT_MS: Final = 30_000
 READ_COMMITTED: Final = 1
-# Clients whose id begins so (the Spark source does) are told where batches lie in the log, in a tagged field of our
+# Clients whose id begins so (the Spark source does) get the byte position of each batch in a tagged field of our
 # own: from it they make the AMQP offset of each event. Compacted hubs have none: there it is the sequence number.
 # Anybody may take such an id: the field says what every AMQP reader is told, and Kafka clients skip unknown tags.
 OUR_CLIENTS: Final = "hubmere-"
