@@ -22,7 +22,6 @@ from hubmere.wire.kafka.records import (
     decode_records,
     encode_batch,
     encode_marker,
-    find_invalid_records,
     is_intact,
     read_header,
     read_marker,
@@ -397,16 +396,6 @@ def test_batch_without_times_is_within_any_bounds() -> None:
     batch = encode_batch([a_record(timestamp_ms=-1)])
 
     assert _check(batch, time_bounds_ms=(1000, 2000)) is ErrorCode.NONE
-
-
-def test_records_that_break_a_rule_are_named() -> None:
-    """A compacted topic needs keys; offsets inside a batch run without gaps."""
-    records = [a_record(0, key=b"k"), a_record(2, key=b"k"), a_record(2, key=None)]
-
-    found = find_invalid_records(encode_batch(records), keys_required=True)
-
-    assert [index for index, _ in found] == [1, 2]
-    assert [index for index, _ in find_invalid_records(encode_batch(records), keys_required=False)] == [1]
 
 
 # --- broken records --------------------------------------------------------------------------------------------------

@@ -305,18 +305,6 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, byte
     return tuple(headers), at
 
 
-def find_invalid_records(batch: Buffer, *, keys_required: bool) -> Sequence[tuple[int, str]]:
-    """Records that break a rule, by index and with the reason: offsets run 0, 1, 2; compacted topics need keys."""
-    base_offset = read_header(batch).base_offset
-    found: list[tuple[int, str]] = []
-    for index, record in enumerate(decode_records(batch)):
-        if record.offset - base_offset != index:
-            found.append((index, f"has offset delta {record.offset - base_offset}"))
-        elif keys_required and record.key is None:
-            found.append((index, "has no key, which a compacted topic needs"))
-    return found
-
-
 # --- records into a batch --------------------------------------------------------------------------------------------
 
 
