@@ -15,8 +15,8 @@ from bench.load.machine import private_bytes
 from bench.load.raw_amqp import Address
 
 from hubmere.wire.amqp import ClientCredentials
-from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame
-from hubmere.wire.amqp.performatives import ROLE_SENDER, Attach, Begin, Open, Source, Target
+from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame
+from hubmere.wire.amqp.codec.performatives import ROLE_SENDER, Attach, Begin, Open, Source, Target
 
 CONNECTIONS = 10_000
 LINKED_CONNECTIONS = 4

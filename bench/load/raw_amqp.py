@@ -16,8 +16,9 @@ from typing import Final, Self, TypeVar
 from bench.load.library import BenchFailed, Library
 
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
-from hubmere.wire.amqp.frames import frame
-from hubmere.wire.amqp.performatives import SND_SETTLED, Attach, Source, Target, Transfer
+from hubmere.wire.amqp.codec.frames import frame
+from hubmere.wire.amqp.codec.performatives import SND_SETTLED, Attach, Source, Target, Transfer
+from hubmere.wire.amqp.codec.types import Described, Symbol, Value
 from hubmere.wire.amqp.signals import (
     ConnectionClosed,
     ConnectionFailed,
@@ -28,7 +29,6 @@ from hubmere.wire.amqp.signals import (
     SessionBegun,
     Signal,
 )
-from hubmere.wire.amqp.types import Described, Symbol, Value
 
 S = TypeVar("S")
 

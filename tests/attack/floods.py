@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from attack.innocent import connect
 from hubmere.model.connection_string import ConnectionString
 from hubmere.testing import Node
-from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, frame
-from hubmere.wire.amqp.performatives import Attach, Begin, Detach, End, Open, SaslInit, Source, Target
+from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, frame
+from hubmere.wire.amqp.codec.performatives import Attach, Begin, Detach, End, Open, SaslInit, Source, Target
 from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest

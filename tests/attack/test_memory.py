@@ -20,9 +20,9 @@ from hubmere.records.compression import Codec
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.wire.amqp import ClientCredentials
-from hubmere.wire.amqp.composites import write_described
-from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame, frame_of
-from hubmere.wire.amqp.performatives import Attach, Begin, Flow, Open, SaslInit, Source, Target, Transfer
+from hubmere.wire.amqp.codec.composites import write_described
+from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame, frame_of
+from hubmere.wire.amqp.codec.performatives import Attach, Begin, Flow, Open, SaslInit, Source, Target, Transfer
 from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic

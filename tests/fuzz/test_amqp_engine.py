@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Connection, EngineOptions, RemoteProtocolError, Role
-from hubmere.wire.amqp.composites import SHAPES, read_described
-from hubmere.wire.amqp.frames import HEADER_AMQP, HEADER_SASL, frame, frame_of
-from hubmere.wire.amqp.message import read_message, split_message
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.composites import SHAPES, read_described
+from hubmere.wire.amqp.codec.decode import decode_value, skip_value
+from hubmere.wire.amqp.codec.encode import encode_value
+from hubmere.wire.amqp.codec.frames import HEADER_AMQP, HEADER_SASL, frame, frame_of
+from hubmere.wire.amqp.codec.message import read_message, split_message
+from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     Close,
     Detach,
@@ -27,9 +29,7 @@ from hubmere.wire.amqp.performatives import (
     Rejected,
     SaslInit,
 )
-from hubmere.wire.amqp.reading import decode_value, skip_value
 from hubmere.wire.amqp.signals import AttachRequested, CredentialsOffered, CreditChanged, DeliveriesReceived, Signal
-from hubmere.wire.amqp.writing import encode_value
 from wire.amqp.builders import (
     PREAMBLE,
     a_begin,

@@ -9,10 +9,10 @@ from typing import Any
 
 from hubmere.model.batch import stamp, stamp_append_time
 from hubmere.translate import DecodedCache, Emission, emit_transfers
-from hubmere.wire.amqp.composites import read_described
-from hubmere.wire.amqp.message import MessageSections, split_message
-from hubmere.wire.amqp.performatives import Transfer
-from hubmere.wire.amqp.reading import skip_value
+from hubmere.wire.amqp.codec.composites import read_described
+from hubmere.wire.amqp.codec.decode import skip_value
+from hubmere.wire.amqp.codec.message import MessageSections, split_message
+from hubmere.wire.amqp.codec.performatives import Transfer
 
 NOW_MS = 1_700_000_000_000
 LOG = "hub-0"

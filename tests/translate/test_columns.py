@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hubmere import kernels
 from hubmere.translate.columns import record_of, row_of, text_of
-from hubmere.wire.amqp import types as amqp
-from hubmere.wire.amqp.message import split_message
-from hubmere.wire.amqp.reading import decode_value
+from hubmere.wire.amqp.codec import types as amqp
+from hubmere.wire.amqp.codec.decode import decode_value
+from hubmere.wire.amqp.codec.message import split_message
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)

@@ -5,8 +5,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch
 from hubmere.translate import HttpEvent, Publication, UserProperty, publication_from_http
-from hubmere.wire.amqp.message import Data, Message, read_message
-from hubmere.wire.amqp.types import Int, Long
+from hubmere.wire.amqp.codec.message import Data, Message, read_message
+from hubmere.wire.amqp.codec.types import Int, Long
 from translate.builders import deliveries, emit, stored
 
 

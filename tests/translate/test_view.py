@@ -3,7 +3,7 @@
 from hubmere.model.batch import spread_offset
 from hubmere.records.compression import Codec
 from hubmere.translate import BATCH_FORMAT, TypedValue, events, messages_to_batch, publication_from_amqp
-from hubmere.wire.amqp.types import Int, Symbol
+from hubmere.wire.amqp.codec.types import Int, Symbol
 from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
 from translate.builders import (
     NOW_MS,

@@ -13,8 +13,9 @@ from typing import Self, TypeVar
 
 from hubmere.client.failures import ClientFailure
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
-from hubmere.wire.amqp.message import Data, Message, read_message, write_message
-from hubmere.wire.amqp.performatives import Accepted, Source, Target
+from hubmere.wire.amqp.codec.message import Data, Message, read_message, write_message
+from hubmere.wire.amqp.codec.performatives import Accepted, Source, Target
+from hubmere.wire.amqp.codec.types import Described, Symbol, Value
 from hubmere.wire.amqp.signals import (
     ConnectionClosed,
     ConnectionFailed,
@@ -27,7 +28,6 @@ from hubmere.wire.amqp.signals import (
     SessionBegun,
     Signal,
 )
-from hubmere.wire.amqp.types import Described, Symbol, Value
 
 _READ_BYTES = 256 * 1024
 _ANSWER_SECONDS = 15.0

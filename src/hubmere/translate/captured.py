@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hubmere import kernels
 from hubmere.translate.columns import KAFKA_KEY, Headers, opened_message, text_of
-from hubmere.wire.amqp import types as amqp
+from hubmere.wire.amqp.codec import types as amqp
 
 Scalar = int | float | str | bytes
 

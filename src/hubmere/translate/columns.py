@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hubmere import kernels
-from hubmere.wire.amqp import types as amqp
+from hubmere.wire.amqp.codec import types as amqp
+from hubmere.wire.amqp.codec.decode import decode_value
+from hubmere.wire.amqp.codec.encode import write_string
+from hubmere.wire.amqp.codec.message import RawSection, split_message
+from hubmere.wire.amqp.codec.performatives import Properties
 from hubmere.wire.amqp.errors import RemoteProtocolError
-from hubmere.wire.amqp.message import RawSection, split_message
-from hubmere.wire.amqp.performatives import Properties
-from hubmere.wire.amqp.reading import decode_value
-from hubmere.wire.amqp.writing import write_string
 from hubmere.wire.kafka.primitives import write_uvarint
 from hubmere.wire.kafka.records import Record
 

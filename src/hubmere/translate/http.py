@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.translate.ingest import Publication, checked_partition_key, publication_of
+from hubmere.wire.amqp.codec.encode import encode_value
+from hubmere.wire.amqp.codec.types import Symbol, UInt, Value
 from hubmere.wire.amqp.errors import LocalProtocolError
-from hubmere.wire.amqp.types import Symbol, UInt, Value
-from hubmere.wire.amqp.writing import encode_value
 
 UserProperty = str | int | float | bool
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from hubmere import kernels
 from hubmere.model.batch import APPEND_TIME, BatchHeader, Buffer, spread_offset
 from hubmere.translate.deliver import batches_from, is_visible, opened_records
-from hubmere.wire.amqp import types as amqp
+from hubmere.wire.amqp.codec import types as amqp
+from hubmere.wire.amqp.codec.decode import decode_value
+from hubmere.wire.amqp.codec.message import RawSection, split_message
 from hubmere.wire.amqp.errors import RemoteProtocolError
-from hubmere.wire.amqp.message import RawSection, split_message
-from hubmere.wire.amqp.reading import decode_value
 
 _PROPERTY_NAMES = (
     "message-id",

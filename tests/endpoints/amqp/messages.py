@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hubmere.wire.amqp.message import Annotations, Data, Message, write_message
-from hubmere.wire.amqp.types import Int, Long, Short, Symbol, Value
+from hubmere.wire.amqp.codec.message import Annotations, Data, Message, write_message
+from hubmere.wire.amqp.codec.types import Int, Long, Short, Symbol, Value
 
 BATCH_FORMAT = 0x80013700
 

@@ -15,8 +15,9 @@ from typing import Any, Self, TypeVar, cast
 from endpoints.amqp.amqp_node import AmqpNode
 from hubmere.broker.access import make_token
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
-from hubmere.wire.amqp.message import AmqpValue, Message, read_message, write_message
-from hubmere.wire.amqp.performatives import Attach, Properties, Rejected, Source, Target
+from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
+from hubmere.wire.amqp.codec.performatives import Attach, Properties, Rejected, Source, Target
+from hubmere.wire.amqp.codec.types import Described, Symbol, Value
 from hubmere.wire.amqp.signals import (
     ConnectionClosed,
     ConnectionFailed,
@@ -28,7 +29,6 @@ from hubmere.wire.amqp.signals import (
     SessionBegun,
     Signal,
 )
-from hubmere.wire.amqp.types import Described, Symbol, Value
 
 S = TypeVar("S")
 

@@ -16,7 +16,7 @@ from hubmere.endpoints.amqp.addresses import (
 )
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
-from hubmere.wire.amqp.types import Described, Symbol, ULong, Value
+from hubmere.wire.amqp.codec.types import Described, Symbol, ULong, Value
 
 
 @pytest.mark.parametrize(

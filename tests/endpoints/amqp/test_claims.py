@@ -14,10 +14,10 @@ from hubmere.broker.access import make_token
 from hubmere.endpoints.amqp.cbs import MAX_LOGGED_REFUSALS
 from hubmere.model.entity import KeyKind
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.message import AmqpValue, Message, read_message, write_message
-from hubmere.wire.amqp.performatives import Properties, Source, Target
+from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
+from hubmere.wire.amqp.codec.performatives import Properties, Source, Target
+from hubmere.wire.amqp.codec.types import Int, Timestamp, ULong, Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, LinkDetached
-from hubmere.wire.amqp.types import Int, Timestamp, ULong, Value
 
 PUT = {"operation": "put-token", "type": "servicebus.windows.net:sastoken"}
 

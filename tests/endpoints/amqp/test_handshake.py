@@ -30,8 +30,8 @@ from endpoints.amqp.raw_frames import (
 )
 from hubmere.model.names import ROOT_RULE
 from hubmere.wire.amqp import ClientCredentials
-from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, HEADER_SASL, frame, frame_of
-from hubmere.wire.amqp.performatives import Attach, Begin, End, Open, SaslInit, Source, Target
+from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, HEADER_SASL, frame, frame_of
+from hubmere.wire.amqp.codec.performatives import Attach, Begin, End, Open, SaslInit, Source, Target
 from hubmere.wire.amqp.signals import ConnectionOpened
 
 ANONYMOUS_INIT = frame(SaslInit("ANONYMOUS", b"", "localhost"), 0, 1)

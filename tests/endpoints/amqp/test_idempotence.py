@@ -10,8 +10,8 @@ from endpoints.amqp.raw_client import RawClient, Refused
 from hubmere.endpoints.amqp.idempotence import CAPABILITY, ProducerTerms, agree
 from hubmere.model.errors import InvalidArgument, ProducerFenced
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.performatives import Accepted, Rejected, Target
-from hubmere.wire.amqp.types import Int, Long, Short, Symbol, Value
+from hubmere.wire.amqp.codec.performatives import Accepted, Rejected, Target
+from hubmere.wire.amqp.codec.types import Int, Long, Short, Symbol, Value
 
 ID, EPOCH, SEQUENCE = (
     Symbol("com.microsoft:producer-id"),

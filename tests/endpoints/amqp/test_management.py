@@ -6,8 +6,8 @@ from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import an_event
 from endpoints.amqp.raw_client import RawClient
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.wire.amqp.message import AmqpValue, Message
-from hubmere.wire.amqp.types import Array, Int, Long, Symbol, Timestamp, Value
+from hubmere.wire.amqp.codec.message import AmqpValue, Message
+from hubmere.wire.amqp.codec.types import Array, Int, Long, Symbol, Timestamp, Value
 
 READ_HUB: dict[Value, Value] = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "orders"}
 READ_PARTITION: dict[Value, Value] = READ_HUB | {"type": "com.microsoft:partition", "partition": "0"}

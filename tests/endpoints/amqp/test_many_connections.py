@@ -13,7 +13,7 @@ from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event
 from endpoints.amqp.raw_client import RawClient
 from hubmere.model.tier import LimitsBook
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Role
-from hubmere.wire.amqp.performatives import Source
+from hubmere.wire.amqp.codec.performatives import Source
 from hubmere.wire.amqp.signals import ConnectionOpened, DeliveriesReceived, LinkAttached, SessionBegun
 
 CONNECTIONS = 2000

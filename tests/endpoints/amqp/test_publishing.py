@@ -12,9 +12,9 @@ from hubmere.model.errors import EntityDisabled, StorageFull
 from hubmere.model.keys import partition_of_key
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.store.engine import PartitionLog
-from hubmere.wire.amqp.message import AmqpValue, Data, Message, Sequence, write_message
-from hubmere.wire.amqp.performatives import Accepted, Header, Properties, Rejected, Target
-from hubmere.wire.amqp.types import (
+from hubmere.wire.amqp.codec.message import AmqpValue, Data, Message, Sequence, write_message
+from hubmere.wire.amqp.codec.performatives import Accepted, Header, Properties, Rejected, Target
+from hubmere.wire.amqp.codec.types import (
     Char,
     Described,
     Float,

@@ -18,11 +18,11 @@ from hubmere.model.errors import PartitionOffline
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.composites import read_described
-from hubmere.wire.amqp.message import Message, Section, read_message, write_message, write_section
-from hubmere.wire.amqp.performatives import ACCEPTED, Disposition, Header, Source
+from hubmere.wire.amqp.codec.composites import read_described
+from hubmere.wire.amqp.codec.message import Message, Section, read_message, write_message, write_section
+from hubmere.wire.amqp.codec.performatives import ACCEPTED, Disposition, Header, Source
+from hubmere.wire.amqp.codec.types import Described, Int, Long, Symbol, Timestamp, ULong, Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, DispositionReceived
-from hubmere.wire.amqp.types import Described, Int, Long, Symbol, Timestamp, ULong, Value
 
 READER = "orders/ConsumerGroups/$Default/Partitions/0"
 METRIC = "com.microsoft:enable-receiver-runtime-metric"

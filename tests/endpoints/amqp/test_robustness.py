@@ -16,8 +16,8 @@ from endpoints.amqp.raw_client import RawClient
 from endpoints.amqp.raw_frames import AMQP_HEADER, CLOSE, frames_of, read_to_end
 from hubmere.endpoints.amqp.endpoint import MAX_WAITING_BYTES
 from hubmere.endpoints.stream import WRITE_HIGH_WATER_BYTES, Stream
-from hubmere.wire.amqp.frames import frame, frame_of
-from hubmere.wire.amqp.performatives import Begin, Flow, Open
+from hubmere.wire.amqp.codec.frames import frame, frame_of
+from hubmere.wire.amqp.codec.performatives import Begin, Flow, Open
 from hubmere.wire.amqp.signals import DeliveriesReceived
 
 AN_OPEN = frame(Open(container_id="raw", hostname="localhost"))

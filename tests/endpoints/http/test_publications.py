@@ -18,7 +18,7 @@ from hubmere.endpoints.http.publications import (
     typed,
 )
 from hubmere.translate import HttpEvent, message_from_http
-from hubmere.wire.amqp.reading import decode_value
+from hubmere.wire.amqp.codec.decode import decode_value
 
 
 @pytest.mark.parametrize(

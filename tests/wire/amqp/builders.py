@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
-from hubmere.wire.amqp.composites import read_described, write_described
-from hubmere.wire.amqp.frames import FRAME_HEADER, HEADER_AMQP, HEADER_BYTES, frame, frame_of
-from hubmere.wire.amqp.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
+from hubmere.wire.amqp.codec.composites import read_described, write_described
+from hubmere.wire.amqp.codec.frames import FRAME_HEADER, HEADER_AMQP, HEADER_BYTES, frame, frame_of
+from hubmere.wire.amqp.codec.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
 from hubmere.wire.amqp.signals import AttachRequested, DeliveriesReceived, Signal
 
 S = TypeVar("S")

@@ -15,8 +15,7 @@ from hubmere.wire.amqp import (
     Phase,
     Role,
 )
-from hubmere.wire.amqp.connection import CLOSE_TIMEOUT_SECONDS, MIN_HEARTBEAT_SECONDS
-from hubmere.wire.amqp.frames import (
+from hubmere.wire.amqp.codec.frames import (
     EMPTY_FRAME,
     HEADER_AMQP,
     HEADER_SASL,
@@ -26,7 +25,8 @@ from hubmere.wire.amqp.frames import (
     frame,
     frame_of,
 )
-from hubmere.wire.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Flow, Open, SaslInit
+from hubmere.wire.amqp.codec.performatives import Attach, Begin, Close, Detach, End, Error, Flow, Open, SaslInit
+from hubmere.wire.amqp.connection import CLOSE_TIMEOUT_SECONDS, MIN_HEARTBEAT_SECONDS
 from hubmere.wire.amqp.signals import (
     AttachRequested,
     ConnectionClosed,

@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Connection, EngineOptions, Role
-from hubmere.wire.amqp.composites import read_described, write_described
-from hubmere.wire.amqp.message import AmqpValue, Data, Message, read_message, write_message
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.composites import read_described, write_described
+from hubmere.wire.amqp.codec.decode import decode_value
+from hubmere.wire.amqp.codec.encode import encode_value
+from hubmere.wire.amqp.codec.message import AmqpValue, Data, Message, read_message, write_message
+from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     Begin,
     Close,
@@ -35,10 +37,8 @@ from hubmere.wire.amqp.performatives import (
     Target,
     Transfer,
 )
-from hubmere.wire.amqp.reading import decode_value
+from hubmere.wire.amqp.codec.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from hubmere.wire.amqp.signals import AttachRequested, ConnectionClosed, CreditChanged, Signal
-from hubmere.wire.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt, ULong
-from hubmere.wire.amqp.writing import encode_value
 from wire.amqp.builders import a_server, deliveries, kinds, only
 from wire.amqp.values import ARRAYS, SCALAR, SYMBOLS, typed
 

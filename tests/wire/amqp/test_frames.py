@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Condition, RemoteProtocolError
-from hubmere.wire.amqp.frames import EMPTY_FRAME, FrameBuffer, frame_of, shorten
+from hubmere.wire.amqp.codec.frames import EMPTY_FRAME, FrameBuffer, frame_of, shorten
 
 BODIES = st.lists(st.binary(max_size=60), max_size=8)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hubmere.wire.amqp.composites import read_described, write_described
-from hubmere.wire.amqp.frames import FRAME_HEADER, frame, frame_of
-from hubmere.wire.amqp.message import AmqpValue, Data, Message, write_message
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.composites import read_described, write_described
+from hubmere.wire.amqp.codec.frames import FRAME_HEADER, frame, frame_of
+from hubmere.wire.amqp.codec.message import AmqpValue, Data, Message, write_message
+from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Begin,
@@ -29,7 +29,7 @@ from hubmere.wire.amqp.performatives import (
     Target,
     Transfer,
 )
-from hubmere.wire.amqp.types import Int, Long, Symbol, Timestamp, ULong
+from hubmere.wire.amqp.codec.types import Int, Long, Symbol, Timestamp, ULong
 
 GOLDEN: list[tuple[str, int, int, Any, str]] = [
     (

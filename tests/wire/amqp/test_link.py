@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Condition, EngineOptions, Link, LinkState, LocalProtocolError
-from hubmere.wire.amqp.frames import HEADER_AMQP, frame
-from hubmere.wire.amqp.message import FORMAT_BATCH
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.frames import HEADER_AMQP, frame
+from hubmere.wire.amqp.codec.message import FORMAT_BATCH
+from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
     Coordinator,
@@ -22,6 +22,7 @@ from hubmere.wire.amqp.performatives import (
     Target,
     Transfer,
 )
+from hubmere.wire.amqp.codec.types import Described, Long, Symbol
 from hubmere.wire.amqp.signals import (
     AttachRequested,
     ConnectionFailed,
@@ -31,7 +32,6 @@ from hubmere.wire.amqp.signals import (
     LinkAttached,
     LinkDetached,
 )
-from hubmere.wire.amqp.types import Described, Long, Symbol
 from wire.amqp.builders import (
     PREAMBLE,
     EnginePair,

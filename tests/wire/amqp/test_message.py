@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.wire.amqp import Condition, LocalProtocolError, RemoteProtocolError, message
-from hubmere.wire.amqp.message import (
+from hubmere.wire.amqp import Condition, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.amqp.codec import message
+from hubmere.wire.amqp.codec.encode import encode_value
+from hubmere.wire.amqp.codec.message import (
     AmqpValue,
     Data,
     Message,
@@ -21,9 +23,8 @@ from hubmere.wire.amqp.message import (
     write_message,
     write_section,
 )
-from hubmere.wire.amqp.performatives import Header, Properties
-from hubmere.wire.amqp.types import Described, Int, Symbol, ULong
-from hubmere.wire.amqp.writing import encode_value
+from hubmere.wire.amqp.codec.performatives import Header, Properties
+from hubmere.wire.amqp.codec.types import Described, Int, Symbol, ULong
 from wire.amqp.values import SCALAR, SYMBOLS, TEXTS, VALUES, typed
 
 ANNOTATIONS = st.dictionaries(SYMBOLS, VALUES, max_size=3)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Connection
-from hubmere.wire.amqp.frames import EMPTY_FRAME, frame_of
-from hubmere.wire.amqp.performatives import ACCEPTED
+from hubmere.wire.amqp.codec.frames import EMPTY_FRAME, frame_of
+from hubmere.wire.amqp.codec.performatives import ACCEPTED
 from hubmere.wire.amqp.signals import AttachRequested, DeliveriesReceived, DeliveryOversized
 from wire.amqp.builders import a_flow, a_served_link, a_transfer, an_attach, deliveries, feed, only
 

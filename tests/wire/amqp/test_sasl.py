@@ -14,9 +14,9 @@ from hubmere.wire.amqp import (
     RemoteProtocolError,
     Role,
 )
+from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame
+from hubmere.wire.amqp.codec.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from hubmere.wire.amqp.connection import MAX_WAITING_BYTES
-from hubmere.wire.amqp.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame
-from hubmere.wire.amqp.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from hubmere.wire.amqp.sasl import EXTERNAL, MSSBCBS, PLAIN, read_plain
 from hubmere.wire.amqp.signals import ConnectionFailed, CredentialsOffered
 from wire.amqp.builders import EnginePair, an_open, bodies, feed, frames_in, kinds, only

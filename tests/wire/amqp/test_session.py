@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Condition, EngineOptions, LocalProtocolError
-from hubmere.wire.amqp.composites import write_described
-from hubmere.wire.amqp.frames import HEADER_AMQP, frame
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.composites import write_described
+from hubmere.wire.amqp.codec.frames import HEADER_AMQP, frame
+from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     RELEASED,
     Begin,
@@ -23,6 +23,7 @@ from hubmere.wire.amqp.performatives import (
     Modified,
     Rejected,
 )
+from hubmere.wire.amqp.codec.types import Described, Symbol
 from hubmere.wire.amqp.settlements import Settlement, accepted_body, add_settlement, merged
 from hubmere.wire.amqp.signals import (
     AttachRequested,
@@ -31,7 +32,6 @@ from hubmere.wire.amqp.signals import (
     SessionEnded,
     WindowOpened,
 )
-from hubmere.wire.amqp.types import Described, Symbol
 from wire.amqp.builders import (
     PREAMBLE,
     EnginePair,

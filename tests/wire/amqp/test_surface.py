@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import hubmere.wire.amqp as surface
 from hubmere.wire.amqp import Condition, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.amqp.composites import SHAPES, read_described, write_described
-from hubmere.wire.amqp.performatives import Attach, Close, Detach, Error, Open, Source
+from hubmere.wire.amqp.codec.composites import SHAPES, read_described, write_described
+from hubmere.wire.amqp.codec.encode import array_of, encode_value
+from hubmere.wire.amqp.codec.performatives import Attach, Close, Detach, Error, Open, Source
+from hubmere.wire.amqp.codec.types import Described, Symbol, UInt, ULong
 from hubmere.wire.amqp.serial import serial_add, serial_distance
-from hubmere.wire.amqp.types import Described, Symbol, UInt, ULong
-from hubmere.wire.amqp.writing import array_of, encode_value
 
 FIELD_COUNTS = {
     0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3, 0x17: 1, 0x18: 1,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.amqp.reading import MAX_DEPTH, MAX_ZERO_WIDTH_ELEMENTS, decode_value, skip_value
-from hubmere.wire.amqp.types import (
+from hubmere.wire.amqp.codec.decode import MAX_DEPTH, MAX_ZERO_WIDTH_ELEMENTS, decode_value, skip_value
+from hubmere.wire.amqp.codec.encode import array_of, encode_value
+from hubmere.wire.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -30,7 +30,7 @@ from hubmere.wire.amqp.types import (
     ULong,
     UShort,
 )
-from hubmere.wire.amqp.writing import array_of, encode_value
+from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
 from wire.amqp.values import VALUES, typed
 
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hubmere.wire.amqp.types import (
+from hubmere.wire.amqp.codec.encode import array_of
+from hubmere.wire.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -26,7 +27,6 @@ from hubmere.wire.amqp.types import (
     ULong,
     UShort,
 )
-from hubmere.wire.amqp.writing import array_of
 
 
 def integers(bits: int, signed: bool) -> st.SearchStrategy[int]:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import DEFAULT_GROUP, fold
 from hubmere.model.position import Position
-from hubmere.wire.amqp.types import Described, Value
+from hubmere.wire.amqp.codec.types import Described, Value
 
 # A hub, a group and a publisher have at most 256 characters each, three times that when percent-encoded.
 MAX_ADDRESS_CHARACTERS = 4096

@@ -27,8 +27,8 @@ from hubmere.model.errors import (
     Refusal,
     UnsupportedToken,
 )
-from hubmere.wire.amqp.message import AmqpValue, Message
-from hubmere.wire.amqp.types import Int
+from hubmere.wire.amqp.codec.message import AmqpValue, Message
+from hubmere.wire.amqp.codec.types import Int
 
 log = logging.getLogger("hubmere.amqp")
 

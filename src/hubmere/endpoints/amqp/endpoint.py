@@ -30,7 +30,8 @@ from hubmere.model.clock import Clock
 from hubmere.model.errors import AddressNotAllowed, LimitReached, NotSupported, Refusal, ShuttingDown
 from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import Condition, Connection, EngineOptions, Link, Phase, Role
-from hubmere.wire.amqp.performatives import ROLE_RECEIVER, Attach, Source, Target
+from hubmere.wire.amqp.codec.performatives import ROLE_RECEIVER, Attach, Source, Target
+from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.sasl import PLAIN
 from hubmere.wire.amqp.signals import (
     AttachRequested,
@@ -45,7 +46,6 @@ from hubmere.wire.amqp.signals import (
     Signal,
     WindowOpened,
 )
-from hubmere.wire.amqp.types import Value
 
 log = logging.getLogger("hubmere.amqp")
 

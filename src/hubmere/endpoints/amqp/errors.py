@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hubmere.model import errors
 from hubmere.model.errors import Refusal
 from hubmere.wire.amqp import Condition
-from hubmere.wire.amqp.performatives import Error, Rejected
+from hubmere.wire.amqp.codec.performatives import Error, Rejected
 
 
 class RenewToken(errors.Unauthorized):

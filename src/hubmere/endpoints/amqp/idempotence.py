@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hubmere.model.errors import InvalidArgument, ProducerFenced, ProducerRefused, Refusal
-from hubmere.wire.amqp.performatives import Attach
-from hubmere.wire.amqp.types import Int, Long, Short, Symbol, Value
+from hubmere.wire.amqp.codec.performatives import Attach
+from hubmere.wire.amqp.codec.types import Int, Long, Short, Symbol, Value
 
 CAPABILITY = "com.microsoft:idempotent-producer"
 _ID = "com.microsoft:producer-id"

@@ -21,7 +21,7 @@ from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal, UndecodableMessage
 from hubmere.translate import BATCH_FORMAT, Publication, messages_to_batch, publication_from_amqp
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.performatives import ACCEPTED
+from hubmere.wire.amqp.codec.performatives import ACCEPTED
 from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
 
 # Deliveries that a sender may have on the way, and after how many its credit is renewed; both as by the service. What

@@ -17,8 +17,8 @@ from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import NotSupported, Refusal, Unauthorized
 from hubmere.wire.amqp import array_of
-from hubmere.wire.amqp.message import AmqpValue, Annotations, Message
-from hubmere.wire.amqp.types import Int, Long, Symbol, Timestamp
+from hubmere.wire.amqp.codec.message import AmqpValue, Annotations, Message
+from hubmere.wire.amqp.codec.types import Int, Long, Symbol, Timestamp
 
 _OK = 200
 # What the service tells of a partition that never had an event: 0001-01-01, which every SDK can show.

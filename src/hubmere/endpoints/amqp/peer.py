@@ -36,8 +36,8 @@ from hubmere.model.errors import ClaimMissing, InvalidArgument, NotSupported, Re
 from hubmere.model.names import partition_number, publisher_name
 from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import Link
-from hubmere.wire.amqp.performatives import RCV_FIRST, SND_SETTLED, Attach, Coordinator, Source, Target
-from hubmere.wire.amqp.types import Value
+from hubmere.wire.amqp.codec.performatives import RCV_FIRST, SND_SETTLED, Attach, Coordinator, Source, Target
+from hubmere.wire.amqp.codec.types import Value
 
 _EPOCH = "com.microsoft:epoch"
 _RECEIVER_NAME = "com.microsoft:receiver-name"

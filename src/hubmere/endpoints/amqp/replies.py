@@ -14,10 +14,10 @@ from hubmere.endpoints.amqp.errors import rejected
 from hubmere.endpoints.amqp.links import QuietPart
 from hubmere.model.errors import InvalidArgument
 from hubmere.wire.amqp import Condition, Link, RemoteProtocolError
-from hubmere.wire.amqp.message import Annotations, Body, Message, read_message, write_message
-from hubmere.wire.amqp.performatives import ACCEPTED, DeliveryState, Properties
+from hubmere.wire.amqp.codec.message import Annotations, Body, Message, read_message, write_message
+from hubmere.wire.amqp.codec.performatives import ACCEPTED, DeliveryState, Properties
+from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
-from hubmere.wire.amqp.types import Value
 
 # Requests that a peer may have waiting; clients ask one at a time, or a few.
 REQUEST_CREDIT = 100

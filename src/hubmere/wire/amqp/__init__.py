@@ -4,14 +4,14 @@ Performatives, signals and the classes of AMQP values are used from their module
 `message`.
 """
 
+from hubmere.wire.amqp.codec.decode import decode_value, skip_value
+from hubmere.wire.amqp.codec.encode import array_of, encode_value
 from hubmere.wire.amqp.connection import Connection, Phase, Role
 from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.amqp.link import Link, LinkState
 from hubmere.wire.amqp.options import EngineOptions
-from hubmere.wire.amqp.reading import decode_value, skip_value
 from hubmere.wire.amqp.sasl import ClientCredentials
 from hubmere.wire.amqp.session import Session, SessionState
-from hubmere.wire.amqp.writing import array_of, encode_value
 
 __all__ = [
     "Connection",

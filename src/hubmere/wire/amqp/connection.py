@@ -17,10 +17,8 @@ from enum import Enum, auto
 from typing import Any
 
 from hubmere.wire.amqp import sasl
-from hubmere.wire.amqp.composites import read_described
-from hubmere.wire.amqp.deliveries import run_for
-from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.amqp.frames import (
+from hubmere.wire.amqp.codec.composites import read_described
+from hubmere.wire.amqp.codec.frames import (
     EMPTY_FRAME,
     FRAME_TYPE_AMQP,
     FRAME_TYPE_SASL,
@@ -34,10 +32,7 @@ from hubmere.wire.amqp.frames import (
     framing_error,
     split_frame,
 )
-from hubmere.wire.amqp.link import Link
-from hubmere.wire.amqp.options import EngineOptions
-from hubmere.wire.amqp.outbox import Outbox
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.performatives import (
     Attach,
     Begin,
     Close,
@@ -51,11 +46,16 @@ from hubmere.wire.amqp.performatives import (
     SaslOutcome,
     Transfer,
 )
+from hubmere.wire.amqp.codec.types import Buffer
+from hubmere.wire.amqp.deliveries import run_for
+from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.amqp.link import Link
+from hubmere.wire.amqp.options import EngineOptions
+from hubmere.wire.amqp.outbox import Outbox
 from hubmere.wire.amqp.runs import TransferShape, shape_of
 from hubmere.wire.amqp.sasl import judge_init
 from hubmere.wire.amqp.session import Session, SessionState, unused_number
 from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, CredentialsOffered, Signal
-from hubmere.wire.amqp.types import Buffer
 
 # A peer that asks for a heartbeat every few milliseconds gets them no faster than this.
 MIN_HEARTBEAT_SECONDS = 0.25

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hubmere.wire.amqp.codec.performatives import Transfer
+from hubmere.wire.amqp.codec.types import Buffer
 from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
-from hubmere.wire.amqp.performatives import Transfer
 from hubmere.wire.amqp.signals import DeliveriesReceived, Signal
-from hubmere.wire.amqp.types import Buffer
 
 if TYPE_CHECKING:
     from hubmere.wire.amqp.link import Link

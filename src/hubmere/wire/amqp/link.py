@@ -10,11 +10,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from hubmere.wire.amqp.composites import write_described
-from hubmere.wire.amqp.deliveries import PartialDelivery, first_id, report_delivery
-from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.amqp.frames import FRAME_HEADER_BYTES
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.composites import write_described
+from hubmere.wire.amqp.codec.frames import FRAME_HEADER_BYTES
+from hubmere.wire.amqp.codec.performatives import (
     RCV_SECOND,
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -31,6 +29,9 @@ from hubmere.wire.amqp.performatives import (
     Target,
     Transfer,
 )
+from hubmere.wire.amqp.codec.types import Buffer, Value
+from hubmere.wire.amqp.deliveries import PartialDelivery, first_id, report_delivery
+from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.amqp.serial import SERIAL_MASK, serial_add, serial_distance
 from hubmere.wire.amqp.signals import (
     AttachRequested,
@@ -40,7 +41,6 @@ from hubmere.wire.amqp.signals import (
     LinkDetached,
     Signal,
 )
-from hubmere.wire.amqp.types import Buffer, Value
 
 if TYPE_CHECKING:
     from hubmere.wire.amqp.session import Session

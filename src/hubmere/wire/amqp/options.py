@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hubmere.wire.amqp import sasl
+from hubmere.wire.amqp.codec.frames import MAX_FRAME_BYTES, MIN_MAX_FRAME_BYTES
+from hubmere.wire.amqp.codec.performatives import Open
+from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.errors import LocalProtocolError
-from hubmere.wire.amqp.frames import MAX_FRAME_BYTES, MIN_MAX_FRAME_BYTES
-from hubmere.wire.amqp.performatives import Open
 from hubmere.wire.amqp.sasl import ClientCredentials
-from hubmere.wire.amqp.types import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

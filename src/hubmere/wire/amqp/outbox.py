@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hubmere.wire.amqp.codec.frames import MIN_MAX_FRAME_BYTES, frame, frame_of, shorten
+from hubmere.wire.amqp.codec.performatives import Error
 from hubmere.wire.amqp.errors import FrameTooLarge
-from hubmere.wire.amqp.frames import MIN_MAX_FRAME_BYTES, frame, frame_of, shorten
-from hubmere.wire.amqp.performatives import Error
 
 if TYPE_CHECKING:
     from hubmere.wire.amqp.session import Session

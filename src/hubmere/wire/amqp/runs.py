@@ -11,8 +11,8 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hubmere.wire.amqp.performatives import Transfer
-from hubmere.wire.amqp.types import Buffer
+from hubmere.wire.amqp.codec.performatives import Transfer
+from hubmere.wire.amqp.codec.types import Buffer
 
 if TYPE_CHECKING:
     from hubmere.wire.amqp.link import Link

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hubmere.wire.amqp.codec.performatives import SaslInit
 from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
-from hubmere.wire.amqp.performatives import SaslInit
 from hubmere.wire.amqp.signals import CredentialsOffered
 
 ANONYMOUS = "ANONYMOUS"

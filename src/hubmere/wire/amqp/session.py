@@ -13,10 +13,8 @@ from enum import Enum, auto
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.amqp.frames import framing_error, shorten
-from hubmere.wire.amqp.link import Link, LinkState, check_modes
-from hubmere.wire.amqp.performatives import (
+from hubmere.wire.amqp.codec.frames import framing_error, shorten
+from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -34,10 +32,12 @@ from hubmere.wire.amqp.performatives import (
     Target,
     Transfer,
 )
+from hubmere.wire.amqp.codec.types import Value
+from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
+from hubmere.wire.amqp.link import Link, LinkState, check_modes
 from hubmere.wire.amqp.serial import SERIAL_MASK, serial_add, serial_distance
 from hubmere.wire.amqp.settlements import Settlement, accepted_body, add_settlement, merged
 from hubmere.wire.amqp.signals import DispositionReceived, SessionBegun, SessionEnded, Signal, WindowOpened
-from hubmere.wire.amqp.types import Value
 
 if TYPE_CHECKING:
     from hubmere.wire.amqp.connection import Connection

@@ -9,8 +9,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TypeAlias
 
-from hubmere.wire.amqp.performatives import DeliveryState
-from hubmere.wire.amqp.writing import write_uint
+from hubmere.wire.amqp.codec.encode import write_uint
+from hubmere.wire.amqp.codec.performatives import DeliveryState
 
 Settlement: TypeAlias = tuple[int, int, DeliveryState]
 

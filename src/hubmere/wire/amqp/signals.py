@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from hubmere.wire.amqp.codec.performatives import Attach, DeliveryState, Error, Open
 from hubmere.wire.amqp.errors import RemoteProtocolError
-from hubmere.wire.amqp.performatives import Attach, DeliveryState, Error, Open
 
 if TYPE_CHECKING:
     from hubmere.wire.amqp.link import Link

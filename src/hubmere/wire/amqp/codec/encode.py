@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hubmere.wire.amqp.errors import LocalProtocolError
-from hubmere.wire.amqp.types import (
+from hubmere.wire.amqp.codec.types import (
     Array,
     Byte,
     Char,
@@ -32,6 +31,7 @@ from hubmere.wire.amqp.types import (
     UShort,
     Value,
 )
+from hubmere.wire.amqp.errors import LocalProtocolError
 
 _U32 = struct.Struct(">I")
 _U32X2 = struct.Struct(">II")

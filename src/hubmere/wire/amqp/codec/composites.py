@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.amqp.reading import DECODERS, MAX_DEPTH, PLAIN_UINT, PLAIN_ULONG, Decoder, decode_error
-from hubmere.wire.amqp.types import Array, Buffer, Described, Symbol, Value
-from hubmere.wire.amqp.writing import (
+from hubmere.wire.amqp.codec.decode import DECODERS, MAX_DEPTH, PLAIN_UINT, PLAIN_ULONG, Decoder, decode_error
+from hubmere.wire.amqp.codec.encode import (
     array_of,
     encode_value,
     write_binary,
@@ -29,6 +27,8 @@ from hubmere.wire.amqp.writing import (
     write_uint,
     write_ulong,
 )
+from hubmere.wire.amqp.codec.types import Array, Buffer, Described, Symbol, Value
+from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hubmere.wire.amqp.composites import (
+from hubmere.wire.amqp.codec.composites import (
     ANY,
     BINARY,
     BOOLEAN,
@@ -28,7 +28,7 @@ from hubmere.wire.amqp.composites import (
     described,
     wire,
 )
-from hubmere.wire.amqp.types import Described, Value
+from hubmere.wire.amqp.codec.types import Described, Value
 
 UINT_MAX = 0xFFFF_FFFF
 USHORT_MAX = 0xFFFF

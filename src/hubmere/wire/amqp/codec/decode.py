@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
-from hubmere.wire.amqp.types import (
+from hubmere.wire.amqp.codec.types import (
     Array,
     Buffer,
     Byte,
@@ -33,6 +32,7 @@ from hubmere.wire.amqp.types import (
     UShort,
     Value,
 )
+from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
 
 # Reads the value after its constructor byte: (buffer, position, levels left) to (value, position behind it).
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]

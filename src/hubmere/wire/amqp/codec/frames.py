@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from hubmere.wire.amqp.composites import write_described
+from hubmere.wire.amqp.codec.composites import write_described
+from hubmere.wire.amqp.codec.types import Buffer
 from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
-from hubmere.wire.amqp.types import Buffer
 
 HEADER_AMQP = b"AMQP\x00\x01\x00\x00"
 HEADER_SASL = b"AMQP\x03\x01\x00\x00"

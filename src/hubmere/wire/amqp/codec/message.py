@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeAlias
 
-from hubmere.wire.amqp.composites import read_described, write_described
+from hubmere.wire.amqp.codec.composites import read_described, write_described
+from hubmere.wire.amqp.codec.decode import decode_error, decode_value, skip_value
+from hubmere.wire.amqp.codec.encode import encode_value
+from hubmere.wire.amqp.codec.performatives import Header, Properties
+from hubmere.wire.amqp.codec.types import Buffer, Described, Symbol, ULong, Value
 from hubmere.wire.amqp.errors import LocalProtocolError
-from hubmere.wire.amqp.performatives import Header, Properties
-from hubmere.wire.amqp.reading import decode_error, decode_value, skip_value
-from hubmere.wire.amqp.types import Buffer, Described, Symbol, ULong, Value
-from hubmere.wire.amqp.writing import encode_value
 
 # An Event Hubs batch: every data section holds one encoded message.
 FORMAT_MESSAGE = 0
