@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Receipt, write_header
-from hubmere.store.commit import Durability
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
+from hubmere.store.log.commit import Durability
+from hubmere.store.log.log import LocalLog
 
 MEGABYTE = 1 << 20
 GROUPS, ROUNDS = 100, 5

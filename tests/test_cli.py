@@ -14,7 +14,7 @@ from hubmere.endpoints import certificates
 from hubmere.exits import MEANINGS, Exit
 from hubmere.ready import Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import SETTINGS
-from hubmere.store.vault import Vault
+from hubmere.store.secrets import Vault
 
 KEYS = (
     "pid", "version", "data", "namespace", "connection_string", "emulator_connection_string", "admin_token", "ca_file",

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from hubmere.endpoints import certificates
-from hubmere.store.vault import TlsFiles, Vault
+from hubmere.store.secrets import TlsFiles, Vault
 
 # How the broker is started is known to the tests that drive it.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))

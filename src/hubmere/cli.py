@@ -113,7 +113,7 @@ def cert(
     ca: Annotated[bool, typer.Option("--ca", help="Show the private CA, and how clients come to trust it.")] = False,
 ) -> None:
     """Print where the node's certificates are."""
-    from hubmere.store.vault import Vault
+    from hubmere.store.secrets import Vault
 
     tls = Vault(_data_folder(data)).tls_files
     if not tls.ca.is_file():
@@ -240,8 +240,8 @@ def doctor(
 
 def _rebuild_catalog(folder: Path) -> None:
     from hubmere.model.clock import SystemClock
-    from hubmere.store.catalog_guard import explain_damage
-    from hubmere.store.catalog_rebuild import rebuild_catalog
+    from hubmere.store.catalog.guard import explain_damage
+    from hubmere.store.catalog.rebuild import rebuild_catalog
 
     findings = explain_damage(folder)
     if not findings:
@@ -256,7 +256,7 @@ def _rebuild_catalog(folder: Path) -> None:
 def _examine(folder: Path, *, repair: bool) -> bool:
     """Look, mend if asked, look again, and tell; whether nothing is wrong any more."""
     from hubmere.store import doctor as logs
-    from hubmere.store.catalog_guard import explain_damage
+    from hubmere.store.catalog.guard import explain_damage
 
     if repair:
         for mended in _with_progress("Mending", folder, logs.repair):

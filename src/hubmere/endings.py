@@ -37,8 +37,8 @@ def fail(code: Exit, *lines: str) -> NoReturn:
 def _fail_with(error: Exception) -> NoReturn:
     from hubmere.endpoints.listener import PortInUse
     from hubmere.model.errors import InvalidArgument, LimitReached, NotInTier
+    from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
-    from hubmere.store.migrations import CatalogUnusable
 
     table: dict[type[Exception], Exit] = {
         FolderInUse: Exit.FOLDER_IN_USE,

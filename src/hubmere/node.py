@@ -55,14 +55,14 @@ from hubmere.portal import Portal
 from hubmere.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import PartnerSetting, Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
-from hubmere.store.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
-from hubmere.store.catalog_guard import check_after_opening, check_before_opening
+from hubmere.store.catalog.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
+from hubmere.store.catalog.guard import check_after_opening, check_before_opening
+from hubmere.store.catalog.view import Create
 from hubmere.store.engine import LogEngine, PartitionLog
 from hubmere.store.files import Lock, acquire_lock
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
-from hubmere.store.vault import TlsFiles, Vault
-from hubmere.store.view import Create
+from hubmere.store.secrets import TlsFiles, Vault
 
 if TYPE_CHECKING:
     from hubmere.endpoints.tracing import Spans

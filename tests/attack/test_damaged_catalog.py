@@ -9,8 +9,8 @@ import pytest
 
 from hubmere.exits import Exit
 from hubmere.settings import HubSetting
-from hubmere.store.catalog import CATALOG_FILE
-from hubmere.store.catalog_mirror import COPIES_FOLDER, DESCRIPTION, REVISION_FILE
+from hubmere.store.catalog.catalog import CATALOG_FILE
+from hubmere.store.catalog.mirror import COPIES_FOLDER, DESCRIPTION, REVISION_FILE
 from hubmere.testing import Node, NodeFailed
 from test_doctor_command import doctor, publish
 

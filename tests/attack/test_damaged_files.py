@@ -25,10 +25,10 @@ from hubmere.settings import HubSetting
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.engine import LogConfig
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
-from hubmere.store.manifest import DAMAGE
-from hubmere.store.marks import MARKS
-from hubmere.store.segment import INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.log.committed_marks import MARKS
+from hubmere.store.log.log import LocalLog
+from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.recovery.manifest import DAMAGE
 from hubmere.testing import Node
 from store.builders import LOG_0, Owner, a_batch, an_engine, everything
 from store.faulty_files import FaultyFiles, Loss

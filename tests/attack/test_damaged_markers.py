@@ -13,7 +13,7 @@ from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.model.batch import read_header
 from hubmere.settings import HubSetting
-from hubmere.store.segment import LOG, stem
+from hubmere.store.log.segment import LOG, stem
 from hubmere.testing import Node
 
 WAIT_S = 30.0

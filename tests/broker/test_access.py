@@ -40,7 +40,7 @@ from hubmere.model.names import (
     publisher_name,
 )
 from hubmere.model.spec import root_rule, with_new_key
-from hubmere.store.view import Create, Delete, Replace, Step, View
+from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 from model.builders import NOW_MS, NOW_S, a_hub, a_rule
 
 KEY = "c2VsZi1ob3N0ZWQtdGVzdC1rZXktMzItYnl0ZXMtbG9uZyE="

@@ -11,7 +11,7 @@ from hubmere.broker.revocation import SLICE_CONNECTIONS, Judge, Revocation
 from hubmere.model.entity import KeyKind, Rights
 from hubmere.model.errors import CredentialRevoked, LocalAuthDisabled, NamespaceNotFound, Refusal
 from hubmere.model.spec import with_new_key
-from hubmere.store.view import Delete, Replace, Step
+from hubmere.store.catalog.view import Delete, Replace, Step
 from model.builders import NOW_MS, NOW_S
 
 

@@ -13,7 +13,7 @@ from cryptography import x509
 
 from hubmere.endpoints import certificates
 from hubmere.endpoints.certificates import build_ca, build_server_certificate, server_context, server_names
-from hubmere.store.vault import RENEW_WITHIN, TlsFiles, Vault
+from hubmere.store.secrets import RENEW_WITHIN, TlsFiles, Vault
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = server_names(["events.example.org", "192.0.2.7"], ["hubmere"], "workstation")

@@ -18,7 +18,7 @@ from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, Range
 from hubmere.pipeline.ranges import read_ranges
 from hubmere.settings import HubSetting
-from hubmere.store.segment import LOG, stem
+from hubmere.store.log.segment import LOG, stem
 from hubmere.testing import Node
 from pipeline.capture.plans import a_hub, read
 from pipeline.capture.runs import micro_batches

@@ -18,7 +18,7 @@ from hubmere.model.batch import (
 from hubmere.store.engine import Chunk, LogConfig, LogId, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
+from hubmere.store.log.log import LocalLog
 
 LOG_0: LogId = log_id("hub", 0)
 LOG_1: LogId = log_id("hub", 1)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from hubmere.model.entity import Hub, Namespace
 from hubmere.model.spec import HubSpec, root_rule
-from hubmere.store.catalog import MEMORY, SqliteCatalog
-from hubmere.store.progress import Checkpoint, GroupOffset
-from hubmere.store.view import Create
+from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog
+from hubmere.store.catalog.progress import Checkpoint, GroupOffset
+from hubmere.store.catalog.view import Create
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
 
 # Far above what a loaded machine needs for one small transaction; reached only when something is broken.

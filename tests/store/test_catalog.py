@@ -33,8 +33,8 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
 from hubmere.model.spec import new_group
-from hubmere.store.catalog import AUDIT_KEPT, MEMORY, SqliteCatalog, reserve_numbers
-from hubmere.store.progress import (
+from hubmere.store.catalog.catalog import AUDIT_KEPT, MEMORY, SqliteCatalog, reserve_numbers
+from hubmere.store.catalog.progress import (
     AuditEntry,
     CaptureState,
     Counter,
@@ -44,8 +44,8 @@ from hubmere.store.progress import (
     Record,
     TransactionState,
 )
-from hubmere.store.rows import TABLES
-from hubmere.store.view import Create, Delete, Drop, Put, Replace
+from hubmere.store.catalog.rows import TABLES
+from hubmere.store.catalog.view import Create, Delete, Drop, Put, Replace
 from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
 from store.catalog_builders import HandTurnedLoop, SmallDisk, a_catalog, a_checkpoint, an_offset, with_hub
 
@@ -576,8 +576,8 @@ def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     """A disk that stands still must slow the callers down, not fill the memory."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
-    monkeypatch.setattr("hubmere.store.catalog.MAX_WAITING_MOVES", 10)
-    monkeypatch.setattr("hubmere.store.catalog.MAX_ROUND_MOVES", 1)
+    monkeypatch.setattr("hubmere.store.catalog.catalog.MAX_WAITING_MOVES", 10)
+    monkeypatch.setattr("hubmere.store.catalog.catalog.MAX_ROUND_MOVES", 1)
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.store.catalog import SqliteCatalog
-from hubmere.store.catalog_check import check_catalog
+from hubmere.store.catalog.catalog import SqliteCatalog
+from hubmere.store.catalog.check import check_catalog
+from hubmere.store.catalog.view import Create, Delete, Drop
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.local import LocalEngine
-from hubmere.store.view import Create, Delete, Drop
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
 from store.catalog_builders import a_catalog, with_hub
 
@@ -25,9 +25,9 @@ import queue, sys
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec, new_hub
 from hubmere.model.tier import limits_for
-from hubmere.store.catalog import SqliteCatalog
-from hubmere.store.progress import GroupOffset
-from hubmere.store.view import Create, Put
+from hubmere.store.catalog.catalog import SqliteCatalog
+from hubmere.store.catalog.progress import GroupOffset
+from hubmere.store.catalog.view import Create, Put
 
 calls = queue.SimpleQueue()
 catalog = SqliteCatalog.open(sys.argv[1], calls.put)

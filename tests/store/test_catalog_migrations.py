@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hubmere.model.names import ROOT_RULE
-from hubmere.store.catalog import open_connection
-from hubmere.store.migrations import MIGRATIONS, CatalogUnusable, migrate, schema_version
-from hubmere.store.progress import Meta
-from hubmere.store.rows import TABLES
-from hubmere.store.view import Put
+from hubmere.store.catalog.catalog import open_connection
+from hubmere.store.catalog.migrations import MIGRATIONS, CatalogUnusable, migrate, schema_version
+from hubmere.store.catalog.progress import Meta
+from hubmere.store.catalog.rows import TABLES
+from hubmere.store.catalog.view import Put
 from store.catalog_builders import a_catalog, an_offset, with_hub
 
 # A catalog as version 1 wrote it, by hand: bodies with the properties of then, and one of a later time.

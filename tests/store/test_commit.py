@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hubmere.model.batch import Receipt
-from hubmere.store.commit import SYNCFS_FROM_FILES
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
+from hubmere.store.log.commit import SYNCFS_FROM_FILES
 from store.builders import Owner, a_batch, an_engine, everything
 from store.faulty_files import FaultyFiles
 

@@ -6,10 +6,10 @@ import pytest
 
 from hubmere.model.errors import InvalidBatch
 from hubmere.model.position import Position
-from hubmere.store import compaction
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
-from hubmere.store.records import opened, records
+from hubmere.store.log import compaction
+from hubmere.store.log.log import LocalLog
+from hubmere.store.log.records import opened, records
 from store.builders import LOG_0, Event, Owner, a_batch, an_engine, everything, small_segments
 
 HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.store.damage import MAX_RANGES_PER_LOG, DamageRegistry
+from hubmere.store.recovery.damage_registry import MAX_RANGES_PER_LOG, DamageRegistry
 
 
 def a_range(first: int = 5, after: int = 8, *, log: str = "hub-0") -> DamagedRange:

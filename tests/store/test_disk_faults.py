@@ -8,8 +8,8 @@ import pytest
 from hubmere.model.batch import Receipt
 from hubmere.model.errors import CorruptBatch, PartitionOffline, StorageFull
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
-from hubmere.store.segment import LOG, stem
+from hubmere.store.log.log import LocalLog
+from hubmere.store.log.segment import LOG, stem
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
 

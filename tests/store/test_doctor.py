@@ -6,8 +6,8 @@ import pytest
 
 from hubmere.model.damage import DamageKind
 from hubmere.store.doctor import Kind, check, repair
-from hubmere.store.manifest import SEGMENTS
-from hubmere.store.segment import INDEX, LOG, stem
+from hubmere.store.log.segment import INDEX, LOG, stem
+from hubmere.store.recovery.manifest import SEGMENTS
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
 

@@ -7,7 +7,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 import hubmere.store
 from hubmere.store.engine import LogConfig
-from hubmere.store.segment import LOG, stem
+from hubmere.store.log.segment import LOG, stem
 from store.builders import LOG_0, Owner, an_engine
 
 

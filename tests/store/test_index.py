@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.store.index import AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
-from hubmere.store.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.log.index import AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
+from hubmere.store.log.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX, stem
 from store.builders import LOG_0, Owner, a_batch, an_engine, small_segments
 
 ASCENDING = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 9_000)), max_size=50).map(

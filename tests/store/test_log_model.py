@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hubmere.model.batch import index_at_offset, spread_offset
 from hubmere.model.errors import PositionBeyondEnd
 from hubmere.model.position import Position
-from hubmere.store.log import LocalLog
+from hubmere.store.log.log import LocalLog
 from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, small_segments
 from store.faulty_files import FaultyFiles, Loss
 

@@ -9,7 +9,7 @@ import pytest
 from hubmere.model.batch import Receipt, read_header
 from hubmere.store.engine import LogId
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
+from hubmere.store.log.log import LocalLog
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss, PowerCut
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
-from hubmere.store import producers
-from hubmere.store.log import LocalLog
-from hubmere.store.producers import EXPIRY_MS, MAX_PRODUCERS, ProducerTable
-from hubmere.store.segment import SNAPSHOT
+from hubmere.store.log import producers
+from hubmere.store.log.log import LocalLog
+from hubmere.store.log.producers import EXPIRY_MS, MAX_PRODUCERS, ProducerTable
+from hubmere.store.log.segment import SNAPSHOT
 from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, small_segments
 
 TRANSACTIONAL = 0x10

@@ -6,11 +6,11 @@ import pytest
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.model.position import Position
-from hubmere.store import log as log_module
-from hubmere.store.log import LocalLog
-from hubmere.store.manifest import RECOVERY, SEGMENTS
-from hubmere.store.marks import MARKS
-from hubmere.store.segment import INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.log import log as log_module
+from hubmere.store.log.committed_marks import MARKS
+from hubmere.store.log.log import LocalLog
+from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.recovery.manifest import RECOVERY, SEGMENTS
 from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hubmere.store.engine import Hold, LogConfig
-from hubmere.store.retention import SegmentFacts, expired, is_roll_due
+from hubmere.store.log.retention import SegmentFacts, expired, is_roll_due
 
 SEALED = [SegmentFacts(100, 10, 5), SegmentFacts(100, 20, 10), SegmentFacts(100, 30, 15)]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hubmere.model.batch import CONTROL, TRANSACTIONAL, Receipt, read_header, seal, write_header
 from hubmere.model.errors import StorageFull
 from hubmere.store.engine import LogConfig
-from hubmere.store.log import LocalLog
+from hubmere.store.log.log import LocalLog
 from hubmere.store.memory import MemoryFiles
 from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, _used

@@ -32,7 +32,7 @@ from hubmere.model.errors import (
     PublisherRevoked,
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
-from hubmere.store.view import View
+from hubmere.store.catalog.view import View
 
 SCHEME = "SharedAccessSignature"
 

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from hubmere.model.errors import Refusal
 from hubmere.store.audit import DONE, REFUSED, AuditLine, AuditLog
-from hubmere.store.progress import AuditEntry
+from hubmere.store.catalog.progress import AuditEntry
 
 __all__ = ["AuditLine", "Audited", "By", "Done", "audited"]
 

@@ -16,10 +16,10 @@ from hubmere.model.capture import CapturePlace, CaptureTargets
 from hubmere.model.entity import AccessRule, CaptureDescription, Hub, Rights
 from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.names import fold
-from hubmere.store.catalog import Callback, Catalog
+from hubmere.store.catalog.catalog import Callback, Catalog
+from hubmere.store.catalog.progress import CaptureState
+from hubmere.store.catalog.view import Put
 from hubmere.store.engine import Hold, PartitionLog
-from hubmere.store.progress import CaptureState
-from hubmere.store.view import Put
 
 # A job reports every few seconds; one that was silent for this long is not called running any more.
 SILENCE_SECONDS = 30.0

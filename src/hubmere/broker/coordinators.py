@@ -16,7 +16,7 @@ from hubmere.broker.offsets import Offsets
 from hubmere.broker.producer_ids import ProducerIds
 from hubmere.broker.transactions import Transactions
 from hubmere.model.names import fold
-from hubmere.store.catalog import Catalog
+from hubmere.store.catalog.catalog import Catalog
 
 # Offsets and ids live for days: looking for those that are over need not be done often.
 _TIDY_SECONDS = 600.0

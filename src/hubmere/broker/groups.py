@@ -43,9 +43,9 @@ from hubmere.broker.refusals import (
 )
 from hubmere.model.errors import InvalidName, LimitReached, Refusal
 from hubmere.model.names import KafkaGroupId, kafka_group_id
-from hubmere.store.catalog import Catalog
-from hubmere.store.progress import GroupMetadata
-from hubmere.store.view import Drop, Put
+from hubmere.store.catalog.catalog import Catalog
+from hubmere.store.catalog.progress import GroupMetadata
+from hubmere.store.catalog.view import Drop, Put
 
 # Reference, kafka 1.4: what the service takes as session.timeout.ms.
 SHORTEST_SESSION_MS, LONGEST_SESSION_MS = 6_000, 300_000

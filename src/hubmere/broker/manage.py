@@ -47,8 +47,8 @@ from hubmere.model.spec import (
 )
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
-from hubmere.store.catalog import Catalog
-from hubmere.store.view import Create, Delete, Replace, Step
+from hubmere.store.catalog.catalog import Catalog
+from hubmere.store.catalog.view import Create, Delete, Replace, Step
 
 __all__ = ["By", "Done", "Manager"]
 

@@ -12,9 +12,9 @@ from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.pace import CommitPace
 from hubmere.broker.refusals import OffsetMetadataTooLarge
 from hubmere.model.errors import PartitionNotFound, Refusal
-from hubmere.store.catalog import Catalog
-from hubmere.store.progress import GroupOffset
-from hubmere.store.view import Drop, Put
+from hubmere.store.catalog.catalog import Catalog
+from hubmere.store.catalog.progress import GroupOffset
+from hubmere.store.catalog.view import Drop, Put
 
 # Reference, kafka 1.4: the longest note beside an offset.
 MAX_METADATA_BYTES = 1024

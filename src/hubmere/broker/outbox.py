@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, Hub, Namespace
 from hubmere.model.names import HubName, fold
-from hubmere.store.view import View
+from hubmere.store.catalog.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace
 from hubmere.model.errors import AlreadyExists, Conflict
 from hubmere.model.names import AliasName, fold
-from hubmere.store.view import Create, Delete, Replace, Step, View
+from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 
 
 def require_writable(view: View, namespace: Namespace) -> None:

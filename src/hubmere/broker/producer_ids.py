@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from hubmere.model.errors import Refusal
-from hubmere.store.catalog import Catalog, reserve_numbers
+from hubmere.store.catalog.catalog import Catalog, reserve_numbers
 
 # As many as Kafka takes at a time: one durable write for a thousand producers.
 _BLOCK = 1000

@@ -27,9 +27,9 @@ from hubmere.broker.refusals import (
 )
 from hubmere.model.batch import Receipt
 from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
-from hubmere.store.catalog import Catalog
-from hubmere.store.progress import GroupOffset, TransactionState
-from hubmere.store.view import Drop, Put
+from hubmere.store.catalog.catalog import Catalog
+from hubmere.store.catalog.progress import GroupOffset, TransactionState
+from hubmere.store.catalog.view import Drop, Put
 
 # Kafka's transaction.max.timeout.ms, and the service's (reference: kafka 1.3).
 LONGEST_TRANSACTION_MS = 900_000

@@ -1,6 +1,6 @@
 """A private certificate authority, the server certificate that it signs, and the TLS context of the listeners.
 
-Pure apart from `server_context`: PEM in, PEM out, time as an argument; `store/vault.py` keeps the files. Follows RFC
+Pure apart from `server_context`: PEM in, PEM out, time as an argument; `store/secrets.py` keeps the files. Follows RFC
 5280 as strict verifiers read it (OpenSSL with X509_V_FLAG_X509_STRICT, Java, Node.js): critical basicConstraints and
 keyUsage, key identifiers on both certificates, subjectAltName for every name. `cryptography` is imported by the two
 builders only, because a start that finds its certificates need not pay for loading it.

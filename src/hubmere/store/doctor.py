@@ -16,13 +16,13 @@ from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, rea
 from hubmere.model.errors import CorruptBatch
 from hubmere.records.validate import why_unreadable
 from hubmere.store.files import Files, HandlePool, unlink_if_there
-from hubmere.store.gaps import LogGaps
-from hubmere.store.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from hubmere.store.manifest import Gap, Manifest, RecoveryPoint, read_manifest, read_recovery_point
-from hubmere.store.marks import CommitMarks, Committed
-from hubmere.store.recovery import recover
-from hubmere.store.resync import Stretch, find_intact, looks_unwritten
-from hubmere.store.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, Segment, Space, stem
+from hubmere.store.log.committed_marks import CommitMarks, Committed
+from hubmere.store.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from hubmere.store.log.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, Segment, Space, stem
+from hubmere.store.recovery.damaged_ranges import LogGaps
+from hubmere.store.recovery.manifest import Gap, Manifest, RecoveryPoint, read_manifest, read_recovery_point
+from hubmere.store.recovery.recovery import recover
+from hubmere.store.recovery.resync import Stretch, find_intact, looks_unwritten
 
 Progress = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, NewType, Protocol
 
 from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.position import Position
-from hubmere.store.damage import DamageRegistry
+from hubmere.store.recovery.damage_registry import DamageRegistry
 
 # A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
 LogId = NewType("LogId", str)

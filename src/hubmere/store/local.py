@@ -12,14 +12,14 @@ from pathlib import Path
 
 from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.errors import CorruptBatch, StorageFull
-from hubmere.store.catalog_mirror import DESCRIPTION
-from hubmere.store.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
-from hubmere.store.damage import DamageRegistry
+from hubmere.store.catalog.mirror import DESCRIPTION
 from hubmere.store.engine import LogConfig, LogId
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
-from hubmere.store.log import LocalLog
-from hubmere.store.marks import MARKS, CommitMarks
-from hubmere.store.segment import Space
+from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
+from hubmere.store.log.committed_marks import MARKS, CommitMarks
+from hubmere.store.log.log import LocalLog
+from hubmere.store.log.segment import Space
+from hubmere.store.recovery.damage_registry import DamageRegistry
 
 CLEAN_SHUTDOWN = "clean-shutdown"
 _NO_LOGS = frozenset({CLEAN_SHUTDOWN, MARKS})

@@ -8,9 +8,9 @@ import errno
 from pathlib import Path
 
 from hubmere.model.batch import Buffer
-from hubmere.store.commit import Post
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
+from hubmere.store.log.commit import Post
 
 _ROOT = Path("/memory")
 

@@ -28,11 +28,11 @@ from hubmere.model.entity import Namespace, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.store.catalog import MEMORY, SqliteCatalog
+from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog
+from hubmere.store.catalog.view import Create
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
-from hubmere.store.view import Create
 from hubmere.translate import EventView, events
 
 ADMIN_TOKEN = "an-admin-token-for-tests"

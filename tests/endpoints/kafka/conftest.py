@@ -11,7 +11,7 @@ import pytest
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient
 from hubmere.endpoints import certificates
-from hubmere.store.vault import Vault
+from hubmere.store.secrets import Vault
 
 # The loop of the standard library, and the one that a node prefers; there is none for Windows.
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}

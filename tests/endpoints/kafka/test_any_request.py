@@ -18,9 +18,9 @@ from hubmere.model.clock import SystemClock
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook
-from hubmere.store.catalog import SqliteCatalog
+from hubmere.store.catalog.catalog import SqliteCatalog
+from hubmere.store.catalog.view import Create
 from hubmere.store.memory import MemoryEngine
-from hubmere.store.view import Create
 from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest

@@ -11,7 +11,7 @@ from endpoints.kafka.raw_client import RawClient, a_fetch, only
 from endpoints.kafka.test_fetch import a_session_fetch, put, values_of
 from hubmere.endpoints.kafka.fetch_sessions import MAX_SESSIONS
 from hubmere.model.entity import Rights, Status
-from hubmere.store.view import Replace
+from hubmere.store.catalog.view import Replace
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -17,7 +17,7 @@ from hubmere.model.errors import (
 from hubmere.model.position import Position
 from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.local import LocalEngine
-from hubmere.store.log import LocalLog
+from hubmere.store.log.log import LocalLog
 from hubmere.store.memory import MemoryEngine
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, everything, small_segments
 

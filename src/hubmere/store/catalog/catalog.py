@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
-from hubmere.store.catalog_mirror import EntitySum, HubDescriptions, Revision, make_copy, write_revision
-from hubmere.store.migrations import CatalogUnusable, migrate
-from hubmere.store.progress import AuditEntry, Counter, Deletion
-from hubmere.store.rows import TABLES, Item
-from hubmere.store.view import Move, Put, Replace, Step, View
+from hubmere.store.catalog.migrations import CatalogUnusable, migrate
+from hubmere.store.catalog.mirror import EntitySum, HubDescriptions, Revision, make_copy, write_revision
+from hubmere.store.catalog.progress import AuditEntry, Counter, Deletion
+from hubmere.store.catalog.rows import TABLES, Item
+from hubmere.store.catalog.view import Move, Put, Replace, Step, View
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hubmere.store.chain import Chain
 from hubmere.store.files import Files, append_at, unlink_if_there, write_new
-from hubmere.store.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from hubmere.store.manifest import RecoveryPoint, write_recovery_point
-from hubmere.store.producers import ProducerTable
-from hubmere.store.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
+from hubmere.store.log.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from hubmere.store.log.producers import ProducerTable
+from hubmere.store.log.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
+from hubmere.store.log.segments import Chain
+from hubmere.store.recovery.manifest import RecoveryPoint, write_recovery_point
 
 
 class _Piece(NamedTuple):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from hubmere.model.errors import PositionBeyondEnd, SequenceOutOfRange
 from hubmere.model.position import Anchor, Position
-from hubmere.store.chain import Chain, Limit
 from hubmere.store.engine import AbortedTransaction, Chunk, LogState
-from hubmere.store.producers import ProducerTable
+from hubmere.store.log.producers import ProducerTable
+from hubmere.store.log.segments import Chain, Limit
 
 
 class LogReader:

@@ -28,10 +28,10 @@ from hubmere.model.batch import (
 )
 from hubmere.store.engine import AbortedTransaction, Chunk
 from hubmere.store.files import unlink_if_there
-from hubmere.store.gaps import LogGaps
-from hubmere.store.manifest import Manifest, SegmentStart, write_manifest
-from hubmere.store.records import opened, records
-from hubmere.store.segment import LOG, SIDE_FILES, SNAPSHOT, Segment, Space
+from hubmere.store.log.records import opened, records
+from hubmere.store.log.segment import LOG, SIDE_FILES, SNAPSHOT, Segment, Space
+from hubmere.store.recovery.damaged_ranges import LogGaps
+from hubmere.store.recovery.manifest import Manifest, SegmentStart, write_manifest
 
 # Batches at the tail whose positions are kept, so that a reader near the end needs no walk; 16 bytes each. The older
 # half goes when there are more.

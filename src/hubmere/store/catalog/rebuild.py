@@ -19,12 +19,12 @@ from hubmere.model.entity import ConsumerGroup, Hub, Namespace
 from hubmere.model.names import DEFAULT_GROUP, group_name, hub_name, namespace_name
 from hubmere.model.spec import root_rule
 from hubmere.model.tier import Tier
-from hubmere.store.catalog import CATALOG_FILE, LOGS_FOLDER, SqliteCatalog
-from hubmere.store.catalog_check import check_catalog
-from hubmere.store.catalog_guard import log_uids
-from hubmere.store.catalog_mirror import REVISION_FILE, Described, copies, read_descriptions, read_revision
-from hubmere.store.progress import Counter
-from hubmere.store.view import Create, Put, Replace
+from hubmere.store.catalog.catalog import CATALOG_FILE, LOGS_FOLDER, SqliteCatalog
+from hubmere.store.catalog.check import check_catalog
+from hubmere.store.catalog.guard import log_uids
+from hubmere.store.catalog.mirror import REVISION_FILE, Described, copies, read_descriptions, read_revision
+from hubmere.store.catalog.progress import Counter
+from hubmere.store.catalog.view import Create, Put, Replace
 
 # Numbers that a lost catalog may have handed out since its copy was made: none of them is used again.
 _SKIPPED_NUMBERS = 1_000_000_000

@@ -23,7 +23,7 @@ from hubmere.model.batch import (
     BatchRun,
 )
 from hubmere.records.validate import first_fault, is_readable
-from hubmere.store.producers import SEQUENCE_MASK
+from hubmere.store.log.producers import SEQUENCE_MASK
 
 # The newest codec of the format (zstd); higher numbers are not taken.
 _LAST_CODEC = 4

@@ -28,10 +28,10 @@ from hubmere.model.batch import (
 from hubmere.model.errors import CorruptBatch
 from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files, unlink_if_there, write_all
-from hubmere.store.index import AbortedEntry
-from hubmere.store.records import Record, opened, records
-from hubmere.store.segment import INDEX, LOG, TIME_INDEX, Segment, Space
-from hubmere.store.walk import walk_batches
+from hubmere.store.log.index import AbortedEntry
+from hubmere.store.log.records import Record, opened, records
+from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, Segment, Space
+from hubmere.store.recovery.walk import walk_batches
 
 CLEANED, SWAP = ".cleaned", ".swap"
 # Keys that one pass keeps in memory, about 150 bytes each; what is behind them waits for the next pass.

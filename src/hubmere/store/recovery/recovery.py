@@ -21,12 +21,25 @@ from typing import NamedTuple
 
 from hubmere.model.batch import BatchHeader, is_intact, spread_offset
 from hubmere.model.errors import CorruptBatch
-from hubmere.store.chain import DELETED, Chain, create_segment
-from hubmere.store.compaction import CLEANED, SWAP
 from hubmere.store.files import Files, exists, unlink_if_there
-from hubmere.store.gaps import LogGaps
-from hubmere.store.index import AbortedEntry
-from hubmere.store.manifest import (
+from hubmere.store.log.committed_marks import Committed
+from hubmere.store.log.compaction import CLEANED, SWAP
+from hubmere.store.log.index import AbortedEntry
+from hubmere.store.log.producers import ProducerTable
+from hubmere.store.log.records import control_type
+from hubmere.store.log.segment import (
+    ABORTED_INDEX,
+    LOG,
+    MAX_RELATIVE_SEQUENCE,
+    SIDE_FILES,
+    SNAPSHOT,
+    Segment,
+    Space,
+    stem,
+)
+from hubmere.store.log.segments import DELETED, Chain, create_segment
+from hubmere.store.recovery.damaged_ranges import LogGaps
+from hubmere.store.recovery.manifest import (
     FIRST_SEGMENT,
     SEGMENTS,
     Gap,
@@ -39,21 +52,8 @@ from hubmere.store.manifest import (
     write_epochs,
     write_manifest,
 )
-from hubmere.store.marks import Committed
-from hubmere.store.producers import ProducerTable
-from hubmere.store.records import control_type
-from hubmere.store.resync import Stretch, batch_at, find_intact, looks_unwritten
-from hubmere.store.segment import (
-    ABORTED_INDEX,
-    LOG,
-    MAX_RELATIVE_SEQUENCE,
-    SIDE_FILES,
-    SNAPSHOT,
-    Segment,
-    Space,
-    stem,
-)
-from hubmere.store.walk import walk_batches
+from hubmere.store.recovery.resync import Stretch, batch_at, find_intact, looks_unwritten
+from hubmere.store.recovery.walk import walk_batches
 
 _LOGGER = logging.getLogger(__name__)
 

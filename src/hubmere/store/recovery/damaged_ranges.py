@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.store.damage import MAX_RANGES_PER_LOG, DamageRegistry
 from hubmere.store.files import Files, unlink_if_there
-from hubmere.store.manifest import DAMAGE, Gap, read_gaps, write_gaps
+from hubmere.store.recovery.damage_registry import MAX_RANGES_PER_LOG, DamageRegistry
+from hubmere.store.recovery.manifest import DAMAGE, Gap, read_gaps, write_gaps
 
 _LOGGER = logging.getLogger(__name__)
 

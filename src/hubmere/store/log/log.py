@@ -18,15 +18,15 @@ from hubmere.model.errors import (
     ShuttingDown,
     StorageFull,
 )
-from hubmere.store.checkpoint import Checkpoint, plan_checkpoint
-from hubmere.store.commit import Durability, GroupCommit
-from hubmere.store.compaction import Compaction, Source
 from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.files import unlink_if_there
-from hubmere.store.recovery import Recovered, recover
-from hubmere.store.retention import MOST_AHEAD_MS, SegmentFacts, expired, is_roll_due
-from hubmere.store.segment import Segment, Space
-from hubmere.store.writer import LogWriter
+from hubmere.store.log.commit import Durability, GroupCommit
+from hubmere.store.log.compaction import Compaction, Source
+from hubmere.store.log.retention import MOST_AHEAD_MS, SegmentFacts, expired, is_roll_due
+from hubmere.store.log.segment import Segment, Space
+from hubmere.store.log.writer import LogWriter
+from hubmere.store.recovery.checkpoint import Checkpoint, plan_checkpoint
+from hubmere.store.recovery.recovery import Recovered, recover
 
 _LOGGER = logging.getLogger(__name__)
 

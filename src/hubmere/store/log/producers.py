@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
 from hubmere.store.engine import ProducerState
-from hubmere.store.index import AbortedEntry
+from hubmere.store.log.index import AbortedEntry
 
 # Kafka: a client has at most five requests in flight, so a repeat is one of the last five.
 REMEMBERED_BATCHES = 5

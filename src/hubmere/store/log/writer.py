@@ -34,21 +34,21 @@ from hubmere.model.batch import (
 )
 from hubmere.model.errors import ProducerRefused, Refusal, StorageFull
 from hubmere.records.validate import is_readable
-from hubmere.store.admission import admit, loosened
-from hubmere.store.chain import MAX_RECENT_BATCHES, Limit
-from hubmere.store.checkpoint import Checkpoint
-from hubmere.store.commit import GroupCommit
 from hubmere.store.engine import LogConfig, ProducerState, Watcher
 from hubmere.store.files import Handle
-from hubmere.store.index import INTERVAL_BYTES
-from hubmere.store.marks import Mark
-from hubmere.store.producers import REMEMBERED_BATCHES, RememberedBatch
-from hubmere.store.reader import LogReader
-from hubmere.store.records import marker
-from hubmere.store.recovery import Recovered
-from hubmere.store.retention import MOST_AHEAD_MS
-from hubmere.store.runs import check_run, stamp_run
-from hubmere.store.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment, Space
+from hubmere.store.log.admission import admit, loosened
+from hubmere.store.log.commit import GroupCommit
+from hubmere.store.log.committed_marks import Mark
+from hubmere.store.log.index import INTERVAL_BYTES
+from hubmere.store.log.producers import REMEMBERED_BATCHES, RememberedBatch
+from hubmere.store.log.reader import LogReader
+from hubmere.store.log.records import marker
+from hubmere.store.log.retention import MOST_AHEAD_MS
+from hubmere.store.log.runs import check_run, stamp_run
+from hubmere.store.log.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment, Space
+from hubmere.store.log.segments import MAX_RECENT_BATCHES, Limit
+from hubmere.store.recovery.checkpoint import Checkpoint
+from hubmere.store.recovery.recovery import Recovered
 
 _LOGGER = logging.getLogger(__name__)
 

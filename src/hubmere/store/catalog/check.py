@@ -5,9 +5,9 @@ from pathlib import Path
 
 from hubmere.model.entity import ConsumerGroup, Hub
 from hubmere.model.names import DEFAULT_GROUP, fold
-from hubmere.store.migrations import MIGRATIONS, schema_version
-from hubmere.store.rows import TABLES, Table
-from hubmere.store.view import Move, View
+from hubmere.store.catalog.migrations import MIGRATIONS, schema_version
+from hubmere.store.catalog.rows import TABLES, Table
+from hubmere.store.catalog.view import Move, View
 
 # Findings of SQLite's own check that are passed on: the first ones tell the story.
 _MAX_FINDINGS = 20

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
-from hubmere.store.damage import DamageRegistry
 from hubmere.store.files import Files, Handle, HandlePool
-from hubmere.store.gaps import LogGaps
-from hubmere.store.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
-from hubmere.store.manifest import Gap, SegmentStart
-from hubmere.store.marks import CommitMarks
-from hubmere.store.resync import Stretch, batch_at, find_intact
+from hubmere.store.log.committed_marks import CommitMarks
+from hubmere.store.log.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
+from hubmere.store.recovery.damage_registry import DamageRegistry
+from hubmere.store.recovery.damaged_ranges import LogGaps
+from hubmere.store.recovery.manifest import Gap, SegmentStart
+from hubmere.store.recovery.resync import Stretch, batch_at, find_intact
 
 # Positions in an index are 31-bit (Kafka's format), and so are sequence numbers relative to the base.
 MAX_SEGMENT_BYTES = 2**31 - 1

@@ -29,7 +29,7 @@ from hubmere.model.errors import (
     RuleNotFound,
 )
 from hubmere.model.names import fold
-from hubmere.store.progress import (
+from hubmere.store.catalog.progress import (
     CaptureState,
     Checkpoint,
     Counter,
@@ -42,7 +42,7 @@ from hubmere.store.progress import (
     RecordKey,
     TransactionState,
 )
-from hubmere.store.rows import TABLES, Item
+from hubmere.store.catalog.rows import TABLES, Item
 
 T = TypeVar("T", bound=Item)
 

@@ -22,7 +22,7 @@ from hubmere.model.entity import (
     Namespace,
     RevokedPublisher,
 )
-from hubmere.store.progress import (
+from hubmere.store.catalog.progress import (
     CaptureState,
     Checkpoint,
     Counter,

@@ -19,7 +19,7 @@ from hubmere.model.batch import (
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.validate import check_records
-from hubmere.store.records import opened
+from hubmere.store.log.records import opened
 
 
 def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:

@@ -24,8 +24,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from hubmere.model.entity import ConsumerGroup, Entity, Hub, Namespace
-from hubmere.store.rows import TABLES, Item, body_of, entity_from
-from hubmere.store.view import Move
+from hubmere.store.catalog.rows import TABLES, Item, body_of, entity_from
+from hubmere.store.catalog.view import Move
 
 REVISION_FILE = "catalog.revision"
 COPIES_FOLDER = "catalog-copies"
