@@ -20,11 +20,12 @@ from pathlib import Path
 from statistics import median
 from types import ModuleType
 
-from hubmere.broker import consume, publish
+from hubmere.broker import publish
+from hubmere.broker import read as consume
 from hubmere.broker.access import Access, host_names
-from hubmere.broker.manage import By
+from hubmere.broker.broker import Broker
+from hubmere.broker.management.manager import By
 from hubmere.broker.metrics import Counters
-from hubmere.broker.service import Broker
 from hubmere.model.batch import seal
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name

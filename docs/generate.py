@@ -12,7 +12,7 @@ from typing import Any
 
 import typer.main
 
-from hubmere.broker import refusals as broker_refusals
+from hubmere.broker.coordinator import refusals as broker_refusals
 from hubmere.cli import app
 from hubmere.commands.verbs import NODE_OPTIONS, RESULT_OPTIONS
 from hubmere.endpoints.amqp import errors as amqp_errors

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.builders import Bench
-from hubmere.broker.capture import JobReport, JobState, Supervision
+from hubmere.broker.management.capture import JobReport, JobState, Supervision
 from hubmere.capturing import CaptureJob
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import SystemClock

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hubmere.broker.capture import Captures, JobState, Supervision
+from hubmere.broker.management.capture import Captures, JobState, Supervision
 from hubmere.endpoints.places import Places
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.clock import Clock

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from hubmere import __version__
 from hubmere.broker.access import Access, host_names
-from hubmere.broker.capture import LettingGo
-from hubmere.broker.consumer_group.members import ConsumerGroupConfig
+from hubmere.broker.broker import Broker
+from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.live import LiveHub
-from hubmere.broker.manage import By
-from hubmere.broker.service import Broker
+from hubmere.broker.management.capture import LettingGo
+from hubmere.broker.management.manager import By
 from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
 from hubmere.clocks import NodeClocks
 from hubmere.disks import NodeDisk

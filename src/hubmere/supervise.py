@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from hubmere.broker.capture import Captures, JobState, Supervision
+from hubmere.broker.management.capture import Captures, JobState, Supervision
 from hubmere.model.clock import Clock
 from hubmere.spark import CannotRun
 

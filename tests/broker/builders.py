@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from hubmere.broker.access import Access, host_names
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.manage import By
-from hubmere.broker.service import Broker
+from hubmere.broker.management.manager import By
 from hubmere.model.batch import BatchHeader, seal, write_header
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.errors import Refusal

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hubmere.broker.consumer_group.assignments import Assignment, Topic, TopicPartition
-from hubmere.broker.consumer_group.embedded import EmbeddedSubscription, MalformedBytes, NamedPartition
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
-from hubmere.broker.consumer_group.regex import RegexResolver
-from hubmere.broker.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
-from hubmere.broker.refusals import GroupRefused
+from hubmere.broker.coordinator.consumer_group.assignments import Assignment, Topic, TopicPartition
+from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedSubscription, MalformedBytes, NamedPartition
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
+from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
+from hubmere.broker.coordinator.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
+from hubmere.broker.coordinator.refusals import GroupRefused
 from hubmere.model.errors import Refusal
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.builders import Bench
-from hubmere.broker.manage import By, Manager
+from hubmere.broker.management.manager import By, Manager
 from hubmere.model.entity import KeyKind, Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound
 from hubmere.model.names import hub_name, rule_name

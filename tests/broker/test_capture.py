@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.capture import (
+from hubmere.broker.live import LiveHub
+from hubmere.broker.management.capture import (
     CapturedFile,
     Captures,
     HubReport,
@@ -16,7 +17,6 @@ from hubmere.broker.capture import (
     PartitionReport,
     Supervision,
 )
-from hubmere.broker.live import LiveHub
 from hubmere.model.entity import CaptureDescription, CaptureDestination, Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import rule_name

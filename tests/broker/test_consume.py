@@ -3,7 +3,7 @@
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.consume import Subscription
+from hubmere.broker.read import Subscription
 from hubmere.model.errors import (
     EpochRequired,
     EpochTooLow,

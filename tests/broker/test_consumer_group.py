@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from broker.consumer_groups import Room, Topics
-from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
-from hubmere.broker.consumer_group.members import Heartbeat, HeartbeatAnswer, MemberState
-from hubmere.broker.consumer_group.offsets import require_commit, require_fetch
-from hubmere.broker.membership import GroupState
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.members import Heartbeat, HeartbeatAnswer, MemberState
+from hubmere.broker.coordinator.consumer_group.offsets import require_commit, require_fetch
+from hubmere.broker.coordinator.membership import GroupState
+from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
     FencedMemberEpoch,
     GroupFull,

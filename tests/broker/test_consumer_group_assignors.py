@@ -3,8 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.broker.consumer_group.assignments import Assignment, TopicPartition
-from hubmere.broker.consumer_group.assignors import ASSIGNORS, MemberSpec, assign_ranges, assign_uniformly, elect
+from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.assignors import (
+    ASSIGNORS,
+    MemberSpec,
+    assign_ranges,
+    assign_uniformly,
+    elect,
+)
 
 TOPICS = ("x", "y", "z")
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.consumer_groups import Room, Topics
-from hubmere.broker.consumer_group.assignments import NOTHING, Assignment
-from hubmere.broker.consumer_group.members import Heartbeat, HeartbeatAnswer
-from hubmere.broker.refusals import FencedMemberEpoch, GroupRefused, UnknownMember
+from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment
+from hubmere.broker.coordinator.consumer_group.members import Heartbeat, HeartbeatAnswer
+from hubmere.broker.coordinator.refusals import FencedMemberEpoch, GroupRefused, UnknownMember
 
 NAMES = tuple("abcd")
 SUBSCRIPTIONS = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}), frozenset({"t", "later"}))

@@ -6,13 +6,13 @@ import pytest
 
 from broker.builders import NOW_MS, Bench
 from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_wish
-from hubmere.broker.consumer_group.assignments import NOTHING
-from hubmere.broker.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
-from hubmere.broker.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
-from hubmere.broker.consumer_group.offsets import require_commit
-from hubmere.broker.groups import Groups
-from hubmere.broker.membership import GroupState, GroupType, Joined, Synced, Syncing
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.consumer_group.assignments import NOTHING
+from hubmere.broker.coordinator.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
+from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
+from hubmere.broker.coordinator.consumer_group.offsets import require_commit
+from hubmere.broker.coordinator.groups import Groups
+from hubmere.broker.coordinator.membership import GroupState, GroupType, Joined, Synced, Syncing
+from hubmere.broker.coordinator.refusals import (
     GroupFull,
     GroupRefused,
     GroupUnknown,
@@ -409,7 +409,7 @@ def test_unknown_group_is_not_made_by_a_member_that_does_not_join(station: Stati
 
 def test_groups_are_bounded(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
     """As classic groups are."""
-    monkeypatch.setattr("hubmere.broker.groups.MAX_GROUPS", 0)
+    monkeypatch.setattr("hubmere.broker.coordinator.groups.MAX_GROUPS", 0)
 
     with pytest.raises(LimitReached):
         station.join("c")

@@ -3,9 +3,9 @@
 import pytest
 
 from broker.consumer_groups import Room, Topics
-from hubmere.broker.consumer_group import regex
-from hubmere.broker.consumer_group.regex import MAX_KEPT_PATTERNS, SLICE, RegexResolver
-from hubmere.broker.refusals import InvalidRegex
+from hubmere.broker.coordinator.consumer_group import regex
+from hubmere.broker.coordinator.consumer_group.regex import MAX_KEPT_PATTERNS, SLICE, RegexResolver
+from hubmere.broker.coordinator.refusals import InvalidRegex
 
 
 def many_topics(count: int) -> Topics:

@@ -7,11 +7,11 @@ import pytest
 from broker.builders import NOW_MS, Bench, a_batch
 from broker.test_groups import a_wish, joined_and_synced, settle
 from broker.test_transactions import Desk
-from hubmere.broker.coordinators import Coordinators, HubDirectory
-from hubmere.broker.groups import Groups
-from hubmere.broker.membership import GroupState, Syncing
-from hubmere.broker.offsets import RETENTION_MS, Commit
-from hubmere.broker.transactions import ID_EXPIRY_MS, Phase
+from hubmere.broker.coordinator.coordinators import Coordinators, HubDirectory
+from hubmere.broker.coordinator.groups import Groups
+from hubmere.broker.coordinator.membership import GroupState, Syncing
+from hubmere.broker.coordinator.offsets import RETENTION_MS, Commit
+from hubmere.broker.coordinator.transactions import ID_EXPIRY_MS, Phase
 from hubmere.model.errors import LimitReached, Refusal, ShuttingDown
 from hubmere.model.names import namespace_name
 from hubmere.model.spec import NamespaceSpec
@@ -138,8 +138,8 @@ def test_transaction_that_cannot_be_kept_has_not_moved(bench: Bench) -> None:
 
 def test_groups_and_transactional_ids_have_limits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What clients make up by themselves is bounded."""
-    monkeypatch.setattr("hubmere.broker.groups.MAX_GROUPS", 0)
-    monkeypatch.setattr("hubmere.broker.transactions.MAX_TRANSACTIONAL_IDS", 0)
+    monkeypatch.setattr("hubmere.broker.coordinator.groups.MAX_GROUPS", 0)
+    monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_TRANSACTIONAL_IDS", 0)
 
     with pytest.raises(LimitReached):
         Groups("hubmere", bench.catalog, now=0.0).join("g", a_wish(), 0.0, NOW_MS, print)

@@ -7,12 +7,12 @@ import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
 from hubmere.broker.access import Principal
-from hubmere.broker.consume import Subscription
 from hubmere.broker.fetching import charge_fetch
-from hubmere.broker.governing import names_rule
+from hubmere.broker.management.connections import ConnectionView
 from hubmere.broker.publish import Publisher
+from hubmere.broker.quotas.application_groups import names_rule
+from hubmere.broker.read import Subscription
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import ConnectionView
 from hubmere.model.entity import ApplicationGroup, Rights, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import ApplicationGroupThrottled, Conflict, InvalidArgument, PartitionOffline, Refusal
 from hubmere.model.names import application_group_name, namespace_name

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.builders import NOW_MS, Bench
-from hubmere.broker.deadlines import Deadlines
-from hubmere.broker.group import MAX_MEMBERS, Group
-from hubmere.broker.groups import Groups
-from hubmere.broker.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.classic_group import MAX_MEMBERS, Group
+from hubmere.broker.coordinator.deadlines import Deadlines
+from hubmere.broker.coordinator.groups import Groups
+from hubmere.broker.coordinator.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
+from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
     GroupFull,
     GroupNotEmpty,
@@ -288,7 +288,7 @@ def test_lone_member_may_change_its_protocol(table: Table) -> None:
 
 def test_group_has_room_for_so_many(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound on what a rebalance hands around."""
-    monkeypatch.setattr("hubmere.broker.group.MAX_MEMBERS", 1)
+    monkeypatch.setattr("hubmere.broker.coordinator.classic_group.MAX_MEMBERS", 1)
     table.a_stable_group(1)
 
     with pytest.raises(GroupFull):

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.offsets import MAX_METADATA_BYTES, RETENTION_MS, Commit, Offsets
-from hubmere.broker.refusals import OffsetMetadataTooLarge
+from hubmere.broker.coordinator.offsets import MAX_METADATA_BYTES, RETENTION_MS, Commit, Offsets
+from hubmere.broker.coordinator.refusals import OffsetMetadataTooLarge
 from hubmere.model.errors import PartitionNotFound, Refusal
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hubmere.broker import pace
-from hubmere.broker.pace import MAX_DELAY_SECONDS, CommitPace
+from hubmere.broker.quotas import commit_pace as pace
+from hubmere.broker.quotas.commit_pace import MAX_DELAY_SECONDS, CommitPace
 
 PLACE = ("group", "hub", 0)
 

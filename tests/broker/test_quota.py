@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.broker.quota import FairBucket, Rates, Throughput
+from hubmere.broker.quotas.throughput import FairBucket, Rates, Throughput
 from hubmere.model.errors import ServerBusy
 
 KB = 1024

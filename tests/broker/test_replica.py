@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.builders import Bench
-from hubmere.broker.replica import Claim, GroupWish, HubWish, RuleWish
+from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
 from hubmere.model.entity import CleanupPolicy, GeoRole, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, Conflict, FailedOver, HubNotFound, LimitReached
 from hubmere.model.names import DEFAULT_GROUP, alias_name, group_name, hub_name, namespace_name, rule_name

@@ -3,8 +3,8 @@
 import pytest
 
 from hubmere.broker.access import Principal
+from hubmere.broker.management.connections import MAX_DESCRIBED, MAX_NAME_CHARACTERS, ConnectionView, Roster, shown
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import MAX_DESCRIBED, MAX_NAME_CHARACTERS, ConnectionView, Roster, shown
 from hubmere.model.errors import NotFound
 
 

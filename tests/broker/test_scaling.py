@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.scaling import QUIET_SECONDS
+from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
 from hubmere.model.errors import InvalidArgument, ServerBusy
 from hubmere.model.spec import NamespaceSpec
 from hubmere.model.tier import Profile

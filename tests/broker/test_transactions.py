@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.producer_ids import ProducerIds
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.producer_ids import ProducerIds
+from hubmere.broker.coordinator.refusals import (
     ConcurrentTransaction,
     InvalidTransactionState,
     ProducerMismatch,
     TransactionalProducerFenced,
     TransactionTimeoutTooLong,
 )
-from hubmere.broker.transactions import (
+from hubmere.broker.coordinator.transactions import (
     ID_EXPIRY_MS,
     LONGEST_TRANSACTION_MS,
     PendingOffset,
@@ -203,7 +203,7 @@ def test_producer_that_missed_the_answer_gets_it_again(desk: Desk) -> None:
 
 def test_producer_gets_another_id_when_its_epochs_are_used_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are 16 bits wide."""
-    monkeypatch.setattr("hubmere.broker.transactions._LAST_EPOCH", 1)
+    monkeypatch.setattr("hubmere.broker.coordinator.transactions._LAST_EPOCH", 1)
     first, second = desk.start(), desk.start()
 
     third = desk.start()
@@ -476,7 +476,7 @@ def test_transactional_id_that_nobody_uses_is_forgotten(desk: Desk) -> None:
 
 def test_transaction_covers_only_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it covers is written at its end."""
-    monkeypatch.setattr("hubmere.broker.transactions.MAX_PLACES", 2)
+    monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_PLACES", 2)
     producer = desk.start()
 
     with pytest.raises(LimitReached):

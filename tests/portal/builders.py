@@ -5,8 +5,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from broker.builders import Bench
-from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
+from hubmere.broker.read import Subscription
 from hubmere.endpoints.places import Places
 from hubmere.model.batch import seal
 from hubmere.model.entity import Rights

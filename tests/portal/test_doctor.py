@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from hubmere.broker.conditions import DISK, Condition, ConditionSeverity
-from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
-from hubmere.broker.roster import ConnectionView, LinkView, Role
+from hubmere.broker.management.connections import ConnectionView, LinkView, Role
+from hubmere.broker.read import Subscription
 from hubmere.model.entity import Status
 from hubmere.model.errors import ServerBusy
 from hubmere.model.spec import HubSpec

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from hubmere.broker.governing import group_of
+from hubmere.broker.quotas.application_groups import group_of
 from hubmere.model.connection_string import EMULATOR_KEY, ConnectionString
 from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
 from hubmere.model.errors import (

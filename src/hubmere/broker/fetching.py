@@ -5,8 +5,8 @@ They take no reader's place and know no epochs; whoever asks has been found to h
 
 from collections.abc import Callable
 
-from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.live import LiveHub
+from hubmere.broker.quotas.application_groups import FREE, Leash
 from hubmere.store.engine import PartitionLog
 
 

@@ -6,11 +6,11 @@ so that a node with many hubs starts at once. Thread rule: the owner's thread on
 
 from collections.abc import Callable, Iterator
 
-from hubmere.broker.consume import Readers
-from hubmere.broker.governing import Governor
 from hubmere.broker.metrics import Counters
-from hubmere.broker.quota import Rates, Throughput
-from hubmere.broker.rates import PartitionRates
+from hubmere.broker.quotas.application_groups import Governor
+from hubmere.broker.quotas.byte_rates import PartitionRates
+from hubmere.broker.quotas.throughput import Rates, Throughput
+from hubmere.broker.read import Readers
 from hubmere.broker.routing import RoundRobin
 from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, Status, TimestampType

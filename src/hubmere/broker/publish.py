@@ -7,8 +7,8 @@ tier's size allow it, is there throughput for it, which partition, then the log.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.live import Evicted, LiveHub
+from hubmere.broker.quotas.application_groups import FREE, Leash
 from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
 from hubmere.model.keys import partition_of_key

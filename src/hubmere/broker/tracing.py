@@ -8,8 +8,8 @@ What a span holds and where it goes is the tracer's business.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from hubmere.broker.consume import Subscription
 from hubmere.broker.publish import Charged, Publisher, Settled
+from hubmere.broker.read import Subscription
 from hubmere.model.batch import BatchRun, Buffer, Receipt
 from hubmere.model.errors import Refusal
 from hubmere.store.engine import Chunk

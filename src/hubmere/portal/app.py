@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, M
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from hubmere.broker.service import Broker
+from hubmere.broker.broker import Broker
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.portal import sign_in

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hubmere.broker.access import Principal, Resource
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.manage import By, Done
-from hubmere.broker.service import Broker
+from hubmere.broker.management.manager import By, Done
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import HubNotFound, NamespaceNotFound, Refusal

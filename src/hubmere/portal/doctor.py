@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hubmere.broker.conditions import Condition, ConditionSeverity
-from hubmere.broker.consume import Steal, Subscription
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.roster import ConnectionView, LinkView, Role
+from hubmere.broker.management.connections import ConnectionView, LinkView, Role
+from hubmere.broker.read import Steal, Subscription
 from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
 from hubmere.portal.sampler import FLOWS, Rates

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.service import Broker
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.portal.standings import lag_by_group

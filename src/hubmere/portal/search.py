@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.service import Broker
 from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import DEFAULT_GROUP

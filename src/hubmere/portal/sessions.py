@@ -11,8 +11,8 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from hubmere.broker.access import Principal
+from hubmere.broker.broker import Broker
 from hubmere.broker.network import require_address
-from hubmere.broker.service import Broker
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidSignature, Refusal, Unauthorized
 

@@ -8,9 +8,9 @@ reads which partition, up to where, and how far that is behind.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hubmere.broker.groups import GroupDescription
+from hubmere.broker.broker import Broker
+from hubmere.broker.coordinator.groups import GroupDescription
 from hubmere.broker.live import LiveHub
-from hubmere.broker.service import Broker
 from hubmere.model.names import fold
 from hubmere.translate import assigned_partitions
 

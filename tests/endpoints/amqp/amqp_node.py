@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from hubmere.broker.access import Access, host_names
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.manage import By, Done, Manager
-from hubmere.broker.service import Broker
+from hubmere.broker.management.manager import By, Done, Manager
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.listener import Listener, bind

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from hubmere.broker.access import Access, host_names, make_token
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.manage import By
-from hubmere.broker.service import Broker
+from hubmere.broker.management.manager import By
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import build_app
 from hubmere.endpoints.http.partners import Partner, Partners

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import NAMESPACE, HttpNode
-from hubmere.broker.capture import JobState
+from hubmere.broker.management.capture import JobState
 from hubmere.endpoints.places import Places
 from hubmere.model.entity import CaptureDestination
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import ADMIN_TOKEN, NAMESPACE, HttpNode
-from hubmere.broker.outbox import Outbox, copies_of
+from hubmere.broker.management.outbox import Outbox, copies_of
 from hubmere.endpoints.http import partners
 from hubmere.endpoints.http.partners import Partner
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endpoints.http.harness import HttpNode
-from hubmere.broker.service import Broker
+from hubmere.broker.broker import Broker
 from hubmere.endpoints.http.websocket import FrameSplitter
 from hubmere.endpoints.stream import Session, Wire
 

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
 from hubmere.broker.access import Access, host_names
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.service import Broker
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, bind

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.broker.access import Access, host_names
-from hubmere.broker.service import Broker
+from hubmere.broker.broker import Broker
 from hubmere.endpoints.kafka.endpoint import HANDLERS, KafkaEndpoint
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.places import Places

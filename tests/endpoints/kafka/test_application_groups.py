@@ -6,7 +6,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import NAMESPACE, KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.broker.manage import By
+from hubmere.broker.management.manager import By
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.names import application_group_name, namespace_name

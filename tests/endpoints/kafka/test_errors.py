@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hubmere.broker import refusals
+from hubmere.broker.coordinator import refusals
 from hubmere.endpoints.kafka.errors import TABLE, code_of
 from hubmere.model import errors
 from hubmere.model.entity import Status

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from endpoints.kafka.kafka_node import NAMESPACE, KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.broker.manage import By, Done, Manager
+from hubmere.broker.management.manager import By, Done, Manager
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import DefaultAction, KeyKind, NetworkRuleSet, Rights
 from hubmere.model.names import rule_name

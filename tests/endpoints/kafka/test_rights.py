@@ -9,7 +9,7 @@ from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, o
 from endpoints.kafka.test_admin import a_topic, create, grow
 from endpoints.kafka.test_groups import a_commit, a_join
 from endpoints.kafka.test_transactions import an_init
-from hubmere.broker.manage import By
+from hubmere.broker.management.manager import By
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import DeletableTopic, DeleteTopicsRequest
 from hubmere.wire.kafka.messages.fetch import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

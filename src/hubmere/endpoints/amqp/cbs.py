@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from hubmere.broker.access import Access, Principal, Resource, Token, split_audience
 from hubmere.broker.live import LiveNamespace
+from hubmere.broker.management.connections import shown
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import shown
 from hubmere.endpoints.amqp.errors import row_of, tracking_part
 from hubmere.endpoints.amqp.replies import reply_to, text_property
 from hubmere.model.clock import Clock

@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any, cast
 
 from hubmere.broker.access import Principal
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveNamespace
+from hubmere.broker.management.connections import MAX_LINKS as MAX_SHOWN_LINKS
+from hubmere.broker.management.connections import ConnectionView, shown
 from hubmere.broker.network import is_allowed, require_address
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import MAX_LINKS as MAX_SHOWN_LINKS
-from hubmere.broker.roster import ConnectionView, shown
-from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import HubAddress, parse_address
 from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, row_of, tracked
 from hubmere.endpoints.amqp.idempotence import Producers

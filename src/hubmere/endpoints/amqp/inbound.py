@@ -11,8 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from hubmere.broker.access import Resource
+from hubmere.broker.management.connections import LinkView, Role
 from hubmere.broker.publish import Publisher
-from hubmere.broker.roster import LinkView, Role
 from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejected, row_of
 from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links import Host, HubPart

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 from hubmere.broker.access import Resource
-from hubmere.broker.roster import LinkView
+from hubmere.broker.management.connections import LinkView
 from hubmere.endpoints.stream import Wire
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights

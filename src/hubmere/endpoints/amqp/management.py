@@ -7,8 +7,8 @@ token on the claims node before they ask (reference: AMQP 3). Keys and types of 
 from collections.abc import Callable, Mapping
 
 from hubmere.broker.access import Resource
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import ServiceNode
 from hubmere.endpoints.amqp.cbs import Claims
 from hubmere.endpoints.amqp.errors import row_of, tracked

@@ -8,9 +8,9 @@ takes nothing away, so there is no outcome to wait for.
 """
 
 from hubmere.broker.access import Resource
-from hubmere.broker.consume import Subscription
 from hubmere.broker.live import LiveHub
-from hubmere.broker.roster import LinkView, Role
+from hubmere.broker.management.connections import LinkView, Role
+from hubmere.broker.read import Subscription
 from hubmere.endpoints.amqp.errors import entity_name
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.endpoints.stream import Timer

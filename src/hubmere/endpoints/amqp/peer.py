@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hubmere.broker.access import Principal, Resource
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.management.connections import LinkView
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import LinkView
-from hubmere.broker.service import Broker
 from hubmere.endpoints.amqp.addresses import HubAddress, ServiceNode, parse_address, position_of, reader_address
 from hubmere.endpoints.amqp.cbs import Claims, ClaimsNode
 from hubmere.endpoints.amqp.errors import RecentlyBusy, RenewToken, SecondClaimsLink

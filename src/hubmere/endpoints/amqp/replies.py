@@ -8,7 +8,7 @@ their connection: one client uses the same names on all of its own.
 from collections import deque
 from collections.abc import Callable
 
-from hubmere.broker.roster import LinkView, Role
+from hubmere.broker.management.connections import LinkView, Role
 from hubmere.endpoints.amqp.addresses import ServiceNode
 from hubmere.endpoints.amqp.errors import rejected
 from hubmere.endpoints.amqp.links import QuietPart

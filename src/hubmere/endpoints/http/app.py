@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from hubmere.broker.access import Principal
+from hubmere.broker.broker import Broker
 from hubmere.broker.metrics import Counters
-from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call, Handler
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.heads import is_look_path, is_message_path

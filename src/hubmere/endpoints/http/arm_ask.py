@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from starlette.responses import Response
 
 from hubmere.broker.access import Principal
-from hubmere.broker.manage import By, Manager
-from hubmere.broker.outbox import copies_of
+from hubmere.broker.management.manager import By, Manager
+from hubmere.broker.management.outbox import copies_of
 from hubmere.endpoints.http.arm_shapes import Frame, Json
 from hubmere.endpoints.http.call import Call
 from hubmere.endpoints.http.capture_models import partition_shape, standing_shape

@@ -8,8 +8,8 @@ administrator's.
 from starlette.responses import Response
 
 from hubmere.broker.access import Principal
-from hubmere.broker.auditing import AuditLine
-from hubmere.broker.roster import ConnectionView, LinkView
+from hubmere.broker.management.auditing import AuditLine
+from hubmere.broker.management.connections import ConnectionView, LinkView
 from hubmere.endpoints.http.arm_ask import Ask, json_answer, manager_of_node, page_answer
 from hubmere.endpoints.http.arm_shapes import PROVIDER, Json, instant
 from hubmere.endpoints.http.call import Call, Table

@@ -12,8 +12,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from hubmere.broker.access import Principal, Resource
+from hubmere.broker.broker import PartitionInfo
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.service import PartitionInfo
 from hubmere.endpoints.http import atom_xml as xml
 from hubmere.endpoints.http.call import Call, Table
 from hubmere.endpoints.http.errors import XML_TYPE, MalformedRequest

@@ -9,7 +9,7 @@ import logging
 
 from starlette.responses import Response
 
-from hubmere.broker.capture import NewFile
+from hubmere.broker.management.capture import NewFile
 from hubmere.endpoints.http.arm_ask import json_answer
 from hubmere.endpoints.http.arm_models import parsed
 from hubmere.endpoints.http.call import Call, Table

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hubmere.broker.capture import (
+from hubmere.broker.management.capture import (
     STARTING,
     CapturedFile,
     HubReport,

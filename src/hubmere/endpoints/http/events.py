@@ -16,8 +16,8 @@ from functools import partial
 from starlette.responses import Response
 
 from hubmere.broker.access import Resource
+from hubmere.broker.broker import Look
 from hubmere.broker.live import LiveHub
-from hubmere.broker.service import Look
 from hubmere.endpoints.http.call import Call
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.model.entity import Rights

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.service import Broker
 from hubmere.endpoints.http.call import Call
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.model.damage import DamagedRange

@@ -7,9 +7,9 @@ proved is remembered until an entity changes or the token expires, since a devic
 import hmac
 
 from hubmere.broker.access import Principal, Resource
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.network import require_address
-from hubmere.broker.service import Broker
 from hubmere.endpoints.http.errors import AdminRequired
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from hubmere.broker.capture import HubStanding, JobState
+from hubmere.broker.broker import Broker
 from hubmere.broker.conditions import NAMES, ConditionSeverity
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.service import Broker
+from hubmere.broker.management.capture import HubStanding, JobState
 from hubmere.endpoints.http.call import Call
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

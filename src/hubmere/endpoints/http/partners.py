@@ -1,6 +1,6 @@
 """Pairings with other nodes, the primary's side: introduces itself to a partner, and keeps it in step from then on.
 
-One task per pairing sends what the partner lacks (`broker/outbox.py`) to the partner's management plane
+One task per pairing sends what the partner lacks (`broker/management/outbox.py`) to the partner's management plane
 (`replica.py`), at once after a change and after a growing pause when it fails; while nothing changes it asks now and
 then whether the partner has failed over, and if so lets the alias go. Requests are made in worker threads, one at a
 time per pairing.
@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
-from hubmere.broker.manage import By
-from hubmere.broker.outbox import Copy, HubCopy, Outbox, copies_of
-from hubmere.broker.service import Broker
+from hubmere.broker.broker import Broker
+from hubmere.broker.management.manager import By
+from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.endpoints.http.arm_shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
 from hubmere.endpoints.http.errors import PartnerUnreachable
 from hubmere.endpoints.http.site import carried_out

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from hubmere.broker.access import Principal
+from hubmere.broker.management.connections import ConnectionView, LinkView, Role, Roster, shown
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import ConnectionView, LinkView, Role, Roster, shown
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import HttpApp
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull

@@ -2,13 +2,13 @@
 
 Below `disasterRecoveryConfigs/{alias}/replica` of the management plane, for administrators: a pairing is begun, whole
 copies of the namespace and of its hubs are put, and the pairing is ended. `partners` is the client of these paths; what
-a copy changes is decided by `broker/replica.py`.
+a copy changes is decided by `broker/management/replica.py`.
 """
 
 from pydantic import Field
 from starlette.responses import Response
 
-from hubmere.broker.replica import Claim, GroupWish, HubWish, RuleWish
+from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
 from hubmere.endpoints.http.arm_ask import Ask, alias_shape, done_answer, json_answer
 from hubmere.endpoints.http.arm_models import ArmModel, HubBody, HubProperties, Word, parsed
 from hubmere.endpoints.http.call import Call, Table

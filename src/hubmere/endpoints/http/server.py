@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from hubmere.broker.roster import Roster
+from hubmere.broker.management.connections import Roster
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.app import HttpApp

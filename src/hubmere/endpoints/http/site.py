@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubmere.broker.access import Principal
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.manage import By, Done
-from hubmere.broker.service import Broker
+from hubmere.broker.management.manager import By, Done
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.memory import MemoryBudget

@@ -11,14 +11,14 @@ from typing import Final
 from uuid import UUID
 
 from hubmere.broker.access import Resource
-from hubmere.broker.consumer_group.assignments import Assignment, TopicPartition
-from hubmere.broker.consumer_group.members import (
+from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.members import (
     ConsumerGroupDescription,
     ConsumerMemberView,
     Heartbeat,
     HeartbeatAnswer,
 )
-from hubmere.broker.refusals import InvalidHeartbeat
+from hubmere.broker.coordinator.refusals import InvalidHeartbeat
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.group_access import require_group
 from hubmere.endpoints.kafka.groups import may_read, require_listening

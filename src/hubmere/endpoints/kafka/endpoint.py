@@ -9,8 +9,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from hubmere.broker.consumer_group.members import ConsumerGroupConfig
-from hubmere.broker.service import Broker
+from hubmere.broker.broker import Broker
+from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
 from hubmere.endpoints.kafka import (
     admin,
     config_requests,

@@ -6,7 +6,7 @@ passes by itself gets one that clients retry.
 
 from collections.abc import Mapping
 
-from hubmere.broker import refusals
+from hubmere.broker.coordinator import refusals
 from hubmere.model import errors
 from hubmere.model.entity import Status
 from hubmere.model.errors import Refusal

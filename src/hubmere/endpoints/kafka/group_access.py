@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from hubmere.broker.access import Principal, Resource
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.group import Group
-from hubmere.broker.refusals import GroupForbidden
+from hubmere.broker.coordinator.classic_group import Group
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.refusals import GroupForbidden
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.entity import Rights
 from hubmere.wire.kafka.errors import RemoteProtocolError

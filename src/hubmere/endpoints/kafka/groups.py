@@ -11,9 +11,18 @@ from itertools import repeat
 from typing import Final
 
 from hubmere.broker.access import Resource
-from hubmere.broker.groups import GroupDescription
-from hubmere.broker.membership import GroupState, GroupType, Joined, Joining, MemberView, Protocol, Synced, Syncing
-from hubmere.broker.refusals import GroupForbidden, MemberIdRequired
+from hubmere.broker.coordinator.groups import GroupDescription
+from hubmere.broker.coordinator.membership import (
+    GroupState,
+    GroupType,
+    Joined,
+    Joining,
+    MemberView,
+    Protocol,
+    Synced,
+    Syncing,
+)
+from hubmere.broker.coordinator.refusals import GroupForbidden, MemberIdRequired
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.group_access import GroupAccess, require_group

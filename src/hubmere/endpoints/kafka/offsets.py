@@ -7,11 +7,11 @@ the right to listen on its hub; whether a member may commit is the group's decis
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.group import Group
+from hubmere.broker.coordinator.classic_group import Group
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.offsets import Commit
+from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
 from hubmere.broker.live import LiveHub
-from hubmere.broker.offsets import Commit
-from hubmere.broker.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.group_access import require_group
 from hubmere.endpoints.kafka.groups import require_listening

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
+from hubmere.broker.coordinator.refusals import InvalidTransactionState
 from hubmere.broker.publish import Publisher
-from hubmere.broker.refusals import InvalidTransactionState
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce_answers import shape_of
 from hubmere.endpoints.kafka.produce_runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 from hubmere.broker.access import Principal, Resource
+from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.management.connections import LinkView, Role
 from hubmere.broker.publish import Publisher
-from hubmere.broker.roster import LinkView, Role
-from hubmere.broker.service import Broker
 from hubmere.model.entity import Rights
 from hubmere.model.errors import ClaimMissing, CredentialRevoked, HubNotFound
 from hubmere.model.names import fold

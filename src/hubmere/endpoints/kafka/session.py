@@ -14,13 +14,13 @@ from itertools import islice
 from typing import TypeVar
 
 from hubmere.broker.access import Principal
-from hubmere.broker.coordinators import Coordinator
+from hubmere.broker.broker import Broker
+from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.manage import By
+from hubmere.broker.management.connections import MAX_LINKS, ConnectionView, shown
+from hubmere.broker.management.manager import By
 from hubmere.broker.network import require_address
 from hubmere.broker.revocation import Judge
-from hubmere.broker.roster import MAX_LINKS, ConnectionView, shown
-from hubmere.broker.service import Broker
 from hubmere.endpoints.kafka.reach import Followed, Reach
 from hubmere.endpoints.kafka.slices import Slices, Steps, run_slice
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from itertools import repeat
 from typing import Final
 
-from hubmere.broker.offsets import Commit
-from hubmere.broker.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
-from hubmere.broker.transactions import PendingOffset, Phase, Transaction
+from hubmere.broker.coordinator.offsets import Commit
+from hubmere.broker.coordinator.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
+from hubmere.broker.coordinator.transactions import PendingOffset, Phase, Transaction
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.group_access import require_group
 from hubmere.endpoints.kafka.session import Handler, KafkaSession

@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from hubmere.broker.auditing import AuditLine
+from hubmere.broker.management.auditing import AuditLine
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import texts, theme

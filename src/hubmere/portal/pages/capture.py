@@ -6,8 +6,8 @@ from dataclasses import replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.capture import HubStanding, JobState
 from hubmere.broker.live import LiveHub
+from hubmere.broker.management.capture import HubStanding, JobState
 from hubmere.model.entity import CaptureDescription, CaptureEncoding, Rights
 from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE_SIZE_BYTES, HubSpec
 from hubmere.portal import texts, theme

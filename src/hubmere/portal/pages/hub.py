@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.capture import PartitionStanding
 from hubmere.broker.live import LiveHub
+from hubmere.broker.management.capture import PartitionStanding
 from hubmere.model.entity import Rights, Status
 from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name

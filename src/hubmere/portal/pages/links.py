@@ -11,7 +11,7 @@ from fastapi import Request
 from nicegui import ui
 
 from hubmere.broker.live import LiveHub
-from hubmere.broker.roster import MAX_DESCRIBED, ConnectionView, LinkView, Role
+from hubmere.broker.management.connections import MAX_DESCRIBED, ConnectionView, LinkView, Role
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import texts, theme

@@ -5,8 +5,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from hubmere.broker.group import Group
-from hubmere.broker.membership import Joining, Member, Protocol
+from hubmere.broker.coordinator.classic_group import Group
+from hubmere.broker.coordinator.membership import Joining, Member, Protocol
 
 
 def encode_group(group: Group) -> str:

@@ -9,10 +9,10 @@ epoch share it, five at most. Nothing here waits.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hubmere.broker.governing import FREE, Leash
 from hubmere.broker.metrics import Counters
-from hubmere.broker.quota import Throughput
-from hubmere.broker.rates import PartitionRates
+from hubmere.broker.quotas.application_groups import FREE, Leash
+from hubmere.broker.quotas.byte_rates import PartitionRates
+from hubmere.broker.quotas.throughput import Throughput
 from hubmere.model.errors import EpochRequired, EpochTooLow, PositionBeyondEnd, ReaderStolen, ReceiverLimit, Refusal
 from hubmere.model.position import Anchor, Position
 from hubmere.store.engine import AbortedTransaction, Chunk, PartitionLog

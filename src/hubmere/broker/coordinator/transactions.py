@@ -14,17 +14,17 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from hubmere.broker.deadlines import Deadlines
-from hubmere.broker.hanging import EndedTransaction, end_before_enlisting, end_hanging
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.producer_ids import ProducerIds
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.deadlines import Deadlines
+from hubmere.broker.coordinator.hanging_transactions import EndedTransaction, end_before_enlisting, end_hanging
+from hubmere.broker.coordinator.producer_ids import ProducerIds
+from hubmere.broker.coordinator.refusals import (
     ConcurrentTransaction,
     InvalidTransactionState,
     ProducerMismatch,
     TransactionalProducerFenced,
     TransactionTimeoutTooLong,
 )
+from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.model.batch import Receipt
 from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
 from hubmere.store.catalog.catalog import Catalog

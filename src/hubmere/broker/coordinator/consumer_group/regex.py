@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hubmere.broker.consumer_group.assignments import TopicDirectory
-from hubmere.broker.refusals import InvalidRegex
+from hubmere.broker.coordinator.consumer_group.assignments import TopicDirectory
+from hubmere.broker.coordinator.refusals import InvalidRegex
 
 try:
     import re2

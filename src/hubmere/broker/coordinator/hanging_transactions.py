@@ -19,13 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hubmere.broker.coordinator.refusals import ConcurrentTransaction
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.refusals import ConcurrentTransaction
 from hubmere.model.errors import ProducerRefused, Refusal, StorageRefusal
 from hubmere.store.engine import PartitionLog, ProducerState
 
 if TYPE_CHECKING:
-    from hubmere.broker.transactions import Place, Transaction, Transactions
+    from hubmere.broker.coordinator.transactions import Place, Transaction, Transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

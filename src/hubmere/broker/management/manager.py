@@ -8,9 +8,9 @@ raised, and then nothing was changed and `done` is not called. Nothing here wait
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hubmere.broker import pairing
-from hubmere.broker.auditing import By, Done, audited
-from hubmere.broker.following import Following
+from hubmere.broker.management import pairing
+from hubmere.broker.management.auditing import By, Done, audited
+from hubmere.broker.management.live_state import Following
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import (
     AccessRule,

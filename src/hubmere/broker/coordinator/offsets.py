@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hubmere.broker.coordinator.refusals import OffsetMetadataTooLarge
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.pace import CommitPace
-from hubmere.broker.refusals import OffsetMetadataTooLarge
+from hubmere.broker.quotas.commit_pace import CommitPace
 from hubmere.model.errors import PartitionNotFound, Refusal
 from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.progress import GroupOffset

@@ -11,8 +11,8 @@ target that nobody else holds.
 
 from collections.abc import Callable
 
-from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
-from hubmere.broker.consumer_group.members import ConsumerMember, MemberState
+from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.members import ConsumerMember, MemberState
 
 
 def reconcile(

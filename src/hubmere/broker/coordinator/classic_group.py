@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from hubmere.broker.membership import (
+from hubmere.broker.coordinator.membership import (
     GroupState,
     GroupType,
     Joined,
@@ -23,7 +23,7 @@ from hubmere.broker.membership import (
     Syncing,
     SyncReply,
 )
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
     GroupFull,
     IllegalGeneration,

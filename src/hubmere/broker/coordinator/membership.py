@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from hubmere.broker.refusals import GroupRefused
+from hubmere.broker.coordinator.refusals import GroupRefused
 
 
 class GroupState(StrEnum):

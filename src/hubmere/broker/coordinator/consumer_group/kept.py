@@ -5,10 +5,10 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hubmere.broker.consumer_group.assignments import Assignment, Topic, TopicPartition
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.consumer_group.members import ClassicSide, ConsumerMember, MemberState, Subscription
-from hubmere.broker.membership import GroupType, Protocol
+from hubmere.broker.coordinator.consumer_group.assignments import Assignment, Topic, TopicPartition
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import ClassicSide, ConsumerMember, MemberState, Subscription
+from hubmere.broker.coordinator.membership import GroupType, Protocol
 
 
 def encode_group(group: ConsumerGroup) -> str:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from hubmere.broker.access import Principal
-from hubmere.broker.consume import Subscription
+from hubmere.broker.read import Subscription
 from hubmere.broker.revocation import Judge
 from hubmere.model.errors import NotFound
 

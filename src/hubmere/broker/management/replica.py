@@ -8,8 +8,8 @@ call names the id of the pairing: after a failover the old primary is told that 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from hubmere.broker import pairing
-from hubmere.broker.manage import By, Done
+from hubmere.broker.management import pairing
+from hubmere.broker.management.manager import By, Done
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold

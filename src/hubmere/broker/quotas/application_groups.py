@@ -9,7 +9,7 @@ None. Time is an argument, in monotonic seconds.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hubmere.broker.quota import FairBucket
+from hubmere.broker.quotas.throughput import FairBucket
 from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import ApplicationGroupThrottled
 from hubmere.model.names import fold

@@ -1,8 +1,12 @@
 """A consumer group as administrators and the portal see it."""
 
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.consumer_group.members import ConsumerGroupDescription, ConsumerMember, ConsumerMemberView
-from hubmere.broker.membership import MemberView
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import (
+    ConsumerGroupDescription,
+    ConsumerMember,
+    ConsumerMemberView,
+)
+from hubmere.broker.coordinator.membership import MemberView
 
 
 def describe(group: ConsumerGroup) -> ConsumerGroupDescription:

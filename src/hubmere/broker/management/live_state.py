@@ -6,10 +6,10 @@ the catalog each time.
 
 from collections.abc import Callable
 
-from hubmere.broker.governing import names_rule
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.management.connections import Roster
+from hubmere.broker.quotas.application_groups import names_rule
 from hubmere.broker.revocation import Revocation
-from hubmere.broker.roster import Roster
 from hubmere.model.entity import AccessRule, ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
 from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
 from hubmere.model.names import fold

@@ -12,27 +12,35 @@ import json
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from hubmere.broker import group_records
-from hubmere.broker.consumer_group import kept as consumer_records
-from hubmere.broker.consumer_group.assignments import NoTopics, TopicDirectory
-from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NamedPartition, NoEmbeddedProtocol
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.consumer_group.members import (
+from hubmere.broker.coordinator import group_records
+from hubmere.broker.coordinator.classic_group import Group, Kept
+from hubmere.broker.coordinator.consumer_group import kept as consumer_records
+from hubmere.broker.coordinator.consumer_group.assignments import NoTopics, TopicDirectory
+from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedProtocol, NamedPartition, NoEmbeddedProtocol
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import (
     JOIN_EPOCH,
     ConsumerGroupConfig,
     ConsumerGroupDescription,
     Heartbeat,
     HeartbeatReply,
 )
-from hubmere.broker.consumer_group.migration import downgrade, upgrade
-from hubmere.broker.consumer_group.offsets import require_commit, require_fetch
-from hubmere.broker.consumer_group.regex import RegexResolver
-from hubmere.broker.consumer_group.validation import require_valid
-from hubmere.broker.consumer_group.views import classic_views, describe
-from hubmere.broker.deadlines import Deadlines
-from hubmere.broker.group import Group, Kept
-from hubmere.broker.membership import GroupState, GroupType, Joining, JoinReply, MemberView, Syncing, SyncReply
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.consumer_group.migration import downgrade, upgrade
+from hubmere.broker.coordinator.consumer_group.offsets import require_commit, require_fetch
+from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
+from hubmere.broker.coordinator.consumer_group.validation import require_valid
+from hubmere.broker.coordinator.consumer_group.views import classic_views, describe
+from hubmere.broker.coordinator.deadlines import Deadlines
+from hubmere.broker.coordinator.membership import (
+    GroupState,
+    GroupType,
+    Joining,
+    JoinReply,
+    MemberView,
+    Syncing,
+    SyncReply,
+)
+from hubmere.broker.coordinator.refusals import (
     GroupFull,
     GroupNotEmpty,
     GroupUnknown,

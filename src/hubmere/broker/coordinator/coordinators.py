@@ -6,15 +6,15 @@ Made when first asked for, from what the catalog has kept; a namespace that is m
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from hubmere.broker.consumer_group.assignments import Topic
-from hubmere.broker.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
-from hubmere.broker.consumer_group.members import ConsumerGroupConfig
-from hubmere.broker.groups import INITIAL_DELAY_S, Groups
-from hubmere.broker.hanging import EndedTransaction
+from hubmere.broker.coordinator.consumer_group.assignments import Topic
+from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
+from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
+from hubmere.broker.coordinator.groups import INITIAL_DELAY_S, Groups
+from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
+from hubmere.broker.coordinator.offsets import Offsets
+from hubmere.broker.coordinator.producer_ids import ProducerIds
+from hubmere.broker.coordinator.transactions import Transactions
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.offsets import Offsets
-from hubmere.broker.producer_ids import ProducerIds
-from hubmere.broker.transactions import Transactions
 from hubmere.model.names import fold
 from hubmere.store.catalog.catalog import Catalog
 

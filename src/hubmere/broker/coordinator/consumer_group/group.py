@@ -16,19 +16,19 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from hubmere.broker.consumer_group import classic
-from hubmere.broker.consumer_group.assignments import (
+from hubmere.broker.coordinator.consumer_group import classic
+from hubmere.broker.coordinator.consumer_group.assignments import (
     NOTHING,
     Assignment,
     Topic,
     TopicDirectory,
     TopicPartition,
 )
-from hubmere.broker.consumer_group.assignors import ASSIGNORS, MemberSpec, elect
-from hubmere.broker.consumer_group.durability import Durability, Respond
-from hubmere.broker.consumer_group.embedded import CONSUMER_PROTOCOL_TYPE, EmbeddedProtocol, NamedPartition
-from hubmere.broker.consumer_group.matching import Matching
-from hubmere.broker.consumer_group.members import (
+from hubmere.broker.coordinator.consumer_group.assignors import ASSIGNORS, MemberSpec, elect
+from hubmere.broker.coordinator.consumer_group.durability import Durability, Respond
+from hubmere.broker.coordinator.consumer_group.embedded import CONSUMER_PROTOCOL_TYPE, EmbeddedProtocol, NamedPartition
+from hubmere.broker.coordinator.consumer_group.matching import Matching
+from hubmere.broker.coordinator.consumer_group.members import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -40,11 +40,11 @@ from hubmere.broker.consumer_group.members import (
     MemberState,
     Subscription,
 )
-from hubmere.broker.consumer_group.reconciliation import reconcile
-from hubmere.broker.consumer_group.regex import RegexResolver
-from hubmere.broker.consumer_group.validation import require_valid
-from hubmere.broker.membership import GroupState, GroupType, Joining, JoinReply, Syncing, SyncReply
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.consumer_group.reconciliation import reconcile
+from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
+from hubmere.broker.coordinator.consumer_group.validation import require_valid
+from hubmere.broker.coordinator.membership import GroupState, GroupType, Joining, JoinReply, Syncing, SyncReply
+from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
     FencedMemberEpoch,
     GroupFull,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from hubmere.broker.consumer_group.classic import identified
-from hubmere.broker.consumer_group.embedded import NamedPartition
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.consumer_group.members import ConsumerMember
-from hubmere.broker.refusals import IllegalGeneration, StaleMemberEpoch
+from hubmere.broker.coordinator.consumer_group.classic import identified
+from hubmere.broker.coordinator.consumer_group.embedded import NamedPartition
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import ConsumerMember
+from hubmere.broker.coordinator.refusals import IllegalGeneration, StaleMemberEpoch
 
 
 def require_commit(

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubmere.broker.access import Access, Principal
-from hubmere.broker.capture import Captures
 from hubmere.broker.conditions import Conditions
-from hubmere.broker.consume import Evict, Subscription, Wake
-from hubmere.broker.coordinators import Coordinators
-from hubmere.broker.following import Following
-from hubmere.broker.governing import FREE, Leash
-from hubmere.broker.hanging import EndedTransaction
+from hubmere.broker.coordinator.coordinators import Coordinators
+from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
-from hubmere.broker.manage import By, Manager
+from hubmere.broker.management.capture import Captures
+from hubmere.broker.management.connections import Roster
+from hubmere.broker.management.live_state import Following
+from hubmere.broker.management.manager import By, Manager
+from hubmere.broker.management.outbox import Outboxes
+from hubmere.broker.management.replica import Replicas
 from hubmere.broker.metrics import Counters
-from hubmere.broker.outbox import Outboxes
 from hubmere.broker.publish import Publisher
-from hubmere.broker.quota import FairBucket
-from hubmere.broker.rates import ByteRate
-from hubmere.broker.replica import Replicas
+from hubmere.broker.quotas.application_groups import FREE, Leash
+from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS, Scaling
+from hubmere.broker.quotas.byte_rates import ByteRate
+from hubmere.broker.quotas.throughput import FairBucket
+from hubmere.broker.read import Evict, Subscription, Wake
 from hubmere.broker.revocation import Revocation
-from hubmere.broker.roster import Roster
-from hubmere.broker.scaling import QUIET_SECONDS, Scaling
 from hubmere.broker.tracing import TracedPublisher, TracedSubscription, Tracer
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import Namespace

@@ -6,13 +6,13 @@ Down: the last member that speaks the consumer protocol is gone. The others form
 and are asked to join again.
 """
 
-from hubmere.broker.consumer_group.classic import identified
-from hubmere.broker.consumer_group.embedded import CONSUMER_PROTOCOL_TYPE, MalformedBytes
-from hubmere.broker.consumer_group.group import ConsumerGroup
-from hubmere.broker.consumer_group.members import ClassicSide, ConsumerMember
-from hubmere.broker.group import Group
-from hubmere.broker.membership import Joining, Member
-from hubmere.broker.refusals import NotConsumerGroup, RebalanceInProgress
+from hubmere.broker.coordinator.classic_group import Group
+from hubmere.broker.coordinator.consumer_group.classic import identified
+from hubmere.broker.coordinator.consumer_group.embedded import CONSUMER_PROTOCOL_TYPE, MalformedBytes
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import ClassicSide, ConsumerMember
+from hubmere.broker.coordinator.membership import Joining, Member
+from hubmere.broker.coordinator.refusals import NotConsumerGroup, RebalanceInProgress
 
 
 def upgrade(old: Group, new: ConsumerGroup, now: float) -> None:

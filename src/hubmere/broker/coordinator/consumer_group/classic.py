@@ -8,16 +8,16 @@ still owns, and syncs to learn its assignment. It is removed when it does not jo
 import uuid
 from typing import TYPE_CHECKING
 
-from hubmere.broker.consumer_group.assignments import Assignment, TopicPartition
-from hubmere.broker.consumer_group.embedded import (
+from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     EmbeddedSubscription,
     MalformedBytes,
     NamedPartition,
 )
-from hubmere.broker.consumer_group.members import ClassicSide, ConsumerMember, MemberState
-from hubmere.broker.membership import Joined, Joining, JoinReply, Synced, Syncing, SyncReply
-from hubmere.broker.refusals import (
+from hubmere.broker.coordinator.consumer_group.members import ClassicSide, ConsumerMember, MemberState
+from hubmere.broker.coordinator.membership import Joined, Joining, JoinReply, Synced, Syncing, SyncReply
+from hubmere.broker.coordinator.refusals import (
     IllegalGeneration,
     InconsistentProtocol,
     MemberFenced,
@@ -27,7 +27,7 @@ from hubmere.broker.refusals import (
 )
 
 if TYPE_CHECKING:
-    from hubmere.broker.consumer_group.group import ConsumerGroup
+    from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 
 
 def join(group: "ConsumerGroup", wish: Joining, now: float, reply: JoinReply) -> None:

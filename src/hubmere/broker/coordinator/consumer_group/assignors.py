@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"

@@ -1,8 +1,8 @@
 """What a ConsumerGroupHeartbeat must contain, checked before anything is changed (KIP-848, KIP-1082)."""
 
-from hubmere.broker.consumer_group.assignors import ASSIGNORS
-from hubmere.broker.consumer_group.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Heartbeat
-from hubmere.broker.refusals import InvalidHeartbeat, UnsupportedAssignor
+from hubmere.broker.coordinator.consumer_group.assignors import ASSIGNORS
+from hubmere.broker.coordinator.consumer_group.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Heartbeat
+from hubmere.broker.coordinator.refusals import InvalidHeartbeat, UnsupportedAssignor
 
 # A member that wants more topics than this by name uses a regular expression.
 MAX_TOPIC_NAMES = 10_000

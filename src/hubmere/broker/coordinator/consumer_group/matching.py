@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from hubmere.broker.consumer_group.members import ConsumerMember
-from hubmere.broker.consumer_group.regex import RegexResolver
+from hubmere.broker.coordinator.consumer_group.members import ConsumerMember
+from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
 
 # When an evaluation that was interrupted goes on: in between, other clients have their turn.
 _PAUSE_S: Final = 0.01

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from hubmere.broker.consumer_group.assignments import NOTHING, Assignment, TopicPartition
-from hubmere.broker.membership import GroupState, Protocol
-from hubmere.broker.refusals import GroupRefused
+from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
+from hubmere.broker.coordinator.membership import GroupState, Protocol
+from hubmere.broker.coordinator.refusals import GroupRefused
 
 # Member epochs with a meaning of their own (KIP-848).
 JOIN_EPOCH = 0

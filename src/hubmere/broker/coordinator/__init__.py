@@ -1,0 +1,1 @@
+"""Kafka's coordinators: classic and consumer groups, committed offsets, producer ids and transactions."""

@@ -1,0 +1,1 @@
+"""How much a client may send and read: throughput units, auto-inflate, application groups, commit rates."""
