@@ -7,7 +7,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.endpoints.kafka.configs import INERT, TOPIC_ENTRIES
+from hubmere.endpoints.kafka.admin.configs import INERT, TOPIC_ENTRIES
 from hubmere.model.entity import CleanupPolicy, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hubmere.endpoints.kafka.configs import INERT, TOPIC_ENTRIES, Defaults, changed, topic_configs
+from hubmere.endpoints.kafka.admin.configs import INERT, TOPIC_ENTRIES, Defaults, changed, topic_configs
 from hubmere.model.entity import Hub, Retention
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import hub_name, namespace_name

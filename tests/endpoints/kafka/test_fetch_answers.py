@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.endpoints.kafka.fetch_answers import NO_POSITION, Frame, Told, Topics, quiet_part, response_of
+from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, Told, Topics, quiet_part, response_of
 from hubmere.wire.kafka.connection import frame_response
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES
 from hubmere.wire.kafka.messages.fetch import FETCH

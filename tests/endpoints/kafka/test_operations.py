@@ -6,7 +6,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient
-from hubmere.endpoints.kafka.operations import Operation
+from hubmere.endpoints.kafka.admin.operations import Operation
 from hubmere.wire.kafka.messages.groups import DescribeGroupsRequest
 from hubmere.wire.kafka.messages.metadata import (
     NO_OPERATIONS,

@@ -9,7 +9,8 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.endpoints.kafka import produce, produce_runs
+from hubmere.endpoints.kafka.produce import produce
+from hubmere.endpoints.kafka.produce import runs as produce_runs
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.entity import Status, TimestampType
 from hubmere.model.errors import StorageFull

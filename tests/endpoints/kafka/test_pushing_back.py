@@ -4,7 +4,7 @@ import socket
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.endpoints.kafka.fetch import MAX_FETCH_BYTES
+from hubmere.endpoints.kafka.fetch.fetch import MAX_FETCH_BYTES
 from hubmere.endpoints.kafka.session import MAX_UNANSWERED, MAX_UNSENT_BYTES, KafkaSession
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 

@@ -9,7 +9,7 @@ import pytest
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_fetch, only
 from endpoints.kafka.test_fetch import a_session_fetch, put, values_of
-from hubmere.endpoints.kafka.fetch_sessions import MAX_SESSIONS
+from hubmere.endpoints.kafka.fetch.sessions import MAX_SESSIONS
 from hubmere.model.entity import Rights, Status
 from hubmere.store.catalog.view import Replace
 from hubmere.wire.kafka.errors import ErrorCode

@@ -6,7 +6,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_produce, only
-from hubmere.endpoints.kafka.record_errors import MAX_RECORD_ERRORS
+from hubmere.endpoints.kafka.produce.record_errors import MAX_RECORD_ERRORS
 from hubmere.model.entity import CleanupPolicy, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.records.compression import Codec

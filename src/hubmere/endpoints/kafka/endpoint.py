@@ -11,22 +11,16 @@ from typing import Final
 
 from hubmere.broker.broker import Broker
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
-from hubmere.endpoints.kafka import (
-    admin,
-    config_requests,
-    fetch,
-    groups,
-    inspection,
-    metadata,
-    offsets,
-    positions,
-    produce,
-    sasl,
-    transactions,
-)
-from hubmere.endpoints.kafka import consumer_groups as kafka_consumer_groups
+from hubmere.endpoints.kafka import positions, sasl, transactions
+from hubmere.endpoints.kafka.admin import config_requests, inspection, metadata
+from hubmere.endpoints.kafka.admin import topics as admin
 from hubmere.endpoints.kafka.bounds import bounded
-from hubmere.endpoints.kafka.embedded import ConsumerEmbedded
+from hubmere.endpoints.kafka.fetch import fetch
+from hubmere.endpoints.kafka.groups import classic as groups
+from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
+from hubmere.endpoints.kafka.groups import offsets
+from hubmere.endpoints.kafka.groups.embedded import ConsumerEmbedded
+from hubmere.endpoints.kafka.produce import produce
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget

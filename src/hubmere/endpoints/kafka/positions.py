@@ -8,7 +8,7 @@ from typing import Final
 
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch import READ_COMMITTED, check_epoch
+from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED, check_epoch
 from hubmere.endpoints.kafka.gather import repeated
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices

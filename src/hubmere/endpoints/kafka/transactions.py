@@ -12,7 +12,7 @@ from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
 from hubmere.broker.coordinator.transactions import PendingOffset, Phase, Transaction
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.group_access import require_group
+from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights

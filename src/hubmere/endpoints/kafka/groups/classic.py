@@ -23,10 +23,10 @@ from hubmere.broker.coordinator.membership import (
     Syncing,
 )
 from hubmere.broker.coordinator.refusals import GroupForbidden, MemberIdRequired
+from hubmere.endpoints.kafka.admin.operations import group_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
-from hubmere.endpoints.kafka.group_access import GroupAccess, require_group
-from hubmere.endpoints.kafka.operations import group_operations
+from hubmere.endpoints.kafka.groups.access import GroupAccess, require_group
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from hubmere.broker.access import Resource
 from hubmere.broker.live import LiveHub
+from hubmere.endpoints.kafka.admin.metadata import visible_hubs
+from hubmere.endpoints.kafka.admin.operations import topic_operations
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.metadata import visible_hubs
-from hubmere.endpoints.kafka.operations import topic_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights

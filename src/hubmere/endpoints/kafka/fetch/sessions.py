@@ -9,7 +9,7 @@ from collections.abc import Collection
 from itertools import count
 from typing import Final
 
-from hubmere.endpoints.kafka.reading import FullReading, Place, Reading
+from hubmere.endpoints.kafka.fetch.state import FullReading, Place, Reading
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import FetchRequest

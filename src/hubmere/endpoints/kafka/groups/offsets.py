@@ -13,8 +13,8 @@ from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.group_access import require_group
-from hubmere.endpoints.kafka.groups import require_listening
+from hubmere.endpoints.kafka.groups.access import require_group
+from hubmere.endpoints.kafka.groups.classic import require_listening
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
 from hubmere.model.errors import Refusal

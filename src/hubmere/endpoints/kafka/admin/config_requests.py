@@ -9,8 +9,8 @@ from functools import partial
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from hubmere.endpoints.kafka import configs
-from hubmere.endpoints.kafka.admin import defaults_of, outcome, update_hub
+from hubmere.endpoints.kafka.admin import configs
+from hubmere.endpoints.kafka.admin.topics import defaults_of, outcome, update_hub
 from hubmere.endpoints.kafka.gather import Gather, repeated
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, encoded, in_slices

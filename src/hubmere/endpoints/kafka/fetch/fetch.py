@@ -14,9 +14,9 @@ from hubmere.broker.fetching import Follow, charge_fetch
 from hubmere.broker.live import LiveHub
 from hubmere.broker.tracing import Tracer
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch_answers import NO_POSITION, Frame, Told, Topics, quiet_part, send
-from hubmere.endpoints.kafka.fetch_sessions import FetchSession, open_reading
-from hubmere.endpoints.kafka.reading import FullReading, Place, Reading
+from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, Told, Topics, quiet_part, send
+from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_reading
+from hubmere.endpoints.kafka.fetch.state import FullReading, Place, Reading
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from hubmere.broker.access import Resource
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.endpoints.kafka.admin.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
-from hubmere.endpoints.kafka.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encoded, in_slices, result_of
 from hubmere.model.entity import Rights

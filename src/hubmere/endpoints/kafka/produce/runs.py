@@ -9,7 +9,7 @@ from typing import Final
 
 from hubmere.broker.publish import Publisher
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.produce_answers import refused_frame, shape_of
+from hubmere.endpoints.kafka.produce.answers import refused_frame, shape_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.batch import CODEC_MASK, BatchRun, Receipt
 from hubmere.model.entity import TimestampType

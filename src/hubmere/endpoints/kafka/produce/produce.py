@@ -12,9 +12,9 @@ from typing import Final
 from hubmere.broker.coordinator.refusals import InvalidTransactionState
 from hubmere.broker.publish import Publisher
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.produce_answers import shape_of
-from hubmere.endpoints.kafka.produce_runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run
-from hubmere.endpoints.kafka.record_errors import faults_of
+from hubmere.endpoints.kafka.produce.answers import shape_of
+from hubmere.endpoints.kafka.produce.record_errors import faults_of
+from hubmere.endpoints.kafka.produce.runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.model.batch import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL, Receipt, read_header
 from hubmere.model.entity import TimestampType

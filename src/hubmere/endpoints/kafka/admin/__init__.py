@@ -1,0 +1,1 @@
+"""Kafka's metadata and administration: topics, configurations, and what tools inspect."""

@@ -1,0 +1,1 @@
+"""The Kafka Fetch request: handler, fetch sessions, partition state, and answers."""

@@ -1,0 +1,1 @@
+"""The Kafka Produce request: handler, runs of equal requests, and answers."""
