@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hubmere.broker.access import make_token
-from hubmere.endpoints.http.server import HttpServers
+from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.listener import bind
 from hubmere.model.connection_string import ConnectionString
 from hubmere.settings import HubSetting

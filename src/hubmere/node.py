@@ -32,9 +32,9 @@ from hubmere.disks import NodeDisk
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import Connections
-from hubmere.endpoints.http.app import build_app
-from hubmere.endpoints.http.partners import Partner, Partners
-from hubmere.endpoints.http.server import HttpServers
+from hubmere.endpoints.http.pairing.partners import Partner, Partners
+from hubmere.endpoints.http.server.app import build_app
+from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.memory import MemoryBudget

@@ -21,9 +21,9 @@ from starlette.responses import Response
 
 from hubmere import __version__
 from hubmere.broker.tracing import Ended
-from hubmere.endpoints.http.app import Publish
-from hubmere.endpoints.http.call import Call, Handler
-from hubmere.endpoints.http.site import Receive, Scope, Send, shown_path
+from hubmere.endpoints.http.context import Receive, Scope, Send, shown_path
+from hubmere.endpoints.http.request import Call, Handler
+from hubmere.endpoints.http.server.app import Publish
 from hubmere.model.batch import Buffer
 from hubmere.model.errors import Refusal
 from hubmere.translate import trace_parents

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from hubmere.broker.access import make_token
-from hubmere.endpoints.http.openapi import SURFACE_BASE, described_path
-from hubmere.endpoints.http.tables import ALL
+from hubmere.endpoints.http.arm.openapi import SURFACE_BASE, described_path
+from hubmere.endpoints.http.server.routes import ALL
 from hubmere.model.connection_string import ConnectionString
 from hubmere.testing import Node
 

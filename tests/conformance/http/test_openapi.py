@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from hubmere.endpoints.http.tables import SURFACE
+from hubmere.endpoints.http.server.routes import SURFACE
 from hubmere.testing import Node
 
 # Examples of each operation: enough to meet the refusals, few enough for half a minute.

@@ -16,9 +16,9 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.manager import By
 from hubmere.endpoints.connections import Connections
-from hubmere.endpoints.http.app import build_app
-from hubmere.endpoints.http.partners import Partner, Partners
-from hubmere.endpoints.http.server import HttpServers
+from hubmere.endpoints.http.pairing.partners import Partner, Partners
+from hubmere.endpoints.http.server.app import build_app
+from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.listener import bind
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session

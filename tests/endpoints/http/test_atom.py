@@ -9,7 +9,7 @@ import pytest
 
 from endpoints.http.harness import HttpNode
 from hubmere.broker.fetching import charge_fetch
-from hubmere.endpoints.http.atom_xml import CONNECT, parse
+from hubmere.endpoints.http.atom.xml import CONNECT, parse
 from hubmere.endpoints.http.errors import MalformedRequest
 
 ATOM = "{http://www.w3.org/2005/Atom}"

@@ -9,8 +9,8 @@ import httpx
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.broker.conditions import Condition, ConditionSeverity
-from hubmere.endpoints.http.openapi import described_path
-from hubmere.endpoints.http.tables import ALL
+from hubmere.endpoints.http.arm.openapi import described_path
+from hubmere.endpoints.http.server.routes import ALL
 from hubmere.store.files import Files
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from endpoints.http.harness import ADMIN_TOKEN, NAMESPACE, HttpNode
 from hubmere.broker.management.outbox import Outbox, copies_of
-from hubmere.endpoints.http import partners
-from hubmere.endpoints.http.partners import Partner
+from hubmere.endpoints.http.pairing import partners
+from hubmere.endpoints.http.pairing.partners import Partner
 
 BASE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces"
 PRIMARY = f"{BASE}/{NAMESPACE}"

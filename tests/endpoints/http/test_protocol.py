@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from endpoints.http.harness import ADMIN_TOKEN, HttpNode, LogLines
-from hubmere.endpoints.http import guarded
+from hubmere.endpoints.http.server import bounded as guarded
 
 
 class Raw:

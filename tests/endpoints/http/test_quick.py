@@ -9,7 +9,7 @@ import pytest
 
 from endpoints.http.harness import HttpNode
 from endpoints.http.test_protocol import Raw, _post, _status
-from hubmere.endpoints.http.send import DataPlane, Repeat
+from hubmere.endpoints.http.publish.send import DataPlane, Repeat
 from hubmere.model.entity import Status
 from hubmere.model.spec import HubSpec
 from hubmere.store.files import Files

@@ -7,7 +7,7 @@ import pytest
 
 from endpoints.http.harness import HttpNode
 from hubmere.endpoints.http.errors import NotDurableInTime
-from hubmere.endpoints.http.shares import MAX_SHARED_BYTES, Shares
+from hubmere.endpoints.http.publish.shares import MAX_SHARED_BYTES, Shares
 from hubmere.model.entity import Status
 from hubmere.model.errors import EntityDisabled
 from hubmere.model.tier import Profile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from endpoints.http.harness import HttpNode
 from hubmere.broker.broker import Broker
-from hubmere.endpoints.http.websocket import FrameSplitter
+from hubmere.endpoints.http.server.websocket import FrameSplitter
 from hubmere.endpoints.stream import Session, Wire
 
 

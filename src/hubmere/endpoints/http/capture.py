@@ -10,11 +10,11 @@ import logging
 from starlette.responses import Response
 
 from hubmere.broker.management.capture import NewFile
-from hubmere.endpoints.http.arm_ask import json_answer
-from hubmere.endpoints.http.arm_models import parsed
-from hubmere.endpoints.http.call import Call, Table
-from hubmere.endpoints.http.capture_models import ProgressBody, file_shape, plan_shape
-from hubmere.endpoints.http.site import carried_out
+from hubmere.endpoints.http.arm.capture_models import ProgressBody, file_shape, plan_shape
+from hubmere.endpoints.http.arm.models import parsed
+from hubmere.endpoints.http.arm.request import json_answer
+from hubmere.endpoints.http.context import carried_out
+from hubmere.endpoints.http.request import Call, Table
 from hubmere.model.errors import NotSupported
 
 log = logging.getLogger("hubmere.capture")

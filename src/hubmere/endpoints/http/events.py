@@ -18,8 +18,8 @@ from starlette.responses import Response
 from hubmere.broker.access import Resource
 from hubmere.broker.broker import Look
 from hubmere.broker.live import LiveHub
-from hubmere.endpoints.http.call import Call
 from hubmere.endpoints.http.errors import JSON_TYPE
+from hubmere.endpoints.http.request import Call
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.endpoints.http.call import Call
 from hubmere.endpoints.http.errors import JSON_TYPE
+from hubmere.endpoints.http.request import Call
 from hubmere.model.damage import DamagedRange
 
 # Enough to see what they have in common; the count tells the rest.

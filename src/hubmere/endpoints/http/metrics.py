@@ -15,7 +15,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.conditions import NAMES, ConditionSeverity
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.capture import HubStanding, JobState
-from hubmere.endpoints.http.call import Call
+from hubmere.endpoints.http.request import Call
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE_ONLY = "-NamespaceOnlyMetric-"

@@ -22,7 +22,7 @@ from hubmere.model.clock import Clock
 from hubmere.model.errors import AliasElsewhere, HubNotFound, Refusal
 
 if TYPE_CHECKING:
-    from hubmere.endpoints.http.partners import Partners
+    from hubmere.endpoints.http.pairing.partners import Partners
 
 log = logging.getLogger("hubmere.http")
 

@@ -8,9 +8,9 @@ the event. Whatever is not quite ordinary about a request goes the common way, b
 from collections.abc import Callable
 from typing import Any
 
-from hubmere.endpoints.http.send import Repeat
-from hubmere.endpoints.http.shares import Waiter
-from hubmere.endpoints.http.site import Scope
+from hubmere.endpoints.http.context import Scope
+from hubmere.endpoints.http.publish.send import Repeat
+from hubmere.endpoints.http.publish.shares import Waiter
 
 # Takes a whole request, who waits for its answer, and what the connection's last one left for it; gives back what is
 # left for the next one, or None when it has to go the common way, and nothing was done.

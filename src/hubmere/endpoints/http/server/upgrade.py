@@ -10,8 +10,8 @@ from typing import Any
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from hubmere.endpoints.fairness import SlicedInput
-from hubmere.endpoints.http.site import log
-from hubmere.endpoints.http.websocket import PATH
+from hubmere.endpoints.http.context import log
+from hubmere.endpoints.http.server.websocket import PATH
 
 # A client that has not read what was written for so long does not read at all.
 UNREAD_SECONDS = 60.0

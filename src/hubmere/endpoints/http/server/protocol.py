@@ -11,13 +11,13 @@ from hubmere.broker.access import Principal
 from hubmere.broker.management.connections import ConnectionView, LinkView, Role, Roster, shown
 from hubmere.broker.revocation import Judge
 from hubmere.endpoints.connections import Connections
-from hubmere.endpoints.http.app import HttpApp
+from hubmere.endpoints.http.context import ANSWER_CREATED, CALLER, Scope, log, shown_path
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
-from hubmere.endpoints.http.guarded import GuardedProtocol
-from hubmere.endpoints.http.heads import is_message_path
-from hubmere.endpoints.http.quick import Waiting
-from hubmere.endpoints.http.send import Repeat, created
-from hubmere.endpoints.http.site import ANSWER_CREATED, CALLER, Scope, log, shown_path
+from hubmere.endpoints.http.publish.heads import is_message_path
+from hubmere.endpoints.http.publish.quick import Waiting
+from hubmere.endpoints.http.publish.send import Repeat, created
+from hubmere.endpoints.http.server.app import HttpApp
+from hubmere.endpoints.http.server.bounded import GuardedProtocol
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import ShuttingDown
 
@@ -220,7 +220,7 @@ class BoundedProtocol(GuardedProtocol):
         if self._roster is not None:
             self._roster.drop(self)
         # It goes on as another protocol, and keeps its place until that is over.
-        from hubmere.endpoints.http.upgrade import WebSocketProtocol
+        from hubmere.endpoints.http.server.upgrade import WebSocketProtocol
 
         self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._leave)
         super().handle_websocket_upgrade()

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from hubmere.broker.access import Principal
 from hubmere.broker.management.auditing import AuditLine
 from hubmere.broker.management.connections import ConnectionView, LinkView
-from hubmere.endpoints.http.arm_ask import Ask, json_answer, manager_of_node, page_answer
-from hubmere.endpoints.http.arm_shapes import PROVIDER, Json, instant
-from hubmere.endpoints.http.call import Call, Table
+from hubmere.endpoints.http.arm.request import Ask, json_answer, manager_of_node, page_answer
+from hubmere.endpoints.http.arm.shapes import PROVIDER, Json, instant
+from hubmere.endpoints.http.request import Call, Table
 from hubmere.model.errors import NotFound
 
 _GROUP = "subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import PartitionInfo
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.endpoints.http import atom_xml as xml
-from hubmere.endpoints.http.call import Call, Table
+from hubmere.endpoints.http.atom import xml
+from hubmere.endpoints.http.context import carried_out
 from hubmere.endpoints.http.errors import XML_TYPE, MalformedRequest
-from hubmere.endpoints.http.site import carried_out
+from hubmere.endpoints.http.request import Call, Table
 from hubmere.model.entity import AccessRule, ConsumerGroup, Hub, RevokedPublisher, Rights, Status
 from hubmere.model.errors import AlreadyExists, HubNotFound, InvalidArgument, LimitReached, NotFound
 from hubmere.model.names import RuleName, group_name, hub_name, publisher_name, rule_name

@@ -20,9 +20,9 @@ from urllib.parse import quote, urlsplit
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import By
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
-from hubmere.endpoints.http.arm_shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
+from hubmere.endpoints.http.arm.shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
+from hubmere.endpoints.http.context import carried_out
 from hubmere.endpoints.http.errors import PartnerUnreachable
-from hubmere.endpoints.http.site import carried_out
 from hubmere.model.clock import Clock
 from hubmere.model.entity import AccessRule, GeoAlias, Namespace
 from hubmere.model.errors import Conflict, NotFound, Refusal

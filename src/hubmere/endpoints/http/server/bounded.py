@@ -16,6 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hubmere.endpoints.fairness import SlicedInput
+from hubmere.endpoints.http.context import HEADER_NAMES, log
 from hubmere.endpoints.http.errors import (
     HeadTooLarge,
     MalformedRequest,
@@ -27,8 +28,7 @@ from hubmere.endpoints.http.errors import (
     row_of,
     xml_error,
 )
-from hubmere.endpoints.http.framing import check_encoding, check_host, is_readable_handshake, resolve_target
-from hubmere.endpoints.http.site import HEADER_NAMES, log
+from hubmere.endpoints.http.server.framing import check_encoding, check_host, is_readable_handshake, resolve_target
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import Refusal
 

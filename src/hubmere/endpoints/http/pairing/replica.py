@@ -9,11 +9,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
-from hubmere.endpoints.http.arm_ask import Ask, alias_shape, done_answer, json_answer
-from hubmere.endpoints.http.arm_models import ArmModel, HubBody, HubProperties, Word, parsed
-from hubmere.endpoints.http.call import Call, Table
+from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, Word, parsed
+from hubmere.endpoints.http.arm.request import Ask, alias_shape, done_answer, json_answer
+from hubmere.endpoints.http.context import carried_out
 from hubmere.endpoints.http.errors import AdminRequired
-from hubmere.endpoints.http.site import carried_out
+from hubmere.endpoints.http.request import Call, Table
 from hubmere.model.entity import Rights
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, rule_name
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, LoopShare
-from hubmere.endpoints.http.site import Receive, Scope, Send, log, peer_of
+from hubmere.endpoints.http.context import Receive, Scope, Send, log, peer_of
 from hubmere.endpoints.stream import READ_BYTES, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
 
 PATH = ("$servicebus", "websocket")

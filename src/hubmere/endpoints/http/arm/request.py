@@ -8,10 +8,10 @@ from starlette.responses import Response
 from hubmere.broker.access import Principal
 from hubmere.broker.management.manager import By, Manager
 from hubmere.broker.management.outbox import copies_of
-from hubmere.endpoints.http.arm_shapes import Frame, Json
-from hubmere.endpoints.http.call import Call
-from hubmere.endpoints.http.capture_models import partition_shape, standing_shape
+from hubmere.endpoints.http.arm.capture_models import partition_shape, standing_shape
+from hubmere.endpoints.http.arm.shapes import Frame, Json
 from hubmere.endpoints.http.errors import JSON_TYPE, AdminRequired
+from hubmere.endpoints.http.request import Call
 from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
 from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
 from hubmere.model.names import fold

@@ -19,9 +19,9 @@ from uvicorn.server import ServerState
 from hubmere.broker.management.connections import Roster
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
 from hubmere.endpoints.connections import Connections
-from hubmere.endpoints.http.app import HttpApp
-from hubmere.endpoints.http.guarded import SERVER_NAME
-from hubmere.endpoints.http.protocol import BoundedProtocol
+from hubmere.endpoints.http.server.app import HttpApp
+from hubmere.endpoints.http.server.bounded import SERVER_NAME
+from hubmere.endpoints.http.server.protocol import BoundedProtocol
 
 # Requests that are under way when the node stops get this long to finish.
 _GRACE_SECONDS = 1.0

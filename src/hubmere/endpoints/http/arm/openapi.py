@@ -14,12 +14,12 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from hubmere import __version__
-from hubmere.endpoints.http import arm_models as models
-from hubmere.endpoints.http import replica
-from hubmere.endpoints.http.call import Call, Handler, Table
+from hubmere.endpoints.http.arm import models
+from hubmere.endpoints.http.arm.capture_models import ProgressBody
 from hubmere.endpoints.http.capture import PLAN_PATH, PROGRESS_PATH
-from hubmere.endpoints.http.capture_models import ProgressBody
 from hubmere.endpoints.http.errors import JSON_TYPE
+from hubmere.endpoints.http.pairing import replica
+from hubmere.endpoints.http.request import Call, Handler, Table
 
 Json = dict[str, object]
 

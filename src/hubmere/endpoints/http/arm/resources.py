@@ -11,8 +11,8 @@ from dataclasses import replace
 from starlette.responses import Response
 
 from hubmere.broker.access import Principal
-from hubmere.endpoints.http import arm_models as models
-from hubmere.endpoints.http.arm_ask import (
+from hubmere.endpoints.http.arm import models
+from hubmere.endpoints.http.arm.request import (
     Ask,
     alias_shape,
     availability,
@@ -24,10 +24,10 @@ from hubmere.endpoints.http.arm_ask import (
     manager_of_node,
     page_answer,
 )
-from hubmere.endpoints.http.arm_shapes import PROVIDER, Frame, Json
-from hubmere.endpoints.http.call import Call, Handler, Table
-from hubmere.endpoints.http.replica import ReplicaPlane
-from hubmere.endpoints.http.site import carried_out
+from hubmere.endpoints.http.arm.shapes import PROVIDER, Frame, Json
+from hubmere.endpoints.http.context import carried_out
+from hubmere.endpoints.http.pairing.replica import ReplicaPlane
+from hubmere.endpoints.http.request import Call, Handler, Table
 from hubmere.model.entity import ApplicationGroup, Rights
 from hubmere.model.errors import Conflict, NotSupported
 from hubmere.model.names import (

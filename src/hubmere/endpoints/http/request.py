@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from hubmere.broker.access import Principal
+from hubmere.endpoints.http.context import CALLER, Receive, Scope, Site, declared_length, peer_of, read_body
 from hubmere.endpoints.http.errors import MalformedRequest
-from hubmere.endpoints.http.site import CALLER, Receive, Scope, Site, declared_length, peer_of, read_body
 from hubmere.model.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -13,20 +13,7 @@ from typing import NamedTuple
 from hubmere.broker.access import Principal
 from hubmere.broker.live import LiveHub
 from hubmere.broker.publish import Publisher
-from hubmere.endpoints.http.errors import XML_TYPE, NotDurableInTime
-from hubmere.endpoints.http.heads import (
-    COMMON_TIMEOUTS,
-    Head,
-    Target,
-    event_of,
-    events_of,
-    head_of,
-    resource_of,
-    target_of,
-    timeout_of,
-)
-from hubmere.endpoints.http.shares import Shares, Waiter, settle
-from hubmere.endpoints.http.site import (
+from hubmere.endpoints.http.context import (
     ANSWER_CREATED,
     CALLER,
     HEADER_NAMES,
@@ -37,6 +24,19 @@ from hubmere.endpoints.http.site import (
     peer_of,
     read_body,
 )
+from hubmere.endpoints.http.errors import XML_TYPE, NotDurableInTime
+from hubmere.endpoints.http.publish.heads import (
+    COMMON_TIMEOUTS,
+    Head,
+    Target,
+    event_of,
+    events_of,
+    head_of,
+    resource_of,
+    target_of,
+    timeout_of,
+)
+from hubmere.endpoints.http.publish.shares import Shares, Waiter, settle
 from hubmere.model.batch import Receipt
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PublicationTooLarge, Refusal

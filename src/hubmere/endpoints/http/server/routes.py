@@ -1,14 +1,14 @@
 """Every path of the node but publishing, and who answers it; the first shape that fits a path decides."""
 
-from hubmere.endpoints.http.arm import ArmPlane
-from hubmere.endpoints.http.arm_live import live_table
-from hubmere.endpoints.http.atom import AtomPlane
-from hubmere.endpoints.http.call import Table
+from hubmere.endpoints.http.arm.connections import live_table
+from hubmere.endpoints.http.arm.openapi import Surface
+from hubmere.endpoints.http.arm.resources import ArmPlane
+from hubmere.endpoints.http.atom.resources import AtomPlane
 from hubmere.endpoints.http.capture import OWN as CAPTURE
 from hubmere.endpoints.http.events import PATH, look_at_events
 from hubmere.endpoints.http.health import show_health, show_ready
 from hubmere.endpoints.http.metrics import show_metrics
-from hubmere.endpoints.http.openapi import Surface
+from hubmere.endpoints.http.request import Table
 
 ARM: Table = {**ArmPlane().table(), **live_table()}
 ATOM: Table = AtomPlane().table()

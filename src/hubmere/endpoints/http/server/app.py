@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
 from hubmere.broker.metrics import Counters
-from hubmere.endpoints.http.call import Call, Handler
+from hubmere.endpoints.http.context import CALLER, Disconnected, Receive, Scope, Send, Site, log, shown_path
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
-from hubmere.endpoints.http.heads import is_look_path, is_message_path
 from hubmere.endpoints.http.identity import Identity
-from hubmere.endpoints.http.partners import Partners
+from hubmere.endpoints.http.pairing.partners import Partners
 from hubmere.endpoints.http.paths import Shapes, segments_of
-from hubmere.endpoints.http.quick import Door
-from hubmere.endpoints.http.send import COUNTED, DataPlane
-from hubmere.endpoints.http.site import CALLER, Disconnected, Receive, Scope, Send, Site, log, shown_path
-from hubmere.endpoints.http.websocket import PATH as WEBSOCKET_PATH
-from hubmere.endpoints.http.websocket import WebSocketDoor, refuse
+from hubmere.endpoints.http.publish.heads import is_look_path, is_message_path
+from hubmere.endpoints.http.publish.quick import Door
+from hubmere.endpoints.http.publish.send import COUNTED, DataPlane
+from hubmere.endpoints.http.request import Call, Handler
+from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
+from hubmere.endpoints.http.server.websocket import WebSocketDoor, refuse
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
@@ -185,7 +185,7 @@ async def _mounted(app: Application, segment: str, scope: Scope, receive: Receiv
 
 
 def _shapes() -> Shapes[Handler]:
-    from hubmere.endpoints.http.tables import ALL
+    from hubmere.endpoints.http.server.routes import ALL
 
     return Shapes(ALL)
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from hubmere.broker.access import Resource
-from hubmere.endpoints.http import publications
+from hubmere.endpoints.http.context import HEADER_NAMES, Scope, declared_length
 from hubmere.endpoints.http.errors import MethodNotAllowed, PathNotFound
 from hubmere.endpoints.http.paths import segments_of
-from hubmere.endpoints.http.site import HEADER_NAMES, Scope, declared_length
+from hubmere.endpoints.http.publish import publications
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import publisher_name
 from hubmere.translate import HttpEvent

@@ -21,8 +21,8 @@ from hubmere.broker.management.capture import (
     PlannedHub,
     Supervision,
 )
-from hubmere.endpoints.http.arm_models import ArmModel
-from hubmere.endpoints.http.arm_shapes import Json, instant
+from hubmere.endpoints.http.arm.models import ArmModel
+from hubmere.endpoints.http.arm.shapes import Json, instant
 from hubmere.endpoints.places import Places
 from hubmere.model.entity import Hub
 

@@ -1,0 +1,1 @@
+"""The management plane in the shapes of Azure Resource Manager."""

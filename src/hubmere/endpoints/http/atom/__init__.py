@@ -1,0 +1,1 @@
+"""The older management plane: Atom feeds, as the first SDKs use them."""

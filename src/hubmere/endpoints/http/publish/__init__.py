@@ -1,0 +1,1 @@
+"""Publishing events over HTTPS."""
