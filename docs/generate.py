@@ -13,13 +13,13 @@ from typing import Any
 import typer.main
 
 from hubmere.broker.coordinator import refusals as broker_refusals
-from hubmere.cli import app
-from hubmere.commands.verbs import NODE_OPTIONS, RESULT_OPTIONS
+from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, RESULT_OPTIONS
+from hubmere.cli.exit_codes import MEANINGS
+from hubmere.cli.main import app
 from hubmere.endpoints.amqp import errors as amqp_errors
 from hubmere.endpoints.http import errors as http_errors
 from hubmere.endpoints.http.metrics import METRICS, NAMESPACE_ONLY
 from hubmere.endpoints.kafka import errors as kafka_errors
-from hubmere.exits import MEANINGS
 from hubmere.model import errors as model_errors
 from hubmere.model.errors import Refusal
 from hubmere.model.tier import STATED_ONLY, Limits, Profile, limits_for

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from hubmere import __version__
+from hubmere.cli.exit_codes import MEANINGS, Exit
 from hubmere.endpoints import certificates
-from hubmere.exits import MEANINGS, Exit
 from hubmere.ready import Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import SETTINGS
 from hubmere.store.secrets import Vault
@@ -77,7 +77,7 @@ def test_wrong_usage_ends_with_exit_code_2(arguments: tuple[str, ...]) -> None:
 
 def test_command_line_loads_nothing_that_a_start_does_not_need() -> None:
     """A node is up in less than a second only if the command does not load every library first."""
-    program = "import hubmere.cli, sys; print(*sys.modules)"
+    program = "import hubmere.cli.main, sys; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 

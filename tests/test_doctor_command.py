@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubmere.broker.access import make_token
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
 from hubmere.settings import HubSetting

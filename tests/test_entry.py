@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubmere.entry import plain_flags
+from hubmere.cli.entry import plain_flags
 
 
 @pytest.mark.parametrize(

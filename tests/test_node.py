@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
 EMULATOR_CONFIG = {

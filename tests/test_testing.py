@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.settings import HubSetting, load
 from hubmere.testing import ManualClock, Node, NodeFailed, settings_file
 

@@ -1,6 +1,6 @@
 """`python -m hubmere` is the command `hubmere`."""
 
-from hubmere.entry import main
+from hubmere.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -27,6 +27,7 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.management.capture import LettingGo
 from hubmere.broker.management.manager import By
 from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
+from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.clocks import NodeClocks
 from hubmere.disks import NodeDisk
 from hubmere.endpoints import certificates
@@ -41,7 +42,6 @@ from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
 from hubmere.endpoints.tls import FollowingTls
-from hubmere.exits import CommandFailed, Exit
 from hubmere.logs import configure_logging
 from hubmere.memory import keep_large_buffers, memory_budget_bytes, trim_memory
 from hubmere.model.clock import Clock, SystemClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.settings import HubSetting
 from hubmere.store.catalog.catalog import CATALOG_FILE
 from hubmere.store.catalog.mirror import COPIES_FOLDER, DESCRIPTION, REVISION_FILE

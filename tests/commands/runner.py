@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from hubmere.cli import main
+from hubmere.cli.main import main
 from hubmere.testing import Node
 
 

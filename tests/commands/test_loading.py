@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from commands.runner import environment, hubmere
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
 MANUAL = Path(__file__).parents[2] / "docs" / "how-to" / "manage.md"
@@ -17,14 +17,14 @@ def test_node_starts_without_loading_the_commands() -> None:
     """`hubmere up` is up in less than a second because it loads what it needs."""
     program = (
         "import sys; sys.argv = ['hubmere', 'up', '--amqp-port', 'many']\n"
-        "from hubmere.cli import main\n"
+        "from hubmere.cli.main import main\n"
         "try: main()\n"
-        "except SystemExit: print(*(name for name in sys.modules if name.startswith('hubmere.commands')))"
+        "except SystemExit: print(*(name for name in sys.modules if name.startswith('hubmere.cli.commands')))"
     )
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment())
 
-    assert set(run.stdout.split()) == {"hubmere.commands", "hubmere.commands.lazy"}
+    assert set(run.stdout.split()) == {"hubmere.commands", "hubmere.cli.lazy"}
 
 
 def test_help_lists_every_command() -> None:
@@ -47,7 +47,7 @@ def test_wrong_command_is_answered_with_the_nearest() -> None:
 
 def completed(words: str, **variables: str) -> list[str]:
     """What the shell offers for the last of some words."""
-    program = "import sys; sys.argv = ['hubmere']; from hubmere.cli import main; main()"
+    program = "import sys; sys.argv = ['hubmere']; from hubmere.cli.main import main; main()"
     ask = {"_HUBMERE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-c", program]
     return subprocess.run(

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.commands.outgoing import BATCH_TYPE, Outgoing, Publication, Publications, events_of, lines, parsed
-from hubmere.exits import CommandFailed, Exit
+from hubmere.cli.commands.events.outgoing import (
+    BATCH_TYPE,
+    Outgoing,
+    Publication,
+    Publications,
+    events_of,
+    lines,
+    parsed,
+)
+from hubmere.cli.exit_codes import CommandFailed, Exit
 
 KEYS = st.sampled_from([None, "a", "b"])
 EVENTS = st.lists(st.builds(Outgoing, st.binary(max_size=50), KEYS, st.sampled_from([{}, {"n": 1}])), max_size=40)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from commands.runner import hubmere
-from hubmere.commands import pipeline
-from hubmere.exits import Exit
+from hubmere.cli.commands import pipeline
+from hubmere.cli.exit_codes import Exit
 
 # A node that nobody asks: what is missing on this machine is told first.
 PLACE = {"EVENTHUBS_CONNECTION_STRING": "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"}

@@ -3,7 +3,7 @@
 import pytest
 
 from commands.runner import at
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
 # --- namespaces ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands.runner import Run, at, piped, started
-from hubmere.exits import Exit
+from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from commands.runner import at, hubmere
-from hubmere.commands.where import Bearer, Given, Where, find_node
-from hubmere.exits import CommandFailed, Exit
+from hubmere.cli.commands.target import Bearer, Given, Where, find_node
+from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.ready import READY_FILE
 from hubmere.testing import Node
 

@@ -14,11 +14,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from hubmere.commands.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, HUBS, NAMESPACES, Arm, merged
-from hubmere.commands.where import Bearer, Where
+from hubmere.cli.commands.resources.arm import (
+    DEFAULT_RESOURCE_GROUP,
+    DEFAULT_SUBSCRIPTION,
+    HUBS,
+    NAMESPACES,
+    Arm,
+    merged,
+)
+from hubmere.cli.commands.target import Bearer, Where
+from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.demo.devices import Device, fleet
 from hubmere.demo.workers import AmqpPublisher, AmqpReader, HttpsPublisher, KafkaPublisher, KafkaReader, Worker
-from hubmere.exits import CommandFailed, Exit
 from hubmere.ready import Ready
 from hubmere.settings import HubSetting
 from hubmere.testing import Node, NodeFailed

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from urllib.parse import urlsplit
 
+from hubmere.cli.commands.target import Key
 from hubmere.client.amqp import AmqpPeer
 from hubmere.client.connection import Account, Client, Place
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
-from hubmere.commands.where import Key
 from hubmere.demo.devices import Device
 from hubmere.model.batch import read_header
 from hubmere.model.connection_string import ConnectionString

@@ -1,0 +1,1 @@
+"""The command `hubmere`: where it starts, its exit codes, and its commands."""

@@ -1,0 +1,1 @@
+"""The commands of `hubmere` that talk to a running node."""

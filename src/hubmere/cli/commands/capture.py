@@ -1,0 +1,178 @@
+"""`hubmere capture`: whether and where the events of a hub are kept as files, and how that goes.
+
+The settings are a part of the hub's description; how it goes is a resource of its own, which the node alone writes.
+"""
+
+from enum import StrEnum
+
+from hubmere.cli.commands.capture_jobs import add_jobs
+from hubmere.cli.commands.resources.arm import Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.steps import HUB, IN_NAMESPACE
+from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add
+
+_CAPTURE = "captureDescription"
+_STATES = "captureStates"
+_PATH = ("properties", _CAPTURE)
+_TARGET = (*_PATH, "destination", "properties")
+
+
+class Encoding(StrEnum):
+    """How captured files are written."""
+
+    AVRO = "Avro"
+    AVRO_DEFLATE = "AvroDeflate"
+    PARQUET = "Parquet"
+    DELTA = "Delta"
+
+
+FIELDS = (
+    Field(
+        flags=("--encoding",),
+        path=(*_PATH, "encoding"),
+        type=Encoding,
+        metavar="Avro|AvroDeflate|Parquet|Delta",
+        help="How captured files are written.",
+    ),
+    Field(
+        flags=("--capture-interval",),
+        path=(*_PATH, "intervalInSeconds"),
+        type=int,
+        metavar="SECONDS",
+        help="Longest time that a captured file stays open.",
+    ),
+    Field(
+        flags=("--capture-size-limit",),
+        path=(*_PATH, "sizeLimitInBytes"),
+        type=int,
+        metavar="BYTES",
+        help="Size at which a captured file is closed.",
+    ),
+    Field(
+        flags=("--destination-name",),
+        path=(*_PATH, "destination", "name"),
+        metavar="NAME",
+        help="Kind of the place where captured files go; the service's names, which make no difference here.",
+    ),
+    Field(
+        flags=("--storage-account",),
+        path=(*_TARGET, "storageAccountResourceId"),
+        metavar="ID",
+        help="Storage account that captured files go to.",
+    ),
+    Field(
+        flags=("--blob-container",),
+        path=(*_TARGET, "blobContainer"),
+        metavar="NAME",
+        help="Container that captured files go to.",
+    ),
+    Field(
+        flags=("--archive-name-format",),
+        path=(*_TARGET, "archiveNameFormat"),
+        metavar="TEXT",
+        help="Names of captured files, with {Namespace}, {EventHub}, {PartitionId} and the parts of the time.",
+    ),
+    Field(
+        flags=("--skip-empty-archives",),
+        path=(*_PATH, "skipEmptyArchives"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Write no file for a time without events.",
+    ),
+)
+ENABLE = Field(
+    flags=("--enable-capture",),
+    path=(*_PATH, "enabled"),
+    type=Switch,
+    metavar=SWITCH,
+    help="Keep the events as files.",
+)
+
+
+def show(arm: Arm, at: Resource, _: Json) -> Json:
+    """The capture description of a hub and how it goes; one that never had any is not captured."""
+    description = _description(arm.get(at))
+    if not description["enabled"]:
+        return description
+    return {**description, "captureState": _state(arm, at, has_partitions=False)}
+
+
+def list_states(arm: Arm, at: Resource, _: Json) -> list[Json]:
+    """How the capture of every captured hub goes."""
+    return [one["properties"] for one in arm.list((*at, _STATES))]
+
+
+def partitions(arm: Arm, at: Resource, _: Json) -> list[Json]:
+    """How the capture of each partition goes."""
+    found: list[Json] = _state(arm, at)["partitions"]
+    return found
+
+
+def _state(arm: Arm, at: Resource, *, has_partitions: bool = True) -> Json:
+    state: Json = arm.get((*at, _STATES, "default"))["properties"]
+    return state if has_partitions else {name: value for name, value in state.items() if name != "partitions"}
+
+
+def enable(arm: Arm, at: Resource, body: Json) -> Json:
+    """Capture from now on, with what is given over what was."""
+    return _switched(arm, at, body, is_enabled=True)
+
+
+def disable(arm: Arm, at: Resource, body: Json) -> Json:
+    """Capture no more; the settings stay for the next time."""
+    return _switched(arm, at, body, is_enabled=False)
+
+
+def _switched(arm: Arm, at: Resource, body: Json, *, is_enabled: bool) -> Json:
+    hub = merged(merged(arm.get(at), body), {"properties": {_CAPTURE: {"enabled": is_enabled}}})
+    return _description(arm.put(at, hub))
+
+
+def _description(hub: Json) -> Json:
+    found: Json = hub["properties"].get(_CAPTURE) or {"enabled": False}
+    return found
+
+
+app = a_group("Capture: the events of a hub as files.")
+_AT = (IN_NAMESPACE, HUB)
+_COLUMNS = (
+    ("Name", "eventHub"),
+    ("State", "state"),
+    ("LagEvents", "lagEvents"),
+    ("BacklogBytes", "backlogBytes"),
+    ("HeldBytes", "heldBytes"),
+    ("Files", "files"),
+    ("LastWritten", "lastWritten"),
+    ("LastFile", "lastFile.name"),
+    ("Reason", "reason"),
+)
+_PARTITION_COLUMNS = (
+    ("Partition", "partition"),
+    ("Captured", "captured"),
+    ("LagEvents", "lagEvents"),
+    ("BacklogBytes", "backlogBytes"),
+    ("HeldBytes", "heldBytes"),
+    ("LastFile", "lastFile.name"),
+)
+add(
+    app,
+    [
+        Verb(name="show", help="Show how a hub is captured, and how that goes.", run=show, at=_AT),
+        Verb(
+            name="list",
+            help="List the captured hubs with their state, lag and last file.",
+            run=list_states,
+            at=(IN_NAMESPACE,),
+            columns=_COLUMNS,
+        ),
+        Verb(
+            name="partitions",
+            help="List how far the capture of each partition of a hub is.",
+            run=partitions,
+            at=_AT,
+            columns=_PARTITION_COLUMNS,
+        ),
+        Verb(name="enable", help="Capture a hub from now on.", run=enable, at=_AT, fields=FIELDS),
+        Verb(name="disable", help="Stop capturing a hub; its settings stay.", run=disable, at=_AT),
+    ],
+)
+add_jobs(app)

@@ -1,0 +1,240 @@
+"""`hubmere capture verify` and `hubmere capture run`: prove captured files against the log, and capture elsewhere.
+
+Both ask the node for its capture plan, for which the administrator's token is needed. `verify` reads only; `run` puts
+the call of `spark-submit` together and hands every further argument on to it. Neither Spark nor Arrow is imported
+before one of them is asked for.
+"""
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import typer
+
+from hubmere.cli.commands.http import Http
+from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
+from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
+from hubmere.cli.commands.tables import Output, rendered
+from hubmere.cli.commands.target import TOKEN_VARIABLE, Bearer, Where
+from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.spark import CannotRun, find_java, require_pyspark
+
+if TYPE_CHECKING:
+    from hubmere.pipeline.capture.plan import HubPlan
+    from hubmere.pipeline.capture.verify import Proof
+
+_PLAN_PATH: Final = "/$capture/plan"
+_INSTALL: Final = 'pip install "hubmere[capture]"'
+_COLUMNS: Final = (
+    ("Partition", "partition"),
+    ("Files", "files"),
+    ("Events", "events"),
+    ("First", "first"),
+    ("End", "end"),
+    ("Compared", "compared"),
+    ("Waiting", "waiting"),
+)
+# What the job wants of Spark wherever it runs; settings of the command line stand over these.
+_SETTINGS: Final = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
+_DEFAULT_MASTER: Final = "local[*,4]"
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+class _Bar(Protocol):
+    def advance(self, count: int) -> None:
+        """So many events more are compared."""
+
+
+class _NoBar:
+    """Nobody is looking."""
+
+    def advance(self, count: int) -> None:
+        """Nothing to show."""
+
+
+def _verify(given: dict[str, Any]) -> None:
+    namespace, hub_name = given.pop("namespace_name"), given.pop("eventhub_name")
+    destination, output = given.pop("destination"), given.pop("output")
+    _require("fastavro", "pyarrow")
+    hub = _planned_hub(take_node(given), namespace, hub_name)
+    if destination:
+        hub = replace(hub, target=replace(hub.target, url=destination.rstrip("/")))
+    proof = _proof(hub)
+    typer.echo(rendered(_shape(proof), output, _COLUMNS) if output is Output.JSON else _report(proof))
+    if not proof.holds:
+        told = f"{len(proof.problems)} problems" if len(proof.problems) > 1 else "one problem"
+        raise CommandFailed(Exit.FAILED, f"the files of '{hub}' at {hub.target.url} have {told}", *proof.problems)
+
+
+def _planned_hub(where: Where, namespace: str | None, name: str) -> "HubPlan":
+    """The hub as the node's plan has it."""
+    from hubmere.pipeline.capture.plan import InvalidPlan, read_plan
+
+    with closing(Http(where)) as http, closing(Arm(where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
+        answer = http.ask("GET", _PLAN_PATH)
+        wanted = arm.namespace(namespace)
+    try:
+        hubs = read_plan(answer.body).values()
+    except InvalidPlan as error:
+        raise CommandFailed(Exit.FAILED, f"{where.url}{_PLAN_PATH} is not a plan: {error}") from None
+    for hub in hubs:
+        if (hub.namespace.lower(), hub.hub.lower()) == (wanted.lower(), name.lower()):
+            return hub
+    captured = ", ".join(str(hub) for hub in hubs) or "none"
+    raise CommandFailed(Exit.FAILED, f"the hub '{name}' of '{wanted}' is not captured; captured are: {captured}")
+
+
+def _proof(hub: "HubPlan") -> "Proof":
+    from hubmere.client.failures import ClientFailure
+    from hubmere.pipeline.capture.destinations import DestinationFailed
+    from hubmere.pipeline.capture.verify import verify
+
+    try:
+        with _bar() as bar:
+            return verify(hub, bar.advance)
+    except (ClientFailure, DestinationFailed) as failure:
+        raise CommandFailed(Exit.FAILED, str(failure)) from None
+
+
+def _bar() -> AbstractContextManager[_Bar]:
+    if not sys.stderr.isatty():
+        return nullcontext(_NoBar())
+    from hubmere.cli.commands.events.progress import RateBar
+
+    return RateBar(None)
+
+
+def _shape(proof: "Proof") -> dict[str, Any]:
+    return {
+        "holds": proof.holds,
+        "partitions": [{path: getattr(each, path) for _, path in _COLUMNS} for each in proof.partitions],
+        "earlierFiles": proof.earlier,
+        "problems": list(proof.problems),
+    }
+
+
+def _report(proof: "Proof") -> str:
+    table = rendered(_shape(proof)["partitions"], Output.TABLE, _COLUMNS)
+    files, events = (sum(getattr(each, name) for each in proof.partitions) for name in ("files", "events"))
+    verdict = "every event once, in order" if proof.holds else "NOT as the log is"
+    earlier = f"\n{proof.earlier} files are of an earlier capture of the hub and were passed over" * bool(proof.earlier)
+    return f"{table}\n\n{files} files, {events} events: {verdict}{earlier}"
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+
+def _run(given: dict[str, Any]) -> None:
+    once, checkpoints = given.pop("once"), given.pop("checkpoint_location")
+    master, node, further = given.pop("master"), given.pop("node"), given.pop("spark_arguments")
+    if node is not None:
+        given["url"] = node
+    where = take_node(given)
+    if not isinstance(where.credential, Bearer):
+        raise CommandFailed(Exit.USAGE, f"the administrator's token is needed: --token or {TOKEN_VARIABLE}")
+    _require("fastavro", "pyarrow", "pyspark")
+    words = submit_words(where, master, str(checkpoints), once=once, further=further or ())
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        **os.environ,
+        TOKEN_VARIABLE: where.credential.token,
+    }
+    code = subprocess.run(words, env=environment, check=False).returncode  # noqa: S603  our own command line
+    if code:
+        raise CommandFailed(Exit.FAILED, f"the capture job ended with code {code}")
+
+
+def submit_words(where: Where, master: str, checkpoints: str, *, once: bool, further: Sequence[str]) -> tuple[str, ...]:
+    """The call of `spark-submit`: settings first, so that those of the caller stand over them, then the job."""
+    spark, job = find_spec("pyspark"), find_spec("hubmere.pipeline.capture")
+    assert spark is not None, "it was required"
+    assert spark.origin is not None, "it is a package"
+    assert job is not None, "it is ours"
+    assert job.origin is not None, "it is a package"
+    try:
+        require_pyspark()
+        find_java(None, os.environ)
+    except CannotRun as missing:
+        raise CommandFailed(Exit.FAILED, str(missing)) from None
+    settings = [word for name, value in _SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    return (
+        str(Path(spark.origin).with_name("bin") / "spark-submit"),
+        "--master", master, *settings, *further,
+        str(Path(job.origin).with_name("__main__.py")),
+        "--node", where.url, "--checkpoint-location", checkpoints, "--detached",
+        *(("--ca-file", where.ca_file) if where.ca_file else ()), *(("--once",) if once else ()),
+    )  # fmt: skip
+
+
+def _require(*packages: str) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise CommandFailed(Exit.FAILED, f"{' and '.join(missing)} not installed", f"install with: {_INSTALL}")
+
+
+# --- the commands ----------------------------------------------------------------------------------------------------
+
+_VERIFY_OPTIONS: Final = (
+    option(
+        "namespace_name", str | None, "--namespace-name", metavar="NAME",
+        help="Name of the namespace. Default: the node's own.",
+    ),
+    option(
+        "eventhub_name", str, "--eventhub-name", "--name", "-n", default=inspect.Parameter.empty, metavar="NAME",
+        help="Name of the event hub.",
+    ),
+    option(
+        "destination", str | None, "--destination", metavar="URL",
+        help="Where the files are, if not where the hub's settings say: a copy of them, for instance.",
+    ),
+    option(
+        "output", Output, "--output", "-o", default=Output.TABLE, case_sensitive=False, metavar="table|json",
+        help="How the result is shown. Default: table.",
+    ),
+    *NODE_OPTIONS,
+)  # fmt: skip
+_VERIFY_HELP: Final = """Prove that captured files hold every event of a hub once, in order, as its log has them.
+
+Ends with exit code 1 when they do not, and says what is wrong. Reads all files and the log; changes nothing.
+"""
+_RUN_OPTIONS: Final = (
+    option("node", str | None, "--node", metavar="URL", help="HTTP or HTTPS address of the node; the same as --url."),
+    option(
+        "master", str, "--master", default=_DEFAULT_MASTER, metavar="URL",
+        help=f"Where Spark runs: spark://..., k8s://..., yarn or local[N,4]. Default: {_DEFAULT_MASTER}.",
+    ),
+    option(
+        "checkpoint_location", str, "--checkpoint-location", default=inspect.Parameter.empty, metavar="DIR",
+        help="Where Spark keeps its offsets; they belong to the files, and every run needs the same.",
+    ),
+    option("once", bool, "--once", default=False, help="Capture what is there, close all windows and end."),
+    option(
+        "spark_arguments", list[str] | None, "--spark", metavar="ARGUMENT",
+        help="Further argument of spark-submit, such as --spark=--conf --spark=spark.executor.memory=2g.",
+    ),
+    *NODE_OPTIONS,
+)  # fmt: skip
+_RUN_HELP: Final = """Run the capture job of a node on this machine or on a Spark cluster, until it is stopped.
+
+The node must not run it as well: switch that off there (capture_supervise = false).
+"""
+
+
+def add_jobs(app: typer.Typer) -> None:
+    """Put both commands into the group."""
+    app.command("verify", help=_VERIFY_HELP, cls=AzCommand)(with_signature(_verify, _VERIFY_OPTIONS))
+    app.command("run", help=_RUN_HELP)(with_signature(_run, _RUN_OPTIONS))

@@ -1,0 +1,35 @@
+"""`hubmere demo`: a node with a fleet of devices that does not exist, so that there is something to look at."""
+
+from pathlib import Path
+from typing import Any
+
+from hubmere.cli.commands.resources.verbs import AzCommand, a_group, option, with_signature
+
+
+def _demo(given: dict[str, Any]) -> None:
+    from hubmere.demo.stage import Plan, run
+
+    run(
+        Plan(
+            devices=given["devices"],
+            events_per_second=given["rate"],
+            duration_s=given["duration"],
+            is_captured=given["capture"],
+            data=given["data"],
+        )
+    )
+
+
+app = a_group("A node with something to see.")
+_OPTIONS = (
+    option("devices", int, "--devices", default=30, min=3, metavar="N", help="How many devices publish. Default: 30."),
+    option("rate", float, "--rate", default=60.0, min=1.0, metavar="N", help="Events per second. Default: 60."),
+    option("duration", float | None, "--duration", metavar="SECONDS", help="When to end. Default: at Ctrl-C."),
+    option("capture", bool, "--capture/--no-capture", default=True, help="Keep the events as files with Capture."),
+    option("data", Path | None, "--data", metavar="FOLDER", help="Keep the data here. Default: nowhere."),
+)
+_HELP = """Start a node with devices that publish over AMQP, Kafka and HTTPS, two readers and Capture.
+
+The portal then has something to show. Ctrl-C ends everything; nothing stays behind unless --data is given.
+"""
+app.command("demo", help=_HELP, cls=AzCommand)(with_signature(_demo, _OPTIONS))

@@ -1,0 +1,115 @@
+"""One hub's data plane as `send` and `tail` use it: HTTP, the protocol that every node serves and every rule opens.
+
+A credential with Send or Listen is enough; where it may also manage, a wrong name is answered with the nearest one.
+"""
+
+import inspect
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from hubmere.cli.commands.completion import Level, completer
+from hubmere.cli.commands.http import Answer, Http, Refused
+from hubmere.cli.commands.resources.arm import (
+    DEFAULT_RESOURCE_GROUP,
+    DEFAULT_SUBSCRIPTION,
+    GROUPS,
+    HUBS,
+    NAMESPACES,
+    Arm,
+)
+from hubmere.cli.commands.resources.verbs import option
+from hubmere.cli.commands.target import Where
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+_NOT_FOUND = 404
+_PARTITION_COUNT = re.compile(rb"<PartitionCount>(\d+)</PartitionCount>")
+
+_IN_NAMESPACE: Level = ("namespace_name", NAMESPACES, None)
+
+HUB_ARGUMENT = inspect.Parameter(
+    "hub",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    annotation=Annotated[
+        str,
+        typer.Argument(
+            metavar="HUB",
+            help="Name of the event hub.",
+            show_default=False,
+            autocompletion=completer([_IN_NAMESPACE, ("hub", HUBS, None)]),
+        ),
+    ],
+)
+NAMESPACE_OPTION = option(
+    "namespace_name", str | None, "--namespace-name", metavar="NAME", help="Its namespace. Default: the node's own.",
+    autocompletion=completer([_IN_NAMESPACE]),
+)  # fmt: skip
+
+
+class HubDoor:
+    """The way to one hub. Thread rule: one owner; `again` gives another way for another thread."""
+
+    def __init__(self, where: Where, namespace: str | None, hub: str) -> None:
+        if where.hub is not None and where.hub.lower() != hub.lower():
+            raise CommandFailed(Exit.USAGE, f"the connection string is for the hub '{where.hub}', not for '{hub}'")
+        self._where, self._namespace, self.hub = where, namespace, hub
+        self._http = Http(where)
+        # The host chooses the namespace, unless one is named in front of the hub.
+        place = hub if namespace is None else f"{namespace}/{hub}"
+        self._base = f"/{quote(place, safe='/')}"
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._http.close()
+
+    def again(self) -> "HubDoor":
+        """Another connection to the same hub."""
+        return HubDoor(self._where, self._namespace, self.hub)
+
+    def post(self, below: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Publish to the hub, or to what is below it."""
+        self._ask("POST", below, None, body, headers)
+
+    def get(self, below: str, group: str | None = None) -> bytes:
+        """Read something of the hub; `group` is named when it turns out not to be there."""
+        return self._ask("GET", below, group).body
+
+    def partition_ids(self) -> list[str]:
+        """The hub's partitions, from its Atom description, for which the right to listen is enough."""
+        found = _PARTITION_COUNT.search(self.get("?api-version=2014-01"))
+        if found is None:
+            raise CommandFailed(Exit.FAILED, f"the node's description of '{self.hub}' cannot be read")
+        return [str(number) for number in range(int(found.group(1)))]
+
+    def _ask(
+        self,
+        method: str,
+        below: str,
+        group: str | None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        try:
+            return self._http.ask(method, self._base + below, body, headers)
+        except Refused as refused:
+            if refused.status == _NOT_FOUND:
+                raise self._missing(refused, group) from None
+            raise
+
+    def _missing(self, refused: Refused, group: str | None) -> CommandFailed:
+        with closing(Arm(self._where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
+            try:
+                namespace = arm.namespace(self._namespace)
+            except CommandFailed:
+                return refused
+            at = (NAMESPACES, namespace, HUBS, self.hub, *(() if group is None else (GROUPS, group)))
+            return arm.explained(refused, at)
+
+
+def hub_of(given: dict[str, Any], where: Where) -> HubDoor:
+    """The hub that a command names; the names are taken out of `given`."""
+    return HubDoor(where, given.pop("namespace_name"), given.pop("hub"))

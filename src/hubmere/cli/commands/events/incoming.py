@@ -1,0 +1,123 @@
+"""Events of a hub on their way to a reader: what is there, in the order of time over all partitions, then what comes.
+
+Looks without becoming a reader (`GET .../messages`): no checkpoint, no epoch, no place among the five of a group.
+While following, each partition has a connection that waits at the node, and a node that restarts is waited for.
+"""
+
+import heapq
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from hubmere.cli.commands.events.hub_client import HubDoor
+from hubmere.cli.commands.http import Refused, Unreachable
+from hubmere.cli.exit_codes import CommandFailed
+
+Json = dict[str, Any]
+
+# The most that a node gives in one answer, and the longest that it holds one back is 60 s.
+_PAGE_EVENTS = 1000
+_WAIT_S = 30
+# Pages that wait for the printer, over all partitions; readers pause at it.
+_WAITING_PAGES = 64
+# A node restarts within seconds; an operator who takes longer knows that somebody follows.
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.5
+_BAD_REQUEST = 400
+
+_Page = list[Json]
+
+
+class Incoming:
+    """Reads some partitions of a hub from a position on. Thread rule: one owner."""
+
+    def __init__(self, door: HubDoor, group: str, partitions: Sequence[str], start: str) -> None:
+        self._door, self._group = door, group
+        # Where each partition goes on, in the words of the look-up.
+        self._next = dict.fromkeys(partitions, start)
+
+    def present(self) -> Iterator[Json]:
+        """The events that are there now, oldest first."""
+        return heapq.merge(*(self._partition(one) for one in self._next), key=lambda event: event["enqueuedTime"])
+
+    def coming(self) -> Iterator[Json]:
+        """The events after those, as they come; never ends by itself. An empty answer lets the caller flush."""
+        arrived: queue.Queue[_Page | CommandFailed] = queue.Queue(_WAITING_PAGES)
+        for partition, start in self._next.items():
+            follower = _Follower(self._door.again(), self._group, partition, start, arrived)
+            threading.Thread(target=follower.run, name=f"partition {partition}", daemon=True).start()
+        while True:
+            page = arrived.get()
+            if isinstance(page, CommandFailed):
+                raise page
+            yield from page
+
+    def _partition(self, partition: str) -> Iterator[Json]:
+        page = self._first_page(partition)
+        end = page["lastSequenceNumber"]
+        while True:
+            for event in page["events"]:
+                if event["sequenceNumber"] > end:
+                    return
+                self._next[partition] = f"sequence:{event['sequenceNumber'] + 1}"
+                yield event
+            following = f"sequence:{page['nextSequenceNumber']}"
+            is_stuck = following == self._next[partition] and not page["events"]
+            self._next[partition] = following
+            if page["nextSequenceNumber"] > end or is_stuck:
+                return
+            page = look(self._door, self._group, partition, following)
+
+    def _first_page(self, partition: str) -> Json:
+        try:
+            return look(self._door, self._group, partition, self._next[partition])
+        except Refused as refused:
+            if refused.status != _BAD_REQUEST or len(self._next) == 1:
+                raise
+            # A number that one partition has reached and this one has not: here everything is still to come.
+            return look(self._door, self._group, partition, "latest")
+
+
+class _Follower:
+    """Waits at one partition and hands over what comes; lives in its own thread."""
+
+    def __init__(
+        self, door: HubDoor, group: str, partition: str, start: str, arrived: "queue.Queue[_Page | CommandFailed]"
+    ) -> None:
+        self._door, self._group, self._partition, self._start = door, group, partition, start
+        self._arrived = arrived
+
+    def run(self) -> None:
+        """Until the program ends, or the node has been away for too long."""
+        try:
+            while True:
+                page = self._patiently()
+                self._start = f"sequence:{page['nextSequenceNumber']}"
+                if page["events"]:
+                    self._arrived.put(page["events"])
+        except CommandFailed as failed:
+            self._arrived.put(failed)
+
+    def _patiently(self) -> Json:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return look(self._door, self._group, self._partition, self._start, wait_s=_WAIT_S)
+            except (Unreachable, Refused) as failed:
+                is_passing = isinstance(failed, Unreachable) or failed.is_passing
+                if not is_passing or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+
+def look(door: HubDoor, group: str, partition: str, start: str, wait_s: int = 0) -> Json:
+    """One answer of the look-up; each event also knows its partition."""
+    below = f"/consumergroups/{quote(group, safe='$')}/partitions/{quote(partition, safe='')}/messages"
+    query = f"?from={quote(start, safe='')}&limit={_PAGE_EVENTS}&wait={wait_s}"
+    page: Json = json.loads(door.get(below + query, group))
+    page["events"] = [{"partition": partition, **event} for event in page["events"]]
+    return page

@@ -1,0 +1,168 @@
+"""Events on their way out: where bodies come from, and how events become as few publications as the rules allow.
+
+A publication goes to one partition and so holds events of one key; events of a key stay in their order. Reads from a
+pipe without waiting for more than there is, so that what a slow writer wrote is sent at once.
+"""
+
+import base64
+import binascii
+import json
+import os
+import select
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
+
+# One publication: small enough for the smallest tier (256 KiB), large enough that the round trip does not count.
+_PUBLICATION_BYTES = 200 * 1024
+_PUBLICATION_EVENTS = 2000
+# Events that wait in publications that are not full yet, over all partition keys.
+_WAITING_BYTES = 8 * 1024 * 1024
+_READ_BYTES = 256 * 1024
+# Beyond the largest event of any tier (20 MiB): what is longer is no line, but the wrong file.
+_LINE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One event to send."""
+
+    body: bytes
+    partition_key: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """The event as an element of a batch."""
+        entry: dict[str, Any]
+        try:
+            entry = {"Body": self.body.decode()}
+        except UnicodeDecodeError:
+            entry = {"Body": base64.b64encode(self.body).decode(), "IsBodyBase64": True}
+        if self.properties:
+            entry["UserProperties"] = self.properties
+        if self.partition_key is not None:
+            entry["BrokerProperties"] = {"PartitionKey": self.partition_key}
+        return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What one request carries."""
+
+    count: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A publication that is being filled."""
+
+    events: list[Outgoing] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Publications:
+    """Gathers events into publications. Thread rule: one owner."""
+
+    def __init__(self) -> None:
+        self._open: dict[str | None, _Open] = {}
+        self._waiting_bytes = 0
+
+    def add(self, event: Outgoing) -> Iterator[Publication]:
+        """Take an event; gives the publications that are full now."""
+        part = event.encoded()
+        filling = self._open.setdefault(event.partition_key, _Open())
+        if filling.parts and filling.size_bytes + len(part) > _PUBLICATION_BYTES:
+            yield self._closed(event.partition_key)
+            filling = self._open.setdefault(event.partition_key, _Open())
+        filling.events.append(event)
+        filling.parts.append(part)
+        filling.size_bytes += len(part) + 1
+        self._waiting_bytes += len(part) + 1
+        if len(filling.parts) >= _PUBLICATION_EVENTS:
+            yield self._closed(event.partition_key)
+        elif self._waiting_bytes > _WAITING_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Publication]:
+        """Everything that waits."""
+        for key in list(self._open):
+            yield self._closed(key)
+
+    def _closed(self, key: str | None) -> Publication:
+        done = self._open.pop(key)
+        self._waiting_bytes -= done.size_bytes
+        only = done.events[0]
+        if len(done.events) == 1 and not only.properties:
+            # The body as it is: JSON would make it larger, and an event may be as large as a publication.
+            headers = {} if key is None else {"BrokerProperties": json.dumps({"PartitionKey": key})}
+            return Publication(count=1, body=only.body, headers=headers)
+        body = b"[" + b",".join(done.parts) + b"]"
+        return Publication(count=len(done.parts), body=body, headers={"Content-Type": BATCH_TYPE})
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def lines(fd: int) -> Iterator[list[bytes]]:
+    """The lines of a file or pipe as they come, without their ends; an empty list: no more for now."""
+    rest = b""
+    while data := os.read(fd, _READ_BYTES):
+        found = (rest + data).split(b"\n")
+        rest = found.pop()
+        if len(rest) > _LINE_BYTES:
+            raise CommandFailed(Exit.USAGE, f"a line is longer than {_LINE_BYTES} bytes")
+        yield [line.removesuffix(b"\r") for line in found]
+        if not select.select([fd], [], [], 0)[0]:
+            yield []
+    if rest:
+        yield [rest]
+
+
+def parsed(line: bytes, number: int) -> Outgoing:
+    """The event that a JSON line describes, in the shape that `hubmere tail --output json` prints."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _bad(number, f"is not JSON: {error}") from None
+    if not isinstance(entry, dict) or entry.get("body") is None:
+        raise _bad(number, 'is not an object with a "body"; --lines sends lines as they are')
+    key, properties = entry.get("partitionKey"), entry.get("properties") or {}
+    if not isinstance(key, str | None) or not isinstance(properties, dict):
+        raise _bad(number, "has a partitionKey that is no text, or properties that are no object")
+    return Outgoing(_body(entry, number), key, properties)
+
+
+def _body(entry: dict[str, Any], number: int) -> bytes:
+    body = entry["body"]
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    try:
+        if entry.get("bodyEncoding") == "base64":
+            return base64.b64decode(text, validate=True)
+        return text.encode()
+    except (binascii.Error, ValueError):
+        raise _bad(number, "has a body that cannot be decoded") from None
+
+
+def _bad(number: int, why: str) -> CommandFailed:
+    return CommandFailed(Exit.USAGE, f"line {number} {why}")
+
+
+def events_of(batches: Iterable[list[bytes]], *, is_json: bool, key: str | None) -> Iterator[list[Outgoing]]:
+    """Lines as events, in the portions in which they came; blank lines describe nothing."""
+    number = 0
+    for batch in batches:
+        events: list[Outgoing] = []
+        for line in batch:
+            number += 1
+            if not is_json:
+                events.append(Outgoing(line, key))
+            elif line.strip():
+                events.append(parsed(line, number))
+        yield events

@@ -1,0 +1,200 @@
+"""`hubmere send`: events from an argument, a file or standard input to a hub, over HTTP.
+
+Returns when every event is on the node's disk. A busy node is waited for; a connection that breaks is not tried again,
+since what was under way may have arrived: the number of acknowledged events is told instead.
+"""
+
+import inspect
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Protocol
+from urllib.parse import quote
+
+import typer
+
+from hubmere.cli.commands.events.hub_client import HUB_ARGUMENT, NAMESPACE_OPTION, HubDoor, hub_of
+from hubmere.cli.commands.events.outgoing import Outgoing, Publication, Publications, events_of, lines
+from hubmere.cli.commands.http import Refused
+from hubmere.cli.commands.resources.verbs import (
+    NODE_OPTIONS,
+    AzCommand,
+    a_group,
+    option,
+    pairs,
+    take_node,
+    with_signature,
+)
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+_STANDARD_INPUT = "-"
+_PAUSE_S = 1.0
+# For how long one publication is offered to a node that says that it is busy.
+_PATIENCE_S = 120.0
+# Copies of one body that are made at a time.
+_COPIES = 500
+
+
+class _Bar(Protocol):
+    """What a progress bar is told."""
+
+    def advance(self, count: int) -> None:
+        """So many events more are acknowledged."""
+
+
+class _NoBar:
+    def advance(self, count: int) -> None:
+        """Nobody looks."""
+
+
+class _Sender:
+    """Sends events and counts what was acknowledged."""
+
+    def __init__(self, door: HubDoor, partition_id: str | None, bar: _Bar) -> None:
+        self._door, self._bar = door, bar
+        self._below = "/messages" if partition_id is None else f"/partitions/{quote(partition_id, safe='')}/messages"
+        self.acknowledged = 0
+
+    def send(self, portions: Iterator[list[Outgoing]]) -> None:
+        """Everything; what has come is sent whenever there is no more for now."""
+        publications = Publications()
+        for portion in portions:
+            for event in portion:
+                for publication in publications.add(event):
+                    self._publish(publication)
+            if not portion:
+                self._publish_all(publications)
+        self._publish_all(publications)
+
+    def _publish_all(self, publications: Publications) -> None:
+        for publication in publications.rest():
+            self._publish(publication)
+
+    def _publish(self, publication: Publication) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._door.post(self._below, publication.body, publication.headers)
+                break
+            except Refused as refused:
+                if not refused.is_passing or time.monotonic() > deadline:
+                    raise
+                time.sleep(refused.retry_after_s or _PAUSE_S)
+        self.acknowledged += publication.count
+        self._bar.advance(publication.count)
+
+
+def _send(given: dict[str, Any]) -> None:
+    door = hub_of(given, take_node(given))
+    key, partition_id = given["partition_key"], given["partition_id"]
+    if key is not None and partition_id is not None:
+        raise CommandFailed(Exit.USAGE, "give either --partition-key or --partition-id")
+    portions, total = _source(given)
+    with closing(door), _bar(total, is_bulk=total != 1) as bar:
+        sender = _Sender(door, partition_id, bar)
+        try:
+            sender.send(_with_properties(portions, pairs(given["properties"] or ())))
+        except CommandFailed as failed:
+            told = f"{sender.acknowledged} events were acknowledged before"
+            raise CommandFailed(failed.code, *failed.lines, *((told,) if sender.acknowledged else ())) from None
+    typer.echo(f"sent {sender.acknowledged} event{'' if sender.acknowledged == 1 else 's'} to {door.hub}", err=True)
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def _source(given: dict[str, Any]) -> tuple[Iterator[list[Outgoing]], int | None]:
+    """The events in portions, and how many there are where that is known."""
+    body, file, key, count = (given[name] for name in ("body", "file", "partition_key", "count"))
+    if body is not None and file is not None:
+        raise CommandFailed(Exit.USAGE, "give a body or --file")
+    if given["lines"] and given["json_lines"]:
+        raise CommandFailed(Exit.USAGE, "give either --lines or --json-lines")
+    if given["lines"] or given["json_lines"]:
+        if body is not None or count != 1:
+            raise CommandFailed(Exit.USAGE, "lines come from --file or standard input, each once")
+        opened = _opened(file)
+        return _closing(opened, events_of(lines(opened.fileno()), is_json=given["json_lines"], key=key)), None
+    return _copies(Outgoing(_whole(body, file), key), count), count
+
+
+def _opened(file: str | None) -> BinaryIO:
+    if file is None or file == _STANDARD_INPUT:
+        return sys.stdin.buffer
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise CommandFailed(Exit.USAGE, f"--file {file}: {error.strerror}") from None
+
+
+def _closing(opened: BinaryIO, portions: Iterator[list[Outgoing]]) -> Iterator[list[Outgoing]]:
+    with opened:
+        yield from portions
+
+
+def _whole(body: str | None, file: str | None) -> bytes:
+    if body is not None:
+        # What the shell gave, byte for byte: arguments that are no text of the locale come as surrogates.
+        return body.encode("utf-8", "surrogateescape")
+    with _opened(file) as opened:
+        return opened.read()
+
+
+def _copies(event: Outgoing, count: int) -> Iterator[list[Outgoing]]:
+    for done in range(0, count, _COPIES):
+        yield [event] * min(_COPIES, count - done)
+
+
+def _with_properties(portions: Iterator[list[Outgoing]], common: dict[str, str]) -> Iterator[list[Outgoing]]:
+    """Properties of the command on every event; an event's own stand over them."""
+    if not common:
+        return portions
+    return ([replace(one, properties={**common, **one.properties}) for one in portion] for portion in portions)
+
+
+# --- how far it is ---------------------------------------------------------------------------------------------------
+
+
+def _bar(total: int | None, *, is_bulk: bool) -> AbstractContextManager[_Bar]:
+    """A bar with the rate, for a person who waits at a terminal."""
+    if not is_bulk or not sys.stderr.isatty():
+        return nullcontext(_NoBar())
+    from hubmere.cli.commands.events.progress import RateBar
+
+    return RateBar(total)
+
+
+app = a_group("Send events.")
+_BODY = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[BODY]", help="Body of one event. Default: from --file or standard input.", show_default=False
+    ),
+]
+_OPTIONS = (
+    HUB_ARGUMENT,
+    inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_BODY),
+    option("file", str | None, "--file", "-f", metavar="PATH", help="File to send; - is standard input."),
+    option("lines", bool, "--lines", default=False, help="Every line is the body of an event."),
+    option(
+        "json_lines", bool, "--json-lines", default=False,
+        help="Every line describes an event: body, and if wanted bodyEncoding, partitionKey, properties.",
+    ),
+    option("partition_key", str | None, "--partition-key", metavar="TEXT", help="Key that chooses the partition."),
+    option("partition_id", str | None, "--partition-id", metavar="N", help="The partition itself."),
+    option(
+        "properties", list[str] | None, "--property", "--properties", metavar="NAME=VALUE",
+        help="Property of every event, several after one flag.",
+    ),
+    option("count", int, "--count", default=1, min=1, metavar="N", help="Send the body so many times. Default: 1."),
+    NAMESPACE_OPTION,
+    *NODE_OPTIONS,
+)  # fmt: skip
+_HELP = """Send events to a hub: from an argument, a file or standard input.
+
+The command ends when every event is on the node's disk. Lines from a pipe are sent as they come.
+"""
+app.command("send", help=_HELP, cls=AzCommand)(with_signature(_send, _OPTIONS))

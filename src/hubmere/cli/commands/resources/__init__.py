@@ -1,0 +1,1 @@
+"""Commands on entities, with the names and options of `az eventhubs`."""

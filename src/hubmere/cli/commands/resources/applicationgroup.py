@@ -1,0 +1,163 @@
+"""`hubmere namespace application-group`: clients of one credential, with rates of their own and a common switch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import typer
+
+from hubmere.cli.commands.resources.arm import APPLICATION_GROUPS, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.steps import APPLICATION_GROUP, IN_NAMESPACE
+from hubmere.cli.commands.resources.verbs import (
+    SWITCH,
+    Field,
+    Switch,
+    Verb,
+    a_group,
+    add,
+    delete,
+    list_,
+    pairs,
+    put,
+    show,
+)
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+_AT = (IN_NAMESPACE, APPLICATION_GROUP)
+_COLUMNS = (
+    ("Name", "name"),
+    ("Client", "properties.clientAppGroupIdentifier"),
+    ("Enabled", "properties.isEnabled"),
+    ("Policies", "properties.policies"),
+)
+# What a policy is written with, and how the management API calls it.
+_POLICY_KEYS = {"name": "name", "metric-id": "metricId", "rate-limit-threshold": "rateLimitThreshold"}
+
+
+def _policies(texts: Sequence[str]) -> list[Json]:
+    """Policies as `az` takes them: the next one begins where a key comes again."""
+    return [_policy(given) for given in _apart(texts)]
+
+
+def _apart(texts: Sequence[str]) -> Iterator[dict[str, str]]:
+    given: dict[str, str] = {}
+    for name, value in (pair for text in texts for pair in pairs([text]).items()):
+        if name in given:
+            yield given
+            given = {}
+        given[name] = value
+    yield given
+
+
+def _policy(given: dict[str, str]) -> Json:
+    if given.keys() != _POLICY_KEYS.keys() or not given["rate-limit-threshold"].isdecimal():
+        raise CommandFailed(Exit.USAGE, f"a policy is {' '.join(f'{key}=...' for key in _POLICY_KEYS)}, a whole number")
+    policy: Json = {_POLICY_KEYS[key]: value for key, value in given.items()}
+    return policy | {"type": "ThrottlingPolicy", "rateLimitThreshold": int(given["rate-limit-threshold"])}
+
+
+_POLICIES = Field(
+    flags=("--throttling-policy-config", "--throttling-policy", "--policy-config"),
+    path=("properties", "policies"),
+    type=list[str],
+    metavar="KEY=VALUE",
+    help="name=... metric-id=IncomingMessages|IncomingBytes|OutgoingMessages|OutgoingBytes rate-limit-threshold=N, "
+    "per second; again for each policy.",
+    read=lambda texts: _policies([text for text in texts if text]),
+)
+_CLIENT = Field(
+    flags=("--client-app-group-identifier", "--client-app-group-id"),
+    path=("properties", "clientAppGroupIdentifier"),
+    metavar="ID",
+    help="Who is meant: NamespaceSASKeyName=RULE for a rule of the namespace, EntitySASKeyName=RULE for one of a hub.",
+    is_required=True,
+)
+_ENABLED = Field(
+    flags=("--is-enabled",),
+    path=("properties", "isEnabled"),
+    type=Switch,
+    metavar=SWITCH,
+    help="Whether its clients are let in; false closes their connections.",
+)
+_NAMES = Field(
+    flags=("--policy",),
+    path=("names",),
+    type=list[str],
+    metavar="name=NAME",
+    help="Names of policies.",
+    is_required=True,
+    read=lambda texts: [pairs([text]).get("name") for text in texts],
+)
+
+
+def update(arm: Arm, at: Resource, body: Json) -> Json:
+    """Change a group that is there."""
+    return arm.put(at, merged(arm.get(at), body))
+
+
+def add_policies(arm: Arm, at: Resource, body: Json) -> Json:
+    """More policies; one of a name that is there takes its place."""
+    wanted = body["properties"]["policies"]
+    names = [policy["name"] for policy in wanted]
+    return _written(arm, at, [*(one for one in _present(arm, at) if one["name"] not in names), *wanted])
+
+
+def remove_policies(arm: Arm, at: Resource, body: Json) -> Json:
+    """Fewer policies."""
+    present, names = _present(arm, at), body["names"]
+    missing = [name for name in names if name not in [one["name"] for one in present]]
+    if missing:
+        there = ", ".join(one["name"] for one in present) or "none"
+        raise CommandFailed(Exit.FAILED, f"there is no policy '{missing[0]}'; there is {there}")
+    return _written(arm, at, [one for one in present if one["name"] not in names])
+
+
+def _present(arm: Arm, at: Resource) -> list[Json]:
+    policies: list[Json] = arm.get(at)["properties"]["policies"]
+    return policies
+
+
+def _written(arm: Arm, at: Resource, policies: list[Json]) -> Json:
+    return update(arm, at, {"properties": {"policies": policies}})
+
+
+def application_groups_group() -> typer.Typer:
+    """The group `application-group`."""
+    app = a_group("Application groups: clients of one credential, held to rates of their own or shut out together.")
+    made = (_CLIENT, _ENABLED, _POLICIES)
+    add(
+        app,
+        [
+            Verb(name="create", help="Make an application group.", run=put, at=_AT, fields=made),
+            Verb(name="update", help="Let its clients in, or shut them out.", run=update, at=_AT, fields=(_ENABLED,)),
+            Verb(name="show", help="Show an application group.", run=show, at=_AT),
+            Verb(
+                name="list",
+                help="List the application groups.",
+                run=list_,
+                at=(IN_NAMESPACE,),
+                below=(APPLICATION_GROUPS,),
+                columns=_COLUMNS,
+            ),
+            Verb(name="delete", help="Delete an application group; its clients are free.", run=delete, at=_AT),
+        ],
+    )
+    app.add_typer(_policy_group(), name="policy")
+    return app
+
+
+def _policy_group() -> typer.Typer:
+    app = a_group("Throttling policies of an application group.")
+    add(
+        app,
+        [
+            Verb(
+                name="add",
+                help="Add policies.",
+                run=add_policies,
+                at=_AT,
+                fields=(replace(_POLICIES, is_required=True),),
+            ),
+            Verb(name="remove", help="Remove policies.", run=remove_policies, at=_AT, fields=(_NAMES,)),
+        ],
+    )
+    return app

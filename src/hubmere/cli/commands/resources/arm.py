@@ -1,0 +1,190 @@
+"""The management plane as commands see it: resources by name, read, written and listed over ARM (service 4.2).
+
+A name that is not there is answered with the nearest one that is, by listing what is beside it. Decides nothing about
+values: the node does.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from hubmere.cli.commands.http import TIMEOUT_S, Answer, Http, Refused
+from hubmere.cli.commands.target import Where
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+Json = dict[str, Any]
+# Kinds and names in turn, from the namespace down: ("namespaces", "ns", "eventhubs", "orders").
+Resource = tuple[str, ...]
+
+NAMESPACES = "namespaces"
+HUBS = "eventhubs"
+GROUPS = "consumergroups"
+RULES = "authorizationRules"
+ALIASES = "disasterRecoveryConfigs"
+APPLICATION_GROUPS = "applicationGroups"
+NETWORK = ("networkRuleSets", "default")
+
+DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+DEFAULT_RESOURCE_GROUP = "hubmere"
+
+_NOUNS = {
+    NAMESPACES: "namespace",
+    HUBS: "event hub",
+    GROUPS: "consumer group",
+    RULES: "authorization rule",
+    ALIASES: "alias",
+    APPLICATION_GROUPS: "application group",
+}
+_API_VERSION = "2024-01-01"
+_PROVIDER = "providers/Microsoft.EventHub"
+_NOT_FOUND = 404
+_NO_CONTENT = 204
+# Names that are shown where none is near: a line, not a page.
+_SHOWN_NAMES = 8
+
+
+class Arm:
+    """Resources of one node. Thread rule: one owner."""
+
+    def __init__(self, where: Where, subscription: str, resource_group: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._where = where
+        self._http = Http(where, timeout_s)
+        self._subscription = f"/subscriptions/{quote(subscription, safe='')}/{_PROVIDER}"
+        self._group = (
+            f"/subscriptions/{quote(subscription, safe='')}/resourceGroups/{quote(resource_group, safe='')}/{_PROVIDER}"
+        )
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._http.close()
+
+    def namespace(self, name: str | None) -> str:
+        """The namespace that is meant: as given, the node's own, or the only one."""
+        if name or self._where.namespace:
+            return name or self._where.namespace or ""
+        names = [str(one["name"]) for one in self.list((NAMESPACES,))]
+        if len(names) != 1:
+            raise CommandFailed(Exit.USAGE, f"which namespace? There are {', '.join(names)}")
+        return names[0]
+
+    # --- one resource ---
+
+    def get(self, at: Resource) -> Json:
+        """A resource as it is."""
+        return _object(self._ask("GET", at))
+
+    def find(self, at: Resource) -> Json | None:
+        """A resource as it is; None when there is none."""
+        try:
+            return _object(self._request("GET", self._path(at)))
+        except Refused as refused:
+            if refused.status == _NOT_FOUND:
+                return None
+            raise
+
+    def put(self, at: Resource, body: Json) -> Json:
+        """Make a resource, or replace its settings; what it lies in must be there."""
+        try:
+            return _object(self._request("PUT", self._path(at), body))
+        except Refused as refused:
+            raise self.explained(refused, at[:-2]) from None
+
+    def patch(self, at: Resource, body: Json) -> Json:
+        """Change some settings of a resource."""
+        return _object(self._ask("PATCH", at, body))
+
+    def post(self, at: Resource, action: str, body: Json | None = None) -> Json:
+        """Do something to a resource."""
+        return _object(self._ask("POST", at, body, action))
+
+    def delete(self, at: Resource) -> bool:
+        """Take a resource away; False when it was not there."""
+        return self._ask("DELETE", at).status != _NO_CONTENT
+
+    def is_name_free(self, name: str) -> Json:
+        """Whether a namespace could have a name."""
+        return _object(self._request("POST", f"{self._subscription}/checkNameAvailability", {"name": name}))
+
+    # --- many ---
+
+    def list(self, at: Resource) -> list[Json]:
+        """The resources of a kind: a path that ends in one."""
+        try:
+            return list(self._listed(at))
+        except Refused as refused:
+            raise self.explained(refused, at[:-1]) from None
+
+    def _listed(self, at: Resource) -> Iterator[Json]:
+        path: str | None = self._path(at)
+        while path is not None:
+            page = _object(self._request("GET", path))
+            yield from page["value"]
+            following = urlsplit(page.get("nextLink") or "")
+            path = f"{following.path}?{following.query}" if following.path else None
+
+    # --- asking ---
+
+    def _path(self, at: Resource, action: str = "") -> str:
+        return "/".join((self._group, *(quote(part, safe="$") for part in at), *((action,) if action else ())))
+
+    def _ask(self, method: str, at: Resource, body: Json | None = None, action: str = "") -> Answer:
+        try:
+            return self._request(method, self._path(at, action), body)
+        except Refused as refused:
+            raise self.explained(refused, at) from None
+
+    def _request(self, method: str, path: str, body: Json | None = None) -> Answer:
+        version = "" if "api-version=" in path else f"?api-version={_API_VERSION}"
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        if content is None and method == "POST":
+            content = b""
+        return self._http.ask(method, path + version, content, headers)
+
+    # --- names ---
+
+    def explained(self, refused: Refused, at: Resource) -> CommandFailed:
+        """A refusal because something is not there, with what is; any other as it came."""
+        if refused.status == _NOT_FOUND:
+            for end in range(2, len(at) + 1, 2):
+                if (missing := self.missing(at[:end])) is not None:
+                    return CommandFailed(Exit.FAILED, missing)
+        return refused
+
+    def missing(self, at: Resource) -> str | None:
+        """The sentence about a resource that is not there; None when it is, or when nobody tells."""
+        *parent, kind, name = at
+        try:
+            names = [str(one["name"]) for one in self._listed((*parent, kind))]
+        except CommandFailed:
+            return None
+        if kind not in _NOUNS or any(name.lower() == known.lower() for known in names):
+            return None
+        return f"there is no {_NOUNS[kind]} '{name}'{_beside(name, names)}"
+
+
+def _beside(name: str, names: Sequence[str]) -> str:
+    folded = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), list(folded), n=1)
+    if near:
+        return f"; did you mean '{folded[near[0]]}'?"
+    if not names:
+        return ", and there are no others"
+    more = ", ..." if len(names) > _SHOWN_NAMES else ""
+    return f"; there are {', '.join(names[:_SHOWN_NAMES])}{more}"
+
+
+def _object(answer: Answer) -> Json:
+    body: Json = json.loads(answer.body) if answer.body else {}
+    return body
+
+
+def merged(present: Json, changes: Json) -> Json:
+    """What is there with changes laid over it, however deep."""
+    result = dict(present)
+    for name, value in changes.items():
+        there = result.get(name)
+        result[name] = merged(there, value) if isinstance(value, dict) and isinstance(there, dict) else value
+    return result

@@ -1,0 +1,38 @@
+"""`hubmere eventhub consumer-group`, and `hubmere consumergroup` for short: the readers of a hub, by name."""
+
+import typer
+
+from hubmere.cli.commands.resources.arm import GROUPS, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.steps import GROUP, IN_HUB, IN_NAMESPACE
+from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show
+
+_AT = (IN_NAMESPACE, IN_HUB, GROUP)
+_FIELDS = (
+    Field(flags=("--user-metadata",), path=("properties", "userMetadata"), metavar="TEXT", help="A text of your own."),
+)
+_COLUMNS = (("Name", "name"), ("CreatedAt", "properties.createdAt"), ("UserMetadata", "properties.userMetadata"))
+
+
+def update(arm: Arm, at: Resource, body: Json) -> Json:
+    """Change a group that is there."""
+    return arm.put(at, merged(arm.get(at), body))
+
+
+def groups_group() -> typer.Typer:
+    """The group `consumer-group`."""
+    app = a_group("Consumer groups: views of a hub, each with its own place in it.")
+    hub = (IN_NAMESPACE, IN_HUB)
+    add(
+        app,
+        [
+            Verb(name="create", help="Make a consumer group.", run=put, at=_AT, fields=_FIELDS),
+            Verb(name="update", help="Change a consumer group.", run=update, at=_AT, fields=_FIELDS),
+            Verb(name="show", help="Show a consumer group.", run=show, at=_AT),
+            Verb(name="list", help="List the consumer groups.", run=list_, at=hub, below=(GROUPS,), columns=_COLUMNS),
+            Verb(name="delete", help="Delete a consumer group; its readers are let go.", run=delete, at=_AT),
+        ],
+    )
+    return app
+
+
+app = groups_group()

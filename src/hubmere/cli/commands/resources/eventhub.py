@@ -1,0 +1,132 @@
+"""`hubmere eventhub`: event hubs, their authorization rules and their consumer groups."""
+
+from enum import StrEnum
+
+from hubmere.cli.commands import capture
+from hubmere.cli.commands.resources.arm import HUBS, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.consumergroup import groups_group
+from hubmere.cli.commands.resources.rules import rules_group
+from hubmere.cli.commands.resources.steps import HUB, IN_HUB, IN_NAMESPACE
+from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show
+
+_RETENTION = ("properties", "retentionDescription")
+
+
+class Cleanup(StrEnum):
+    """What becomes of old events."""
+
+    DELETE = "Delete"
+    COMPACT = "Compact"
+    DELETE_OR_COMPACT = "DeleteOrCompact"
+
+
+class Timestamp(StrEnum):
+    """Whose time an event carries."""
+
+    LOG_APPEND = "LogAppend"
+    CREATE = "Create"
+
+
+class Status(StrEnum):
+    """What a hub may be used for."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+
+FIELDS = (
+    Field(
+        flags=("--partition-count",),
+        path=("properties", "partitionCount"),
+        type=int,
+        metavar="N",
+        help="Number of partitions.",
+    ),
+    Field(
+        flags=("--message-retention-in-days", "--message-retention"),
+        path=("properties", "messageRetentionInDays"),
+        type=int,
+        metavar="DAYS",
+        help="How long events stay, in days.",
+    ),
+    Field(
+        flags=("--retention-time", "--retention-time-in-hours"),
+        path=(*_RETENTION, "retentionTimeInHours"),
+        type=int,
+        metavar="HOURS",
+        help="How long events stay, in hours; -1 for ever.",
+    ),
+    Field(
+        flags=("--cleanup-policy",),
+        path=(*_RETENTION, "cleanupPolicy"),
+        type=Cleanup,
+        metavar="Delete|Compact|DeleteOrCompact",
+        help="What becomes of old events; fixed when the hub is made.",
+    ),
+    Field(
+        flags=("--tombstone-retention-time-in-hours",),
+        path=(*_RETENTION, "tombstoneRetentionTimeInHours"),
+        type=int,
+        metavar="HOURS",
+        help="How long a compacted hub remembers that a key was deleted.",
+    ),
+    Field(
+        flags=("--min-compaction-lag-in-mins",),
+        path=(*_RETENTION, "minCompactionLagTimeInMinutes"),
+        type=int,
+        metavar="MINUTES",
+        help="How long an event is safe from compaction.",
+    ),
+    Field(
+        flags=("--timestamp-type",),
+        path=("properties", "messageTimestampDescription", "timestampType"),
+        type=Timestamp,
+        metavar="LogAppend|Create",
+        help="Whose time an event carries: the node's or its sender's.",
+    ),
+    Field(
+        flags=("--status",),
+        path=("properties", "status"),
+        type=Status,
+        metavar="Active|Disabled|SendDisabled|ReceiveDisabled",
+        help="What the hub may be used for.",
+    ),
+    Field(flags=("--user-metadata",), path=("properties", "userMetadata"), metavar="TEXT", help="A text of your own."),
+    capture.ENABLE,
+    *capture.FIELDS,
+)
+_COLUMNS = (
+    ("Name", "name"),
+    ("Partitions", "properties.partitionCount"),
+    ("RetentionHours", "properties.retentionDescription.retentionTimeInHours"),
+    ("Cleanup", "properties.retentionDescription.cleanupPolicy"),
+    ("Status", "properties.status"),
+    ("Capture", "properties.captureDescription.enabled"),
+)
+
+
+def update(arm: Arm, at: Resource, body: Json) -> Json:
+    """Change what is given and keep the rest: ARM replaces a hub as a whole."""
+    present = arm.get(at)
+    if "messageRetentionInDays" in body.get("properties", {}):
+        # Hours win over days where both are given, and the hours of before came back with the rest.
+        present["properties"].get("retentionDescription", {}).pop("retentionTimeInHours", None)
+    return arm.put(at, merged(present, body))
+
+
+app = a_group("Event hubs: partitioned logs that events are sent to and read from.")
+_AT = (IN_NAMESPACE, HUB)
+add(
+    app,
+    [
+        Verb(name="create", help="Make an event hub.", run=put, at=_AT, fields=FIELDS),
+        Verb(name="update", help="Change an event hub.", run=update, at=_AT, fields=FIELDS),
+        Verb(name="show", help="Show an event hub.", run=show, at=_AT),
+        Verb(name="list", help="List the event hubs.", run=list_, at=(IN_NAMESPACE,), below=(HUBS,), columns=_COLUMNS),
+        Verb(name="delete", help="Delete an event hub and all its events.", run=delete, at=_AT),
+    ],
+)
+app.add_typer(rules_group(IN_NAMESPACE, IN_HUB), name="authorization-rule")
+app.add_typer(groups_group(), name="consumer-group")

@@ -1,0 +1,135 @@
+"""`hubmere namespace`: namespaces, their authorization rules, network rules and application groups."""
+
+from enum import StrEnum
+
+from hubmere.cli.commands.resources.applicationgroup import application_groups_group
+from hubmere.cli.commands.resources.arm import NAMESPACES, Arm, Json, Resource
+from hubmere.cli.commands.resources.network import ACCESS, network_group
+from hubmere.cli.commands.resources.rules import rules_group
+from hubmere.cli.commands.resources.steps import IN_NAMESPACE, NAMED_NAMESPACE, OWN_NAMESPACE
+from hubmere.cli.commands.resources.verbs import (
+    SWITCH,
+    Field,
+    Switch,
+    Verb,
+    a_group,
+    add,
+    delete,
+    list_,
+    pairs,
+    patch,
+    put,
+    show,
+)
+from hubmere.cli.commands.resources.waiting import wait_verb
+
+
+class Sku(StrEnum):
+    """Tiers of a namespace."""
+
+    BASIC = "Basic"
+    STANDARD = "Standard"
+    PREMIUM = "Premium"
+
+
+FIELDS = (
+    Field(flags=("--location", "-l"), path=("location",), metavar="NAME", help="Region that is shown."),
+    Field(
+        flags=("--sku",),
+        path=("sku", "name"),
+        type=Sku,
+        metavar="Basic|Standard|Premium",
+        help="Tier, which brings its limits.",
+    ),
+    Field(flags=("--capacity",), path=("sku", "capacity"), type=int, metavar="N", help="Throughput units."),
+    Field(
+        flags=("--enable-auto-inflate",),
+        path=("properties", "isAutoInflateEnabled"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Let the throughput units grow under load.",
+    ),
+    Field(
+        flags=("--maximum-throughput-units",),
+        path=("properties", "maximumThroughputUnits"),
+        type=int,
+        metavar="N",
+        help="Up to how many throughput units they grow.",
+    ),
+    Field(
+        flags=("--minimum-throughput-units",),
+        path=("properties", "minimumThroughputUnits"),
+        type=int,
+        metavar="N",
+        help="Down to how many throughput units they fall again after a quiet time; 0: they stay.",
+    ),
+    Field(
+        flags=("--enable-kafka",),
+        path=("properties", "kafkaEnabled"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Serve Kafka clients.",
+    ),
+    Field(
+        flags=("--zone-redundant",),
+        path=("properties", "zoneRedundant"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Kept for tools that read it back.",
+    ),
+    Field(
+        flags=("--disable-local-auth",),
+        path=("properties", "disableLocalAuth"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Refuse shared access keys.",
+    ),
+    Field(
+        flags=("--minimum-tls-version", "--min-tls"),
+        path=("properties", "minimumTlsVersion"),
+        metavar="VERSION",
+        help="Oldest TLS that is taken: 1.2 or 1.3.",
+    ),
+    ACCESS,
+    Field(
+        flags=("--tags",),
+        path=("tags",),
+        type=list[str],
+        metavar="NAME=VALUE",
+        help="Tags, several after one flag.",
+        read=lambda texts: pairs([text for text in texts if text]),
+    ),
+)
+_WANTED_NAME = Field(
+    flags=("--name", "-n"), path=("name",), metavar="NAME", help="The name that is wanted.", is_required=True
+)
+_COLUMNS = (
+    ("Name", "name"),
+    ("Sku", "sku.name"),
+    ("Capacity", "sku.capacity"),
+    ("Status", "properties.status"),
+    ("Endpoint", "properties.serviceBusEndpoint"),
+)
+
+
+def exists(arm: Arm, _: Resource, body: Json) -> Json:
+    """Whether a namespace of that name could be made."""
+    return arm.is_name_free(body["name"])
+
+
+app = a_group("Namespaces: what holds event hubs, keys, limits and network rules.")
+add(
+    app,
+    [
+        Verb(name="create", help="Make a namespace.", run=put, at=(NAMED_NAMESPACE,), fields=FIELDS),
+        Verb(name="update", help="Change a namespace.", run=patch, at=(OWN_NAMESPACE,), fields=FIELDS),
+        Verb(name="show", help="Show a namespace.", run=show, at=(OWN_NAMESPACE,)),
+        Verb(name="list", help="List the namespaces.", run=list_, below=(NAMESPACES,), columns=_COLUMNS),
+        Verb(name="delete", help="Delete a namespace and everything in it.", run=delete, at=(NAMED_NAMESPACE,)),
+        Verb(name="exists", help="Tell whether a name is free.", run=exists, fields=(_WANTED_NAME,)),
+        wait_verb(OWN_NAMESPACE),
+    ],
+)
+app.add_typer(rules_group(IN_NAMESPACE), name="authorization-rule")
+app.add_typer(network_group(), name="network-rule-set")
+app.add_typer(application_groups_group(), name="application-group")

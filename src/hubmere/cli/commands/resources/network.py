@@ -1,0 +1,144 @@
+"""Network rules of a namespace: who may connect at all. The rule set is read, changed and written as a whole."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+from hubmere.cli.commands.resources.arm import NETWORK, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.steps import IN_NAMESPACE
+from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add, list_, show
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+
+class Action(StrEnum):
+    """What happens to addresses that no rule names."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class Access(StrEnum):
+    """Whether the namespace is reached from outside at all."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+    SECURED = "SecuredByPerimeter"
+
+
+ACCESS = Field(
+    flags=("--public-network-access",),
+    path=("properties", "publicNetworkAccess"),
+    type=Access,
+    metavar="Enabled|Disabled|SecuredByPerimeter",
+    help="Whether the namespace is reached from outside.",
+)
+_UPDATED = (
+    Field(
+        flags=("--default-action",),
+        path=("properties", "defaultAction"),
+        type=Action,
+        metavar="Allow|Deny",
+        help="What happens to addresses that no rule names.",
+    ),
+    ACCESS,
+    Field(
+        flags=("--enable-trusted-service-access", "-t"),
+        path=("properties", "trustedServiceAccessEnabled"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Kept for tools that read it back; a node trusts no service by its address.",
+    ),
+)
+_ADDRESS = Field(
+    flags=("--ip-address", "--ip-mask"),
+    path=("ipMask",),
+    metavar="ADDRESS",
+    help="An address, or a block such as 10.1.0.0/16.",
+    is_required=True,
+)
+_ACTION = Field(
+    flags=("--action",), path=("action",), type=Action, metavar="Allow", help="Only Allow.", read=lambda _: "Allow"
+)
+_SUBNET = Field(
+    flags=("--subnet",), path=("subnet", "id"), metavar="ID", help="Resource id of a subnet.", is_required=True
+)
+_IGNORE_MISSING = Field(
+    flags=("--ignore-missing-endpoint",),
+    path=("ignoreMissingVnetServiceEndpoint",),
+    type=Switch,
+    metavar=SWITCH,
+    help="Kept for tools that read it back.",
+)
+
+
+def update(arm: Arm, at: Resource, body: Json) -> Json:
+    """Change what is given of the rule set."""
+    return arm.put(at, merged(arm.get(at), body))
+
+
+def adding(rules: str, key: str) -> Callable[[Arm, Resource, Json], Json]:
+    """Puts a rule into one of the lists; one that is there already is replaced."""
+
+    def run(arm: Arm, at: Resource, rule: Json) -> Json:
+        present = arm.get(at)
+        others = [one for one in present["properties"][rules] if one[key] != rule[key]]
+        return _written(arm, at, present, rules, [*others, rule])
+
+    return run
+
+
+def removing(rules: str, key: str) -> Callable[[Arm, Resource, Json], Json]:
+    """Takes a rule out of one of the lists."""
+
+    def run(arm: Arm, at: Resource, rule: Json) -> Json:
+        present = arm.get(at)
+        there = present["properties"][rules]
+        others = [one for one in there if one[key] != rule[key]]
+        if len(others) == len(there):
+            raise CommandFailed(Exit.FAILED, f"there is no such rule; {_shown(there, key)}")
+        return _written(arm, at, present, rules, others)
+
+    return run
+
+
+def _shown(rules: list[Any], key: str) -> str:
+    values = [one[key]["id"] if isinstance(one[key], dict) else one[key] for one in rules]
+    return f"there are {', '.join(values)}" if values else "there is none"
+
+
+def _written(arm: Arm, at: Resource, present: Json, rules: str, wanted: list[Json]) -> Json:
+    return arm.put(at, merged(present, {"properties": {rules: wanted}}))
+
+
+def network_group() -> typer.Typer:
+    """The group `network-rule-set`."""
+    app = a_group("Network rules: which addresses may connect, before any credential is looked at.")
+    at = (IN_NAMESPACE,)
+    columns = (("Default", "properties.defaultAction"), ("Addresses", "properties.ipRules"))
+    add(
+        app,
+        [
+            Verb(name="show", help="Show the rule set.", run=show, at=at, below=NETWORK),
+            Verb(name="list", help="List the one rule set.", run=list_, at=at, below=NETWORK[:1], columns=columns),
+            Verb(name="update", help="Change the rule set.", run=update, at=at, below=NETWORK, fields=_UPDATED),
+        ],
+    )
+    app.add_typer(_list_group("ipRules", "ipMask", (_ADDRESS, _ACTION), "Addresses that are let in."), name="ip-rule")
+    subnets = _list_group("virtualNetworkRules", "subnet", (_SUBNET, _IGNORE_MISSING), "Subnets, kept and shown.")
+    app.add_typer(subnets, name="virtual-network-rule")
+    return app
+
+
+def _list_group(rules: str, key: str, fields: tuple[Field, ...], help_text: str) -> typer.Typer:
+    app = a_group(help_text)
+    at = (IN_NAMESPACE,)
+    add(
+        app,
+        [
+            Verb(name="add", help="Add a rule.", run=adding(rules, key), at=at, below=NETWORK, fields=fields),
+            Verb(name="remove", help="Remove a rule.", run=removing(rules, key), at=at, below=NETWORK, fields=fields),
+        ],
+    )
+    return app

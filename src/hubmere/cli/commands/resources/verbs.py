@@ -1,0 +1,276 @@
+"""Verbs on resources, declared as tables and turned into commands with the names and options of `az eventhubs`.
+
+A `Verb` says where its resource is (`Step`s: which option names which level), what it takes (`Field`s: which option
+fills which place of the request) and what is done. Options are spelled as `az` takes them: several values after one
+flag, switches with or without `true`. Reference: service 4.3.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from hubmere.cli.commands.completion import Level, completer
+from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
+from hubmere.cli.commands.tables import Column, Output, rendered
+from hubmere.cli.commands.target import (
+    CA_VARIABLE,
+    CONNECTION_VARIABLE,
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    Given,
+    Where,
+    find_node,
+)
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+Switch = Literal["true", "false"]
+SWITCH = "true|false"
+_SWITCH_WORDS = ("true", "false")
+_NODE_PANEL = "Which node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One level of a resource's path and the option that names it."""
+
+    kind: str
+    flags: tuple[str, ...]
+    help: str
+    default: str | None = None
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """An option that fills one place of the request's body."""
+
+    flags: tuple[str, ...]
+    path: tuple[str, ...]
+    help: str
+    type: Any = str
+    metavar: str | None = None
+    is_required: bool = False
+    read: Callable[[Any], object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One command: `run` is given the resource's path, `below` included, and the body made of the fields."""
+
+    name: str
+    help: str
+    run: Callable[[Arm, Resource, Json], object]
+    at: tuple[Step, ...] = ()
+    below: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    columns: tuple[Column, ...] = (("Name", "name"),)
+
+
+# --- what most verbs do ----------------------------------------------------------------------------------------------
+
+
+def show(arm: Arm, at: Resource, _: Json) -> Json:
+    """The resource as it is."""
+    return arm.get(at)
+
+
+def list_(arm: Arm, at: Resource, _: Json) -> list[Json]:
+    """The resources of a kind."""
+    return arm.list(at)
+
+
+def put(arm: Arm, at: Resource, body: Json) -> Json:
+    """Make the resource, or replace it: creating twice is no error, as with `az`."""
+    return arm.put(at, body)
+
+
+def patch(arm: Arm, at: Resource, body: Json) -> Json:
+    """Change what is given."""
+    return arm.patch(at, body)
+
+
+def delete(arm: Arm, at: Resource, _: Json) -> None:
+    """Take the resource away; that it was not there is told, and no failure, as with `az`."""
+    if not arm.delete(at):
+        typer.echo(f"hubmere: {arm.missing(at) or 'it was not there'}", err=True)
+
+
+# --- becoming commands -----------------------------------------------------------------------------------------------
+
+
+class AzCommand(TyperCommand):
+    """Takes options as `az` does: `--rights Send Listen`, and `--enable-capture` for `--enable-capture true`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Spell the options out, then read them."""
+        return super().parse_args(ctx, list(self._spelled_out(args)))
+
+    def _spelled_out(self, args: list[str]) -> Iterator[str]:
+        many = {flag for parameter in self.params if getattr(parameter, "multiple", False) for flag in parameter.opts}
+        switches = {flag for parameter in self.params if parameter.metavar == SWITCH for flag in parameter.opts}
+        again: str | None = None  # the flag to write before a further value
+        values = 0
+        for arg, following in zip(args, [*args[1:], ""], strict=False):
+            if arg.startswith("-"):
+                again, values = (arg if arg in many else None), 0
+                yield arg
+                if arg in switches and following.lower() not in _SWITCH_WORDS:
+                    yield "true"
+                continue
+            if again is not None and values:
+                yield again
+            values += 1
+            yield arg
+
+
+def a_group(help_text: str) -> typer.Typer:
+    """An empty group of commands."""
+    return typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def add(app: typer.Typer, verbs: Sequence[Verb]) -> None:
+    """Put verbs into a group."""
+    for verb in verbs:
+        app.command(verb.name, help=verb.help, cls=AzCommand)(_command(verb))
+
+
+def _command(verb: Verb) -> Callable[..., None]:
+    places = {_python_name(step.flags): step for step in verb.at}
+    fields = {_python_name(field.flags): field for field in verb.fields}
+    levels = [(name, step.kind, step.default) for name, step in places.items()]
+
+    def run(given: dict[str, Any]) -> None:
+        output, group, subscription = (given.pop(name) for name in ("output", "resource_group", "subscription"))
+        with closing(Arm(take_node(given), subscription, group)) as arm:
+            path: list[str] = []
+            for name, step in places.items():
+                path += [step.kind, given[name] or step.default or arm.namespace(None)]
+            result = verb.run(arm, (*path, *verb.below), _body(fields, given))
+        if text := rendered(result, output, verb.columns):
+            typer.echo(text)
+
+    return with_signature(
+        run,
+        [
+            *(_step_option(name, step, levels[: index + 1]) for index, (name, step) in enumerate(places.items())),
+            *(_field_option(name, field) for name, field in fields.items()),
+            *RESULT_OPTIONS,
+            *NODE_OPTIONS,
+        ],
+    )
+
+
+def _body(fields: dict[str, Field], given: dict[str, Any]) -> Json:
+    body: Json = {}
+    for name, field in fields.items():
+        value = given[name]
+        if value is None or value == []:
+            continue
+        inner = body
+        for part in field.path[:-1]:
+            inner = inner.setdefault(part, {})
+        if field.metavar == SWITCH:
+            value = value == _SWITCH_WORDS[0]
+        inner[field.path[-1]] = field.read(value) if field.read else value
+    return body
+
+
+def _python_name(flags: tuple[str, ...]) -> str:
+    longest = next(flag for flag in flags if flag.startswith("--"))
+    return longest.strip("-").replace("-", "_")
+
+
+def option(name: str, kind: Any, *flags: str, default: Any = None, **more: Any) -> inspect.Parameter:
+    """One option of a command whose signature is put together at run time."""
+    annotation = Annotated[kind, typer.Option(*flags, show_default=False, **more)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def with_signature(
+    run: Callable[[dict[str, Any]], None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """A function that Typer reads like a written one."""
+
+    def command(**given: Any) -> None:
+        run(given)
+
+    command.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _step_option(name: str, step: Step, levels: Sequence[Level]) -> inspect.Parameter:
+    more: dict[str, Any] = {"metavar": "NAME", "help": step.help, "autocompletion": completer(levels)}
+    if step.is_required:
+        return option(name, str, *step.flags, default=inspect.Parameter.empty, **more)
+    return option(name, str | None, *step.flags, **more)
+
+
+def _field_option(name: str, field: Field) -> inspect.Parameter:
+    more: dict[str, Any] = {"help": field.help, "metavar": field.metavar, "case_sensitive": False}
+    if field.is_required:
+        return option(name, field.type, *field.flags, default=inspect.Parameter.empty, **more)
+    return option(name, field.type | None, *field.flags, **more)
+
+
+RESULT_OPTIONS = (
+    option(
+        "output", Output, "--output", "-o", default=Output.TABLE, case_sensitive=False, metavar="table|json",
+        help="How the result is shown. Default: table.",
+    ),
+    option(
+        "resource_group", str, "--resource-group", "-g", default=DEFAULT_RESOURCE_GROUP, metavar="NAME",
+        help="Resource group that is shown in resource ids; a node has all its namespaces in every one.",
+    ),
+    option(
+        "subscription", str, "--subscription", default=DEFAULT_SUBSCRIPTION, metavar="ID",
+        help="Subscription that is shown in resource ids.",
+    ),
+)  # fmt: skip
+
+NODE_OPTIONS = (
+    option(
+        "data", Path | None, "--data", metavar="PATH", rich_help_panel=_NODE_PANEL,
+        help="Data folder of the node on this machine, else HUBMERE_DATA. Default: hubmere-data.",
+    ),
+    option(
+        "url", str | None, "--url", metavar="URL", rich_help_panel=_NODE_PANEL,
+        help=f"HTTP or HTTPS address of a node, else {URL_VARIABLE}.",
+    ),
+    option(
+        "token", str | None, "--token", metavar="TEXT", rich_help_panel=_NODE_PANEL,
+        help=f"The administrator's token for --url, else {TOKEN_VARIABLE}, which other users cannot see.",
+    ),
+    option(
+        "connection_string", str | None, "--connection-string", metavar="TEXT", rich_help_panel=_NODE_PANEL,
+        help=f"Connection string with the rights that are needed, else {CONNECTION_VARIABLE}.",
+    ),
+    option(
+        "ca_file", str | None, "--ca-file", metavar="PATH", rich_help_panel=_NODE_PANEL,
+        help=f"Certificate of the authority to trust, else {CA_VARIABLE}. Default: the node's own, or the system's.",
+    ),
+)  # fmt: skip
+
+
+def take_node(given: dict[str, Any]) -> Where:
+    """The node that the options name; they are taken out of `given`."""
+    flags = {parameter.name: given.pop(parameter.name) for parameter in NODE_OPTIONS}
+    return find_node(Given(**flags), os.environ)
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """`name=value` texts as a mapping."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise CommandFailed(Exit.USAGE, f"'{text}' is not of the form name=value")
+        found[name] = value
+    return found

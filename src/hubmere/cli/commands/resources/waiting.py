@@ -1,0 +1,69 @@
+"""The verb `wait`: returns once a resource is there, or gone, as `az` has it.
+
+A node has carried a change out when it answers, so there is seldom anything to wait for; a pairing between two nodes is
+the exception, which is `Accepted` until the partner has everything.
+"""
+
+import time
+
+from hubmere.cli.commands.resources.arm import Arm, Json, Resource
+from hubmere.cli.commands.resources.verbs import SWITCH, Field, Step, Switch, Verb
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+_SUCCEEDED = "Succeeded"
+_INTERVAL_S, _TIMEOUT_S = 1, 3600
+
+
+def _goal(flag: str, sentence: str) -> Field:
+    return Field(flags=(f"--{flag}",), path=(flag,), type=Switch, metavar=SWITCH, help=sentence)
+
+
+_GOALS = (
+    _goal("created", f"Until it is there and its state is {_SUCCEEDED}; the same as --updated. This is the default."),
+    _goal("updated", f"Until it is there and its state is {_SUCCEEDED}."),
+    _goal("exists", "Until it is there, in whatever state."),
+    _goal("deleted", "Until it is not there any more."),
+)
+_PACE = (
+    Field(
+        flags=("--interval",),
+        path=("interval",),
+        type=int,
+        metavar="SECONDS",
+        help=f"Time between two looks. Default: {_INTERVAL_S}.",
+    ),
+    Field(
+        flags=("--timeout",),
+        path=("timeout",),
+        type=int,
+        metavar="SECONDS",
+        help=f"Longest time to wait. Default: {_TIMEOUT_S}.",
+    ),
+)
+
+
+def wait_verb(*at: Step) -> Verb:
+    """`wait` for a resource."""
+    return Verb(name="wait", help="Wait until it is there, or gone.", run=wait, at=at, fields=(*_GOALS, *_PACE))
+
+
+def wait(arm: Arm, at: Resource, wish: Json) -> None:
+    """Return once the wish is fulfilled; fails when that takes too long."""
+    goals = [field.path[0] for field in _GOALS if wish.get(field.path[0])]
+    if len(goals) > 1:
+        raise CommandFailed(Exit.USAGE, f"wait for one thing at a time, not for {' and '.join(goals)}")
+    goal = goals[0] if goals else "created"
+    interval_s, timeout_s = wish.get("interval", _INTERVAL_S), wish.get("timeout", _TIMEOUT_S)
+    deadline = time.monotonic() + timeout_s
+    while not _is_reached(goal, arm.find(at)):
+        if time.monotonic() + interval_s > deadline:
+            raise CommandFailed(Exit.FAILED, f"'{at[-1]}' was not {goal} within {timeout_s} s")
+        time.sleep(interval_s)
+
+
+def _is_reached(goal: str, resource: Json | None) -> bool:
+    if goal == "deleted":
+        return resource is None
+    if resource is None:
+        return False
+    return goal == "exists" or resource["properties"].get("provisioningState", _SUCCEEDED) == _SUCCEEDED

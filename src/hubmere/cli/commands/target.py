@@ -1,0 +1,213 @@
+"""Finding the node that a command is meant for, and the credential that opens it.
+
+Flags stand over the environment: a connection string, else a URL with a token, else the node on a data folder, which
+keeps its ready file there while it runs. Opens no connection. Credentials stay out of every text.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.ready import READY_FILE
+from hubmere.settings import Settings, load
+
+URL_VARIABLE = "HUBMERE_URL"
+TOKEN_VARIABLE = "HUBMERE_TOKEN"  # noqa: S105  the name of a variable, not a token
+CONNECTION_VARIABLE = "HUBMERE_CONNECTION_STRING"
+CA_VARIABLE = "HUBMERE_CA_FILE"
+
+# A token is renewed at half its life, so that one request never meets its end.
+_TOKEN_LIFE_S = 3600
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EMULATOR_SCHEME, _SCHEME = "http", "https"
+
+
+class Credential(Protocol):
+    """What goes into the Authorization header."""
+
+    def header(self) -> str:
+        """The header's value, good for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """The administrator's token."""
+
+    token: str = field(repr=False)
+
+    def header(self) -> str:
+        """As ARM clients write it."""
+        return f"Bearer {self.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A ready-made shared access signature."""
+
+    text: str = field(repr=False)
+
+    def header(self) -> str:
+        """As it was given."""
+        return self.text
+
+
+class Key:
+    """A rule and its key: makes tokens and renews them."""
+
+    def __init__(self, uri: str, rule: str, key: str) -> None:
+        self._uri, self._rule, self._key = uri, rule, key
+        self._token, self._renew_at_s = "", 0.0
+
+    def header(self) -> str:
+        """A token that is good for at least half its life."""
+        now_s = time.time()
+        if now_s >= self._renew_at_s:
+            from hubmere.broker.access import make_token
+
+            self._token = make_token(self._uri, self._rule, self._key, expires_at_s=int(now_s) + _TOKEN_LIFE_S)
+            self._renew_at_s = now_s + _TOKEN_LIFE_S / 2
+        return self._token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A node and how to get in: `namespace` and `hub` are what is meant where no name is given.
+
+    `host` is the name that chooses a namespace when the URL is that of another way to the node.
+    """
+
+    url: str
+    host: str | None = None
+    credential: Credential = field(repr=False)
+    ca_file: str | None = None
+    namespace: str | None = None
+    hub: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the flags of a command say about the node."""
+
+    data: Path | None = None
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    connection_string: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+def find_node(given: Given, environ: Mapping[str, str]) -> Where:
+    """The node that is meant; CommandFailed when there is none, or no way in."""
+    ca_file = given.ca_file or environ.get(CA_VARIABLE) or None
+    token = given.token or environ.get(TOKEN_VARIABLE) or None
+    if given.connection_string:
+        return _by_connection_string(given.connection_string, given.url or environ.get(URL_VARIABLE), ca_file)
+    if given.url:
+        return _by_url(given.url, token, environ.get(CONNECTION_VARIABLE), ca_file)
+    if given.data is None and (text := environ.get(CONNECTION_VARIABLE)):
+        return _by_connection_string(text, environ.get(URL_VARIABLE), ca_file)
+    if given.data is None and (url := environ.get(URL_VARIABLE)):
+        return _by_url(url, token, None, ca_file)
+    return _local(load({"data": given.data}, environ).data, ca_file)
+
+
+def _by_url(url: str, token: str | None, connection_string: str | None, ca_file: str | None) -> Where:
+    if token:
+        return Where(url=_checked(url), credential=Bearer(token), ca_file=ca_file)
+    if connection_string:
+        return _by_connection_string(connection_string, url, ca_file)
+    raise CommandFailed(Exit.USAGE, f"--url needs --token or {TOKEN_VARIABLE}, or a --connection-string")
+
+
+def _checked(url: str) -> str:
+    scheme, colon, rest = url.rstrip("/").partition("://")
+    if not colon or scheme.lower() not in ("http", "https") or not rest or "/" in rest or "@" in rest:
+        raise CommandFailed(Exit.USAGE, f"--url {url} is not a URL such as https://events.example.org:5301")
+    return f"{scheme.lower()}://{rest}"
+
+
+def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> Where:
+    from hubmere.model.connection_string import ConnectionString
+    from hubmere.model.errors import InvalidArgument
+
+    try:
+        parsed = ConnectionString.parse(text)
+    except InvalidArgument as refusal:
+        raise CommandFailed(Exit.USAGE, str(refusal)) from None
+    credential: Credential
+    if parsed.signature is not None:
+        credential = Signature(parsed.signature)
+    elif parsed.key_name is not None and parsed.key is not None:
+        credential = Key(f"sb://{parsed.host}/{parsed.entity_path or ''}", parsed.key_name, parsed.key)
+    else:
+        raise CommandFailed(Exit.USAGE, "the connection string holds neither a rule with its key nor a signature")
+    scheme = _EMULATOR_SCHEME if parsed.is_emulator else _SCHEME
+    port = Settings().http_port if parsed.is_emulator else Settings().https_port
+    host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+    return Where(
+        url=_checked(url) if url else f"{scheme}://{host}:{port}",
+        host=host,
+        credential=credential,
+        ca_file=ca_file,
+        hub=parsed.entity_path,
+    )
+
+
+def ready_node(data: Path) -> dict[str, Any]:
+    """What the node that runs on a data folder wrote there when it became ready (`ready.Ready`)."""
+    try:
+        ready: dict[str, Any] = json.loads((data / READY_FILE).read_bytes())
+    except FileNotFoundError:
+        raise _nobody(data) from None
+    except (OSError, ValueError) as error:
+        raise CommandFailed(Exit.FAILED, f"{data / READY_FILE} cannot be read: {error}") from None
+    if not _is_alive(ready["pid"]):
+        raise _nobody(data)
+    return ready
+
+
+def _local(data: Path, ca_file: str | None) -> Where:
+    """The node that runs on a data folder."""
+    ready = ready_node(data)
+    url = _nearest_way(ready, ca_file)
+    if not url:
+        raise CommandFailed(Exit.FAILED, f"the node on {data} serves neither HTTP nor HTTPS, which commands speak")
+    return Where(
+        url=url,
+        credential=Bearer(ready["admin_token"]),
+        ca_file=ca_file or ready["ca_file"],
+        namespace=ready["namespace"],
+    )
+
+
+def _nearest_way(ready: Mapping[str, Any], ca_file: str | None) -> str | None:
+    """Plain HTTP where it stays on this machine, else TLS where its authority is known, else what there is."""
+    plain: str | None = ready["http"]
+    secure: str | None = ready["https"]
+    if plain and urlsplit(plain).hostname in _LOOPBACK:
+        return plain
+    return secure if secure and (ca_file or ready["ca_file"]) else plain or secure
+
+
+def _nobody(data: Path) -> CommandFailed:
+    return CommandFailed(
+        Exit.FAILED,
+        f"no node runs on the data folder {data}",
+        "start one with `hubmere up`, or name another by --data, by --url and --token, or by --connection-string",
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process is there: a node that was killed leaves its ready file behind."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,75 @@
+"""Where the program begins: a plain `hubmere up` starts a node at once, everything else goes to the command line.
+
+The library behind the command line loads a validation library of its own whenever a command runs, a fifth of a second
+before the node begins to start. So the flags of `up` are read here when each is exactly one that is known; anything
+else, a help request or a mistake among them, is the command line's to answer.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from hubmere.cli.endings import end_with_code
+from hubmere.settings import SETTINGS, Setting, load
+
+_CONFIG = "--config"
+_UP = "up"
+
+Flags = Mapping[str, str | bool | list[str]]
+
+
+def main() -> NoReturn:
+    """Run what the arguments ask for; ends the process."""
+    flags = plain_flags(sys.argv[2:]) if sys.argv[1:2] == [_UP] else None
+    if flags is not None:
+        end_with_code(lambda: _up(flags))
+    from hubmere.cli.main import main as command_line
+
+    command_line()
+
+
+def _up(flags: Flags) -> NoReturn:
+    config = flags.get(_CONFIG)
+    given = {setting.key: flags.get(setting.key) for setting in SETTINGS}
+    settings = load(given, os.environ, Path(config) if isinstance(config, str) else None)
+    from hubmere.node import run
+
+    sys.exit(run(settings))
+
+
+def plain_flags(arguments: Sequence[str]) -> Flags | None:
+    """The values of the flags by key; None when not all of them are known and complete."""
+    known = {setting.flag: setting for setting in SETTINGS}
+    values: dict[str, str | bool | list[str]] = {}
+    rest = list(arguments)
+    while rest:
+        flag, has_value, value = rest.pop(0).partition("=")
+        switched = _switch(flag, known)
+        if switched is not None and not has_value:
+            values[switched[0].key] = switched[1]
+            continue
+        setting = known.get(flag)
+        if (setting is None and flag != _CONFIG) or (setting is not None and setting.kind.is_switch):
+            return None
+        if not has_value:
+            if not rest or rest[0].startswith("-"):
+                return None
+            value = rest.pop(0)
+        if setting is not None and setting.kind.is_list:
+            listed = values.setdefault(setting.key, [])
+            assert isinstance(listed, list)
+            listed.append(value)
+        else:
+            values[_CONFIG if setting is None else setting.key] = value
+    return values
+
+
+def _switch(flag: str, known: Mapping[str, Setting]) -> tuple[Setting, bool] | None:
+    """A setting that is switched on by `--name` or off by `--no-name`."""
+    if (setting := known.get(flag)) is not None and setting.kind.is_switch:
+        return setting, True
+    if flag.startswith("--no-") and (setting := known.get("--" + flag[5:])) is not None and setting.kind.is_switch:
+        return setting, False
+    return None

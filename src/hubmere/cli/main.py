@@ -1,0 +1,293 @@
+"""The command: up, cert, sas, doctor, version; what speaks to a running node is in `commands`, loaded when asked for.
+
+Turns flags into calls and outcomes into exit codes (`exit_codes`); decides nothing itself. A failure is one or two
+lines on standard error, never a traceback, unless `--log-level debug` asks for one. Import-light: each command imports what
+it needs when it runs, so that `up` reaches its event loop without paying for the others.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from hubmere import __version__
+from hubmere.cli.endings import end_with_code, fail
+from hubmere.cli.exit_codes import Exit
+from hubmere.cli.lazy import LazyGroup
+from hubmere.settings import SETTINGS, Setting, load
+
+if TYPE_CHECKING:
+    from hubmere.model.connection_string import ConnectionString
+    from hubmere.store.files import Files
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="hubmere",
+    cls=LazyGroup,
+    help="The open Event Hubs that runs anywhere: AMQP 1.0, Kafka and HTTPS over one durable log.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+# Ten years: longer than any key should live.
+_MAX_TTL_S = 10 * 365 * 24 * 3600
+
+# Where a node keeps its events, below its data folder.
+_LOGS = "log"
+
+_DataFolder = Annotated[
+    Path | None, typer.Option("--data", metavar="PATH", help="Data folder of the node.", show_default="hubmere-data")
+]
+
+
+def main() -> NoReturn:
+    """Run the command line; every way out has a documented exit code."""
+    end_with_code(app)
+
+
+# --- up --------------------------------------------------------------------------------------------------------------
+
+
+def _option(setting: Setting) -> inspect.Parameter:
+    """The flag of a setting. Values stay text here: `settings` reads them, as it reads every other source."""
+    shown = f" Default: {setting.shown_default}." if setting.shown_default else ""
+    flag = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.kind.is_switch else setting.flag
+    option = typer.Option(
+        flag,
+        help=setting.sentence + shown,
+        metavar=setting.kind.metavar or None,
+        rich_help_panel=setting.panel,
+        show_default=False,
+    )
+    plain: Any = bool | None if setting.kind.is_switch else list[str] | None if setting.kind.is_list else str | None
+    return inspect.Parameter(
+        setting.field_name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[plain, option]
+    )
+
+
+def _up_parameters() -> Iterator[inspect.Parameter]:
+    config = typer.Option(
+        "--config", metavar="PATH", help="Settings in TOML, or the official emulator's Config.json.", show_default=False
+    )
+    yield inspect.Parameter(
+        "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, config]
+    )
+    yield from map(_option, SETTINGS)
+
+
+def _up(**given: Any) -> None:
+    """Start a node and serve until SIGTERM or SIGINT.
+
+    Every setting also comes from a variable (HUBMERE_AMQP_PORT) or from a file (--config): a flag stands over the
+    environment, the environment over the file, the file over the default.
+    """
+    settings = load({setting.key: given[setting.field_name] for setting in SETTINGS}, os.environ, given["config"])
+    from hubmere.node import run
+
+    raise typer.Exit(run(settings))
+
+
+_parameters = list(_up_parameters())
+_up.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined]  # how a function states it at run time
+_up.__annotations__ = {parameter.name: parameter.annotation for parameter in _parameters}
+app.command("up")(_up)
+
+
+# --- the others ------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(f"hubmere {__version__}")
+
+
+@app.command()
+def cert(
+    data: _DataFolder = None,
+    ca: Annotated[bool, typer.Option("--ca", help="Show the private CA, and how clients come to trust it.")] = False,
+) -> None:
+    """Print where the node's certificates are."""
+    from hubmere.store.secrets import Vault
+
+    tls = Vault(_data_folder(data)).tls_files
+    if not tls.ca.is_file():
+        fail(Exit.FAILED, f"there is no CA at {tls.ca}; it is made when a node first starts on this data folder")
+    path = tls.ca.resolve()
+    if not ca:
+        print(f"CA      {path}\nserver  {tls.certificate.resolve()}")
+        return
+    print(path)
+    for client, command in _TRUST:
+        print(f"\n# {client}\n{command.format(path=path)}")
+
+
+_TRUST = (
+    ("curl", "curl --cacert {path} https://localhost:5301/health"),
+    ("Python: azure-eventhub", 'EventHubProducerClient.from_connection_string(..., connection_verify="{path}")'),
+    ("Python: what uses the ssl module's defaults", "export SSL_CERT_FILE={path}"),
+    ("Python: requests", "export REQUESTS_CA_BUNDLE={path}"),
+    ("librdkafka (confluent-kafka)", "ssl.ca.location={path}"),
+    ("Node.js", "export NODE_EXTRA_CA_CERTS={path}"),
+    ("Java", "keytool -importcert -noprompt -alias hubmere -file {path} -keystore hubmere.jks -storepass changeit"),
+    ("Debian, Ubuntu", "sudo cp {path} /usr/local/share/ca-certificates/hubmere.crt && sudo update-ca-certificates"),
+    ("Fedora, Red Hat", "sudo cp {path} /etc/pki/ca-trust/source/anchors/hubmere.pem && sudo update-ca-trust"),
+    ("macOS", "sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain {path}"),
+    ("Windows", "certutil -addstore -f Root {path}"),
+)
+
+
+@app.command()
+def sas(
+    connection_string: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Connection string to take host, rule, key and hub from.", show_default=False
+        ),
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the authorization rule.", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="Key of the rule.", show_default=False)] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI", help="What the token opens, with everything below it: sb://host/hub.", show_default=False
+        ),
+    ] = None,
+    hub: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Hub that the token opens, instead of --scope.", show_default=False),
+    ] = None,
+    ttl: Annotated[
+        int, typer.Option(metavar="SECONDS", min=1, max=_MAX_TTL_S, help="For how long the token is good.")
+    ] = 3600,
+) -> None:
+    """Print a shared access signature: a token for a scope and a time, by a connection string or by rule and key."""
+    from hubmere.broker.access import make_token
+    from hubmere.model.clock import SystemClock
+
+    uri, rule_name, rule_key = _signer(connection_string, rule, key, scope, hub)
+    print(make_token(uri, rule_name, rule_key, expires_at_s=SystemClock().now_ms() // 1000 + ttl))
+
+
+def _signer(
+    connection_string: str | None, rule: str | None, key: str | None, scope: str | None, hub: str | None
+) -> tuple[str, str, str]:
+    """Scope, rule and key of a token: flags stand over the connection string."""
+    if scope is not None and hub is not None:
+        fail(Exit.USAGE, "give either --scope or --hub")
+    if connection_string is not None:
+        parsed = _parsed(connection_string)
+        path = hub or parsed.entity_path or ""
+        scope, rule, key = scope or f"sb://{parsed.host}/{path}", rule or parsed.key_name, key or parsed.key
+    if scope is None or rule is None or key is None:
+        fail(Exit.USAGE, "give --connection-string with a rule and its key, or --rule, --key and --scope")
+    return scope, rule, key
+
+
+def _parsed(connection_string: str) -> "ConnectionString":
+    from hubmere.model.connection_string import ConnectionString
+    from hubmere.model.errors import InvalidArgument
+
+    try:
+        return ConnectionString.parse(connection_string)
+    except InvalidArgument as refusal:
+        fail(Exit.USAGE, str(refusal))
+
+
+@app.command()
+def doctor(
+    data: _DataFolder = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Cut off what was never acknowledged, drop indexes that do not fit, pass over undecodable batches.",
+        ),
+    ] = False,
+    rebuild_catalog: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-catalog", help="Make a lost or damaged catalog again from its copy and the log folders."
+        ),
+    ] = False,
+) -> None:
+    """Check a data folder while no node uses it: every batch, every index, the catalog.
+
+    Nothing is changed without --repair, and no event that can be read is lost by it. --rebuild-catalog keeps the
+    catalog that is there under another name.
+    """
+    from hubmere.store.files import acquire_lock
+
+    folder = _data_folder(data)
+    if not (folder / _LOGS).is_dir():
+        fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
+    lock = acquire_lock(folder)
+    try:
+        if rebuild_catalog:
+            _rebuild_catalog(folder)
+        is_sound = _examine(folder, repair=repair)
+    finally:
+        lock.release()
+    raise typer.Exit(Exit.OK if is_sound else Exit.DAMAGED)
+
+
+def _rebuild_catalog(folder: Path) -> None:
+    from hubmere.model.clock import SystemClock
+    from hubmere.store.catalog.guard import explain_damage
+    from hubmere.store.catalog.rebuild import rebuild_catalog
+
+    findings = explain_damage(folder)
+    if not findings:
+        print("kept     the catalog is sound: nothing to rebuild")
+        return
+    for finding in findings:
+        print(f"damaged  {finding}")
+    for line in rebuild_catalog(folder, SystemClock().now_ms()):
+        print(f"rebuilt  {line}")
+
+
+def _examine(folder: Path, *, repair: bool) -> bool:
+    """Look, mend if asked, look again, and tell; whether nothing is wrong any more."""
+    from hubmere.store import doctor as logs
+    from hubmere.store.catalog.guard import explain_damage
+
+    if repair:
+        for mended in _with_progress("Mending", folder, logs.repair):
+            print(f"mended   {mended}")
+    report = _with_progress("Checking", folder, logs.check)
+    complaints = explain_damage(folder)
+    for line in [*complaints, *map(str, report.findings)]:
+        print(f"damaged  {line}")
+    print(f"checked  {report.batches} batches in {report.segments} files of {report.logs} partitions, and the catalog")
+    mendable = sum(finding.kind in logs.REPAIRABLE for finding in report.findings)
+    if mendable:
+        print(f"hint     --repair mends {mendable} of these; none of them holds an event that can be read")
+    if complaints:
+        print("hint     --rebuild-catalog makes the catalog again from its newest copy and the log folders")
+    return report.is_sound and not complaints
+
+
+def _with_progress(what: str, folder: Path, work: "Callable[[Path, Files, Callable[[str], None]], T]") -> T:
+    """Do something log by log behind a bar on standard error; the bar is for terminals only."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from hubmere.store.files import Files
+
+    console = Console(stderr=True)
+    total = len(list((folder / _LOGS).iterdir()))
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        return work(folder, Files(), lambda _: bar.advance(task))
+
+
+def _data_folder(data: Path | None) -> Path:
+    """The data folder by the same rule as `up`: flag, then HUBMERE_DATA, then the default."""
+    return load({"data": data}, os.environ).data
