@@ -12,7 +12,7 @@ import pytest
 from hubmere import __version__
 from hubmere.cli.exit_codes import MEANINGS, Exit
 from hubmere.endpoints import certificates
-from hubmere.ready import Ready, render_banner, render_line, write_ready_file
+from hubmere.node.ready import Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import SETTINGS
 from hubmere.store.secrets import Vault
 

@@ -367,7 +367,7 @@ def test_the_job_is_kept_from_the_first_captured_hub_on(
 def test_what_most_nodes_never_need_is_not_loaded_with_a_node() -> None:
     """Each of these costs every start what only captured hubs, WebSockets or management requests give back."""
     late = ("hubmere.supervise", "wsproto", "starlette.responses", "pydantic", "nicegui", "pyspark")
-    asked = f"import sys, hubmere.node; print([name for name in {late!r} if name in sys.modules])"
+    asked = f"import sys, hubmere.node.node; print([name for name in {late!r} if name in sys.modules])"
 
     said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60)
 

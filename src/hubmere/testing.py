@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hubmere.ready import Ready
+from hubmere.node.ready import Ready
 from hubmere.settings import SETTINGS, HubSetting
 from hubmere.settings.hubs import HUB_KEYS
 from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX

@@ -17,8 +17,8 @@ from conformance.amqp.azure_clients import a_consumer, receive
 from hubmere.broker.access import make_token
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
-from hubmere.node import Node
-from hubmere.ready import Ready
+from hubmere.node.node import Node
+from hubmere.node.ready import Ready
 from hubmere.settings import HubSetting, Settings
 from hubmere.store.engine import LogConfig
 from store.builders import LOG_0, Owner, a_batch, an_engine

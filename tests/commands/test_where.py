@@ -12,7 +12,7 @@ import pytest
 from commands.runner import at, hubmere
 from hubmere.cli.commands.target import Bearer, Given, Where, find_node
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.ready import READY_FILE
+from hubmere.node.ready import READY_FILE
 from hubmere.testing import Node
 
 KEY = "Endpoint=sb://events.example.org/;SharedAccessKeyName=r;SharedAccessKey=k"

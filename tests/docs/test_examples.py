@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.clients import NotInstalled, go_program, java_clients, java_tool, js_clients, node
-from hubmere.ready import write_ready_file
+from hubmere.node.ready import write_ready_file
 from hubmere.testing import Node
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(240)]

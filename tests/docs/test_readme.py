@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import ROOT, RUNNERS, blocks, printed
-from hubmere.ready import write_ready_file
+from hubmere.node.ready import write_ready_file
 from hubmere.testing import Node
 
 README = ROOT / "README.md"

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from hubmere.ready import Ready
+from hubmere.node.ready import Ready
 from hubmere.settings import SETTINGS, Setting, load
 
 DOCS = Path(__file__).parents[2] / "docs"

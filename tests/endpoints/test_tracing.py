@@ -172,7 +172,9 @@ def test_node_stops_although_the_collector_is_away() -> None:
 
 def test_node_without_a_collector_loads_nothing_of_it() -> None:
     """Off is the default, and costs nothing."""
-    code = "import sys, hubmere.node; print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
+    code = (
+        "import sys, hubmere.node.node; print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     assert shown.stdout.strip() == "[]"

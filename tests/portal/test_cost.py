@@ -7,7 +7,9 @@ import httpx
 
 from hubmere.testing import Node
 
-_LOADED = "import sys, hubmere.node; print(sorted({name.split('.')[0] for name in sys.modules} & set(sys.argv[1:])))"
+_LOADED = (
+    "import sys, hubmere.node.node; print(sorted({name.split('.')[0] for name in sys.modules} & set(sys.argv[1:])))"
+)
 # What pages need, and nobody else in a node.
 _PAGES_ONLY = ("nicegui", "fastapi", "socketio", "engineio", "orjson")
 

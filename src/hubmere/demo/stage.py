@@ -26,7 +26,7 @@ from hubmere.cli.commands.target import Bearer, Where
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.demo.devices import Device, fleet
 from hubmere.demo.workers import AmqpPublisher, AmqpReader, HttpsPublisher, KafkaPublisher, KafkaReader, Worker
-from hubmere.ready import Ready
+from hubmere.node.ready import Ready
 from hubmere.settings import HubSetting
 from hubmere.testing import Node, NodeFailed
 

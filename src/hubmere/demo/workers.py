@@ -24,7 +24,7 @@ from hubmere.demo.devices import Device
 from hubmere.model.batch import read_header
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.keys import partition_of_key
-from hubmere.ready import Ready
+from hubmere.node.ready import Ready
 from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic
 
 _PAUSE_SECONDS = 1.0

@@ -2,7 +2,7 @@
 
 Precedence, everywhere the same: a flag stands over the environment, the environment over the file, the file over the
 default. Each setting is declared once, in `tree.py`; flag, variable, file key, help text and the reference page follow
-from the declaration. Rooms never see this package: `node.py` hands them plain arguments.
+from the declaration. Rooms never see this package: `node/node.py` hands them plain arguments.
 """
 
 from hubmere.settings.load import load

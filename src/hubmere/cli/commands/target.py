@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.ready import READY_FILE
+from hubmere.node.ready import READY_FILE
 from hubmere.settings import Settings, load
 
 URL_VARIABLE = "HUBMERE_URL"

@@ -28,8 +28,6 @@ from hubmere.broker.management.capture import LettingGo
 from hubmere.broker.management.manager import By
 from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.clocks import NodeClocks
-from hubmere.disks import NodeDisk
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import Connections
@@ -42,8 +40,6 @@ from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
 from hubmere.endpoints.tls import FollowingTls
-from hubmere.logs import configure_logging
-from hubmere.memory import keep_large_buffers, memory_budget_bytes, trim_memory
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.entity import AccessRule
@@ -51,8 +47,12 @@ from hubmere.model.errors import Refusal
 from hubmere.model.names import ROOT_RULE, emulator_hub_name, fold, group_name, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_group, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
+from hubmere.node.clocks import NodeClocks
+from hubmere.node.disks import NodeDisk
+from hubmere.node.logging import configure_logging
+from hubmere.node.memory import keep_large_buffers, memory_budget_bytes, trim_memory
+from hubmere.node.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
 from hubmere.portal import Portal
-from hubmere.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import PartnerSetting, Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
 from hubmere.store.catalog.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
