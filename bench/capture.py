@@ -28,10 +28,10 @@ from pyspark.sql import SparkSession
 from hubmere.client.connection import Account, Client, Place
 from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
-from hubmere.pipeline.capture.avro import AvroFile
-from hubmere.pipeline.capture.door import NodeDoor
+from hubmere.pipeline.capture.files.avro import AvroFile
+from hubmere.pipeline.capture.files.schema import SCHEMA
 from hubmere.pipeline.capture.job import Application
-from hubmere.pipeline.capture.schema import SCHEMA
+from hubmere.pipeline.capture.node_client import NodeDoor
 from hubmere.pipeline.capture.source import CaptureSource
 from hubmere.pipeline.decode import visible_batches
 from hubmere.settings import HubSetting

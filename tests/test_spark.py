@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.spark import CannotRun, find_java
+from hubmere.capture.java import CannotRun, find_java
 
 NO_PATH = {"PATH": "/nowhere"}
 

@@ -15,14 +15,14 @@ import pytest
 
 from broker.builders import Bench
 from hubmere.broker.management.capture import JobReport, JobState, Supervision
-from hubmere.capturing import CaptureJob
+from hubmere.capture.java import CannotRun
+from hubmere.capture.service import CaptureJob
+from hubmere.capture.supervisor import JobCommand, Lease, Patience, Retries, Supervisor
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import CaptureDescription
 from hubmere.model.spec import HubSpec
 from hubmere.settings import Settings
-from hubmere.spark import CannotRun
-from hubmere.supervise import JobCommand, Lease, Patience, Retries, Supervisor
 
 # Short where a test waits for it, long where it must not come.
 PATIENCE = Patience(tick=0.01, first_report=60, silence=60, first_retry=0.01, last_retry=0.02, stop=10, last_stop=10)
@@ -366,7 +366,7 @@ def test_the_job_is_kept_from_the_first_captured_hub_on(
 
 def test_what_most_nodes_never_need_is_not_loaded_with_a_node() -> None:
     """Each of these costs every start what only captured hubs, WebSockets or management requests give back."""
-    late = ("hubmere.supervise", "wsproto", "starlette.responses", "pydantic", "nicegui", "pyspark")
+    late = ("hubmere.capture.supervisor", "wsproto", "starlette.responses", "pydantic", "nicegui", "pyspark")
     asked = f"import sys, hubmere.node.node; print([name for name in {late!r} if name in sys.modules])"
 
     said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60)

@@ -10,7 +10,7 @@ from client.hubs import Hubs, bodies
 from commands.runner import at, hubmere
 from hubmere.cli.commands.capture_jobs import submit_words
 from hubmere.cli.commands.target import Bearer, Where
-from hubmere.pipeline.capture.door import NodeDoor
+from hubmere.pipeline.capture.node_client import NodeDoor
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.testing import Node
 from pipeline.capture.runs import capture

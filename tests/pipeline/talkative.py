@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from hubmere.pipeline.capture.door import NodeDoor
 from hubmere.pipeline.capture.job import Application
+from hubmere.pipeline.capture.node_client import NodeDoor
 from hubmere.pipeline.capture.source import CaptureSource
 from pipeline.copying import start_copy
 from pipeline.sessions import a_session

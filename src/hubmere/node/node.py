@@ -26,7 +26,7 @@ from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfi
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.capture import LettingGo
 from hubmere.broker.management.manager import By
-from hubmere.capturing import CaptureJob, capture_targets, hold_bytes
+from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint

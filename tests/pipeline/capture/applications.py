@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from hubmere.pipeline.capture.door import NodeDoor
 from hubmere.pipeline.capture.job import Application
+from hubmere.pipeline.capture.node_client import NodeDoor
 from hubmere.pipeline.capture.source import CaptureSource
 from pipeline.capture.plans import TOKEN, PlanServer
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hubmere.pipeline.capture.destinations import destination_of
-from hubmere.pipeline.capture.names import Span
+from hubmere.pipeline.capture.files.names import Span
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.pipeline.capture.source import CaptureReader, FilePartition, WrittenFile, write_file
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from hubmere.client.consumer import UNKNOWN_POSITION
 from hubmere.model.batch import read_header, seal
-from hubmere.pipeline.capture.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
-from hubmere.pipeline.capture.schema import SCHEMA, long_of, time_text
+from hubmere.pipeline.capture.files.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
+from hubmere.pipeline.capture.files.schema import SCHEMA, long_of, time_text
 from hubmere.pipeline.decode import visible_batches
 from hubmere.records.compression import Codec
 from hubmere.translate import publication_from_amqp

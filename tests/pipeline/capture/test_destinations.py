@@ -2,10 +2,10 @@
 
 import pytest
 
-from hubmere.pipeline.capture.avro import SPAN_KEY
 from hubmere.pipeline.capture.destinations import DestinationFailed, InvalidDestination, NameTaken, destination_of
-from hubmere.pipeline.capture.names import NameFormat, Span
-from hubmere.pipeline.capture.schema import file_header
+from hubmere.pipeline.capture.files.avro import SPAN_KEY
+from hubmere.pipeline.capture.files.names import NameFormat, Span
+from hubmere.pipeline.capture.files.schema import file_header
 from pipeline.capture.stores import ACCOUNT, Store
 
 NAME = "shop/orders/0/2026/01/02/03/04/05.avro"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.pipeline.capture.names import DELTA_FORMAT, NamedWindow, NameFormat, Span
+from hubmere.pipeline.capture.files.names import DELTA_FORMAT, NamedWindow, NameFormat, Span
 from pipeline.capture.plans import NAME_FORMAT
 
 # 2017-09-19 11:45:09 UTC.

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import typer
 
+from hubmere.capture.java import CannotRun, find_java, require_pyspark
 from hubmere.cli.commands.http import Http
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
 from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
 from hubmere.cli.commands.tables import Output, rendered
 from hubmere.cli.commands.target import TOKEN_VARIABLE, Bearer, Where
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.spark import CannotRun, find_java, require_pyspark
 
 if TYPE_CHECKING:
     from hubmere.pipeline.capture.plan import HubPlan

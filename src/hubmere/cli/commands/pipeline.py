@@ -17,11 +17,11 @@ from typing import Annotated
 
 import typer
 
+from hubmere.capture.java import CannotRun, find_java
 from hubmere.cli.commands.resources.verbs import a_group
 from hubmere.cli.commands.target import ready_node
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.settings import load
-from hubmere.spark import CannotRun, find_java
 
 SPEC = "spark-pipeline.yml"
 STORAGE = "storage"

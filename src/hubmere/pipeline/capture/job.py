@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hubmere.pipeline.capture.door import NodeAway, NodeDoor, NoToken, find_token
+from hubmere.pipeline.capture.node_client import NodeAway, NodeDoor, NoToken, find_token
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.pipeline.capture.query import CaptureQuery
 

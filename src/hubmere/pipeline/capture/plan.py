@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hubmere.client.connection import CLIENT_ID_PREFIX, Account, Place
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.names import DELTA_FORMAT, EXTENSIONS, NameFormat
+from hubmere.pipeline.capture.files.names import DELTA_FORMAT, EXTENSIONS, NameFormat
 from hubmere.pipeline.capture.windows import Rules
 
 # For logs and the portal. That the node counts no egress for the job (reference: service 6) rests on the credential in

@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.checkpoints import anchor, make_durable, mend
 from hubmere.pipeline.capture.destinations import Destination, destination_of
+from hubmere.pipeline.capture.files.names import Span, table_root
 from hubmere.pipeline.capture.ledger import HubLedger
-from hubmere.pipeline.capture.names import Span, table_root
 from hubmere.pipeline.capture.plan import HubPlan, hub_json
 from hubmere.pipeline.capture.source import COLUMN, NAME, PLAN_OPTION, WrittenFile
 

@@ -24,9 +24,9 @@ from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import RangeLost
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.content import content_of
 from hubmere.pipeline.capture.destinations import NameTaken, Upload, destination_of
-from hubmere.pipeline.capture.names import Span
+from hubmere.pipeline.capture.files.content import content_of
+from hubmere.pipeline.capture.files.names import Span
 from hubmere.pipeline.capture.offsets import CaptureOffset
 from hubmere.pipeline.capture.plan import HubPlan, read_hub
 from hubmere.pipeline.capture.probe import HubProbe

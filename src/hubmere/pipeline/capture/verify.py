@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from hubmere.client.connection import Client
 from hubmere.client.consumer import Bounds, HubReader
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.content import span_in
 from hubmere.pipeline.capture.destinations import Destination, DestinationFailed, NameTaken, destination_of
-from hubmere.pipeline.capture.names import EXTENSIONS, Span, table_root
+from hubmere.pipeline.capture.files.content import span_in
+from hubmere.pipeline.capture.files.names import EXTENSIONS, Span, table_root
+from hubmere.pipeline.capture.files.schema import time_text
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.schema import time_text
 from hubmere.pipeline.decode import SCHEMA, decode
 
 # Problems that are told one by one; a destination that is all wrong says no more with ten thousand lines.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from hubmere.pipeline.capture.names import NameFormat, Span
+from hubmere.pipeline.capture.files.names import NameFormat, Span
 
 # What a task hands to the driver so that it can publish: texts and numbers only.
 Token = Mapping[str, object]

@@ -23,7 +23,7 @@ from hubmere.pipeline.capture.destinations.base import (
     span_noted,
 )
 from hubmere.pipeline.capture.destinations.parts import Parts
-from hubmere.pipeline.capture.names import NameFormat, Span
+from hubmere.pipeline.capture.files.names import NameFormat, Span
 
 # Metadata names are C# identifiers.
 _SPAN: Final = "hubmere_span"

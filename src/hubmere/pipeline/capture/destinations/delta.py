@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from hubmere.pipeline.capture.content import PARQUET_SCHEMA
 from hubmere.pipeline.capture.destinations.base import DestinationFailed
+from hubmere.pipeline.capture.files.content import PARQUET_SCHEMA
 
 PARTITION_COLUMN: Final = "PartitionId"
 _AZURE_ENDPOINT: Final = "azure_storage_endpoint"

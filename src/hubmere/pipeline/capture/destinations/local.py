@@ -13,9 +13,9 @@ from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from hubmere.pipeline.capture.checkpoints import anchor, synchronise
-from hubmere.pipeline.capture.content import span_in
 from hubmere.pipeline.capture.destinations.base import InvalidDestination, NameTaken, Stored, Token
-from hubmere.pipeline.capture.names import NameFormat, Span
+from hubmere.pipeline.capture.files.content import span_in
+from hubmere.pipeline.capture.files.names import NameFormat, Span
 
 # Readers pass over names that begin with a dot: Spark, Hive and most globs.
 STAGING: Final = ".hubmere-staging"

@@ -22,7 +22,7 @@ from hubmere.pipeline.capture.destinations.base import (
     span_noted,
 )
 from hubmere.pipeline.capture.destinations.parts import Parts
-from hubmere.pipeline.capture.names import NameFormat, Span
+from hubmere.pipeline.capture.files.names import NameFormat, Span
 
 _SPAN: Final = "hubmere-span"
 # S3 takes parts of at least 5 MiB, but for the last one.

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, Protocol
 from hubmere import kernels
 from hubmere.client.consumer import UNKNOWN_POSITION
 from hubmere.model.batch import APPEND_TIME, BatchHeader
-from hubmere.pipeline.capture.schema import (
+from hubmere.pipeline.capture.files.schema import (
     EMPTY_MAP,
     MAGIC,
     encoded_maps,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.avro import SPAN_KEY, AvroFile, read_span
-from hubmere.pipeline.capture.names import EXTENSIONS
+from hubmere.pipeline.capture.files.avro import SPAN_KEY, AvroFile, read_span
+from hubmere.pipeline.capture.files.names import EXTENSIONS
 from hubmere.pipeline.decode import SCHEMA, ClosedBatch, Columns, add_batch, columns_of_twin
 
 # Captured column, and the column of the Spark source that it is.

@@ -21,8 +21,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from hubmere.broker.management.capture import Captures, JobState, Supervision
+from hubmere.capture.java import CannotRun
 from hubmere.model.clock import Clock
-from hubmere.spark import CannotRun
 
 log = logging.getLogger("hubmere.capture")
 

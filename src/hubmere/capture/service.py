@@ -20,19 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubmere.broker.management.capture import Captures, JobState, Supervision
+from hubmere.capture.java import CannotRun, find_java, require_pyspark
 from hubmere.endpoints.places import Places
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.clock import Clock
 from hubmere.settings import Settings
 from hubmere.settings.capture import TARGETS_PREFIX
-from hubmere.spark import CannotRun, find_java, require_pyspark
 
 if TYPE_CHECKING:
-    from hubmere.supervise import JobCommand
+    from hubmere.capture.supervisor import JobCommand
 
 _FOLDER = "capture"
 _MODULE = "hubmere.pipeline.supervised"
-_SUPERVISOR = "hubmere.supervise"
+_SUPERVISOR = "hubmere.capture.supervisor"
 # How often a node without captured hubs looks whether it has one now; the supervisor itself looks as often.
 _LOOK_SECONDS = 0.5
 _LOOPBACK = "127.0.0.1"
@@ -90,7 +90,7 @@ class CaptureJob:
         while not captures.has_work:
             await asyncio.sleep(_LOOK_SECONDS)
         await asyncio.to_thread(importlib.import_module, _SUPERVISOR)
-        from hubmere.supervise import Patience, Supervisor
+        from hubmere.capture.supervisor import Patience, Supervisor
 
         patience = Patience(last_stop=self.settings.shutdown_timeout_s)
         log_file = self.base.absolute() / _FOLDER / "job.log"
@@ -98,7 +98,7 @@ class CaptureJob:
 
     async def command(self) -> "JobCommand":
         """How the job is started now; CannotRun says what is missing."""
-        from hubmere.supervise import JobCommand
+        from hubmere.capture.supervisor import JobCommand
 
         require_pyspark()
         java = await asyncio.to_thread(find_java, self.settings.capture_java, os.environ)

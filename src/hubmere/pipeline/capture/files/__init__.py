@@ -1,0 +1,1 @@
+"""Captured files: their names, their schema, and how events are written to Avro and Parquet."""
