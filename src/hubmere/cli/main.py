@@ -1,8 +1,8 @@
-"""The command: up, cert, sas, doctor, version; what speaks to a running node is in `commands`, loaded when asked for.
+"""The command line: `up`, `cert`, `sas`, `doctor`, `version`, and the commands in `commands`, loaded on first use.
 
 Turns flags into calls and outcomes into exit codes (`exit_codes`); decides nothing itself. A failure is one or two
-lines on standard error, never a traceback, unless `--log-level debug` asks for one. Import-light: each command imports what
-it needs when it runs, so that `up` reaches its event loop without paying for the others.
+lines on standard error, never a traceback, unless `--log-level debug` asks for one. Imports stay light: each command
+imports what it needs when it runs, so that `up` reaches its event loop without paying for the others.
 """
 
 import inspect
