@@ -220,9 +220,9 @@ def test_fetches_of_a_group_are_delayed(world: World) -> None:
     """Kafka readers are told how long, as for units."""
     world.write(a_group(a_policy(OUT_EVENTS, 10)))
     broker, hub = world.bench.broker, world.bench.hub
-    slow, other = (broker.leash_of(hub.namespace, a_client(rule)) for rule in ("slow", "other"))
+    slow, other = (broker.client_quota_of(hub.namespace, a_client(rule)) for rule in ("slow", "other"))
 
-    delays = [charge_fetch(hub, 0, 20, 100, world.bench.now, leash) for leash in (slow, other)]
+    delays = [charge_fetch(hub, 0, 20, 100, world.bench.now, client_quota) for client_quota in (slow, other)]
 
     assert delays[0] == pytest.approx(1.0, abs=0.1)
     assert delays[1] == 0.0

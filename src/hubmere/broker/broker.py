@@ -21,7 +21,7 @@ from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
 from hubmere.broker.metrics import Counters
 from hubmere.broker.publish import Publisher
-from hubmere.broker.quotas.application_groups import FREE, Leash
+from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS, Scaling
 from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.broker.quotas.throughput import FairBucket
@@ -182,11 +182,11 @@ class Broker:
         if not (namespace.kafka_enabled and self.book.of(namespace.tier).has_kafka):
             raise NotInTier("The Kafka endpoint", namespace.tier)
 
-    def leash_of(self, namespace: LiveNamespace, principal: Principal | None) -> Leash:
+    def client_quota_of(self, namespace: LiveNamespace, principal: Principal | None) -> ClientQuota:
         """What a client is held to beside the namespace's units: the rates of its application group."""
         if principal is None or principal.is_admin:
             return FREE
-        return namespace.governor.leash(principal.rule, is_of_hub=bool(principal.hub))
+        return namespace.application_groups.client_quota(principal.rule, is_of_hub=bool(principal.hub))
 
     # --- publishing ---
 
@@ -205,10 +205,14 @@ class Broker:
             None if partition is None else partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         )
         hub.require_sending(publisher)
-        leash = self.leash_of(hub.namespace, principal)
+        client_quota = self.client_quota_of(hub.namespace, principal)
         if self._tracer is None:
-            return Publisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient, leash=leash)
-        traced = TracedPublisher(hub, partition=number, name=publisher, evict=evict, lenient=lenient, leash=leash)
+            return Publisher(
+                hub, partition=number, name=publisher, evict=evict, lenient=lenient, client_quota=client_quota
+            )
+        traced = TracedPublisher(
+            hub, partition=number, name=publisher, evict=evict, lenient=lenient, client_quota=client_quota
+        )
         traced.tracer = self._tracer
         return traced
 
@@ -250,7 +254,7 @@ class Broker:
             counters=hub.counters,
             rates=hub.rates,
             throughput=hub.namespace.throughput,
-            leash=self.leash_of(hub.namespace, principal),
+            client_quota=self.client_quota_of(hub.namespace, principal),
         )
         if isinstance(reader, TracedSubscription) and self._tracer is not None:
             reader.tracer, reader.place = self._tracer, (hub.namespace.entity.name, hub.name)

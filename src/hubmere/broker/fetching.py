@@ -6,7 +6,7 @@ They take no reader's place and know no epochs; whoever asks has been found to h
 from collections.abc import Callable
 
 from hubmere.broker.live import LiveHub
-from hubmere.broker.quotas.application_groups import FREE, Leash
+from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.store.engine import PartitionLog
 
 
@@ -29,12 +29,14 @@ class Follow:
         self.log.unwatch(self._moved)
 
 
-def charge_fetch(hub: LiveHub, partition: int, events: int, size_bytes: int, now: float, leash: Leash = FREE) -> float:
+def charge_fetch(
+    hub: LiveHub, partition: int, events: int, size_bytes: int, now: float, client_quota: ClientQuota = FREE
+) -> float:
     """Count what a reader was given; the seconds for which it should be held back then, usually 0."""
     hub.counters.outgoing_messages += events
     hub.counters.outgoing_bytes += size_bytes
     hub.rates.delivered(partition, size_bytes)
-    throughput, limits, delay_s = hub.namespace.throughput, leash.limits, 0.0
+    throughput, limits, delay_s = hub.namespace.throughput, client_quota.limits, 0.0
     if throughput is not None:
         throughput.charge_egress(hub.entity.uid, size_bytes, events, now)
         delay_s = throughput.egress_delay(hub.entity.uid, now)

@@ -7,7 +7,7 @@ so that a node with many hubs starts at once. Thread rule: the owner's thread on
 from collections.abc import Callable, Iterator
 
 from hubmere.broker.metrics import Counters
-from hubmere.broker.quotas.application_groups import Governor
+from hubmere.broker.quotas.application_groups import ApplicationGroups
 from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Rates, Throughput
 from hubmere.broker.read import Readers
@@ -82,13 +82,13 @@ def rates_of(limits: Limits, capacity: int) -> Rates | None:
 class LiveNamespace:
     """One namespace while the node runs."""
 
-    __slots__ = ("counters", "entity", "governor", "hub_revision", "hubs", "limits", "throughput")
+    __slots__ = ("application_groups", "counters", "entity", "hub_revision", "hubs", "limits", "throughput")
 
     def __init__(self, entity: Namespace, limits: Limits, now: float) -> None:
         self.entity = entity
         self.limits = limits
         self.counters = Counters()
-        self.governor = Governor()
+        self.application_groups = ApplicationGroups()
         self.hubs: dict[str, LiveHub] = {}
         # Grows whenever a hub is created, changed or deleted.
         self.hub_revision = 0

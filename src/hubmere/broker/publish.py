@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hubmere.broker.live import Evicted, LiveHub
-from hubmere.broker.quotas.application_groups import FREE, Leash
+from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
 from hubmere.model.keys import partition_of_key
@@ -30,7 +30,7 @@ class Publisher:
     Thread rule: the owner's thread only. `evict` is called once when the hub or the publisher is shut while open.
     """
 
-    __slots__ = ("_evict", "_lenient", "hub", "leash", "name", "partition")
+    __slots__ = ("_evict", "_lenient", "client_quota", "hub", "name", "partition")
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class Publisher:
         name: str | None,
         evict: Evicted | None,
         lenient: bool,
-        leash: Leash = FREE,
+        client_quota: ClientQuota = FREE,
     ) -> None:
         self.hub = hub
         self.partition = partition
         self.name = name
         self._evict = evict
         self._lenient = lenient
-        self.leash = leash
+        self.client_quota = client_quota
         if evict is not None:
             hub.publishers[evict] = None if name is None else fold(name)
 
@@ -150,7 +150,7 @@ class Publisher:
 
     def has_room(self, size_bytes: int, events: int, now: float) -> bool:
         """Whether so much can be published without holding its producer back."""
-        throughput, limits = self.hub.namespace.throughput, self.leash.limits
+        throughput, limits = self.hub.namespace.throughput, self.client_quota.limits
         if limits is not None and not limits.has_ingress(size_bytes, events, now):
             return False
         return throughput is None or throughput.has_ingress(self.hub.entity.uid, size_bytes, events, now)
@@ -161,8 +161,8 @@ class Publisher:
             raise PublicationTooLarge(size_bytes, self.limit_bytes)
         if key is not None and self.partition is not None:
             raise InvalidArgument("partition key", key, "a publication to a named partition has none")
-        if self.leash.limits is not None:
-            self.leash.limits.require_ingress(size_bytes, events, now)
+        if self.client_quota.limits is not None:
+            self.client_quota.limits.require_ingress(size_bytes, events, now)
 
     def _append(self, batch: bytearray, key: str | None, now_ms: int, callback: Settled | None) -> Receipt:
         hub, count = self.hub, self.hub.entity.partition_count
@@ -186,8 +186,8 @@ class Publisher:
         counters = self.hub.counters
         counters.incoming_messages += events
         counters.incoming_bytes += size_bytes
-        if self.leash.limits is not None:
-            self.leash.limits.charge_ingress(size_bytes, events, now)
+        if self.client_quota.limits is not None:
+            self.client_quota.limits.charge_ingress(size_bytes, events, now)
 
     def _count_refusal(self, refusal: Refusal, requests: int = 1) -> None:
         counters = self.hub.counters

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hubmere.broker.metrics import Counters
-from hubmere.broker.quotas.application_groups import FREE, Leash
+from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Throughput
 from hubmere.model.errors import EpochRequired, EpochTooLow, PositionBeyondEnd, ReaderStolen, ReceiverLimit, Refusal
@@ -35,10 +35,10 @@ class Subscription:
     """
 
     __slots__ = (
+        "_client_quota",
         "_counters",
         "_evict",
         "_hub",
-        "_leash",
         "_rates",
         "_readers",
         "_throughput",
@@ -68,10 +68,10 @@ class Subscription:
         counters: Counters,
         rates: PartitionRates,
         throughput: Throughput | None,
-        leash: Leash = FREE,
+        client_quota: ClientQuota = FREE,
     ) -> None:
         self._readers = readers
-        self._leash = leash
+        self._client_quota = client_quota
         self._hub = hub
         self._wake = wake
         self._evict = evict
@@ -126,13 +126,13 @@ class Subscription:
         self._rates.delivered(self.partition, size_bytes)
         if self._throughput is not None:
             self._throughput.charge_egress(self._hub, size_bytes, events, now)
-        if self._leash.limits is not None:
-            self._leash.limits.charge_egress(size_bytes, events, now)
+        if self._client_quota.limits is not None:
+            self._client_quota.limits.charge_egress(size_bytes, events, now)
 
     def delay(self, now: float) -> float:
         """Seconds to hold the next delivery back so that egress stays within what is allowed; usually 0."""
         delay = 0.0 if self._throughput is None else self._throughput.egress_delay(self._hub, now)
-        return delay if self._leash.limits is None else max(delay, self._leash.limits.egress_delay(now))
+        return delay if self._client_quota.limits is None else max(delay, self._client_quota.limits.egress_delay(now))
 
     def close(self) -> None:
         """Give the place back; closing twice is harmless."""
@@ -185,7 +185,7 @@ class Readers:
         counters: Counters,
         rates: PartitionRates,
         throughput: Throughput | None,
-        leash: Leash = FREE,
+        client_quota: ClientQuota = FREE,
         kind: type[Subscription] = Subscription,
     ) -> Subscription:
         """Let a reader in at a position, and put out those who must give way; raises and changes nothing if refused."""
@@ -206,7 +206,7 @@ class Readers:
             counters=counters,
             rates=rates,
             throughput=throughput,
-            leash=leash,
+            client_quota=client_quota,
         )
         if epoch is not None:
             for reader in list(there):

@@ -79,7 +79,7 @@ class Following:
 
     def _serve_namespace(self, entity: Namespace, now: float) -> None:
         live = self._namespaces[fold(entity.name)] = LiveNamespace(entity, self._book.of(entity.tier), now)
-        live.governor.follow(self._catalog.view.application_groups(entity.name), now)
+        live.application_groups.follow(self._catalog.view.application_groups(entity.name), now)
 
     def _update_namespace(self, entity: Namespace, now: float) -> None:
         live = self._namespaces[fold(entity.name)]
@@ -157,7 +157,7 @@ class Following:
     def _set_free(self, group: ApplicationGroup, now: float) -> None:
         """Those who are connected are held to what the groups say now."""
         live = self._namespaces[fold(group.namespace)]
-        live.governor.follow(self._catalog.view.application_groups(group.namespace), now)
+        live.application_groups.follow(self._catalog.view.application_groups(group.namespace), now)
 
     def _live(self, hub_uid: str) -> LiveHub | None:
         hub = self._catalog.view.hub_of_uid(hub_uid)

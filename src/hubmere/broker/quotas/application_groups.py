@@ -120,7 +120,7 @@ class GroupLimits:
         return max((limit.delay(now) for limit in self._outgoing), default=0.0)
 
 
-class Leash:
+class ClientQuota:
     """What one kind of client is held to now: the rates of its group, or None."""
 
     __slots__ = ("limits",)
@@ -135,10 +135,10 @@ class Leash:
 
 
 # Those who belong to no group: the administrator, the portal, and whoever is asked for nothing.
-FREE = Leash()
+FREE = ClientQuota()
 
 
-class Governor:
+class ApplicationGroups:
     """The groups of one namespace, and the leashes of those who were met.
 
     Thread rule: the owner's thread only. Leashes are as many as there are rules.
@@ -149,7 +149,7 @@ class Governor:
     def __init__(self) -> None:
         self._groups: Sequence[ApplicationGroup] = ()
         self._limits: dict[str, GroupLimits] = {}
-        self._leashes: dict[tuple[str, bool], Leash] = {}
+        self._leashes: dict[tuple[str, bool], ClientQuota] = {}
 
     def follow(self, groups: Sequence[ApplicationGroup], now: float) -> None:
         """Take the groups as they are now, effective on those who are connected."""
@@ -158,16 +158,16 @@ class Governor:
             limits = self._limits[fold(group.name)] = known.get(fold(group.name)) or GroupLimits(group, now)
             limits.follow(group, now)
         self._groups = groups
-        for (rule, is_of_hub), leash in self._leashes.items():
-            leash.limits = self._limits_of(rule, is_of_hub)
+        for (rule, is_of_hub), client_quota in self._leashes.items():
+            client_quota.limits = self._limits_of(rule, is_of_hub)
 
-    def leash(self, rule: str, *, is_of_hub: bool) -> Leash:
+    def client_quota(self, rule: str, *, is_of_hub: bool) -> ClientQuota:
         """The leash of whoever signed in by a rule."""
-        leash = self._leashes.get((rule, is_of_hub))
-        if leash is None:
-            leash = self._leashes[rule, is_of_hub] = Leash()
-            leash.limits = self._limits_of(rule, is_of_hub)
-        return leash
+        client_quota = self._leashes.get((rule, is_of_hub))
+        if client_quota is None:
+            client_quota = self._leashes[rule, is_of_hub] = ClientQuota()
+            client_quota.limits = self._limits_of(rule, is_of_hub)
+        return client_quota
 
     def _limits_of(self, rule: str, is_of_hub: bool) -> GroupLimits | None:
         group = group_of(self._groups, rule, is_of_hub=is_of_hub)

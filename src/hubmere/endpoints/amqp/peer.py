@@ -213,7 +213,7 @@ class Peer:
         hub, resource, principal = self._allowed(Rights.SEND, address)
         publisher = None if address.publisher is None else publisher_name(address.publisher)
         terms, producer = self._producer_terms(hub, attach, address)
-        group = self._shared.broker.leash_of(self.namespace, principal).group
+        group = self._shared.broker.client_quota_of(self.namespace, principal).group
         self._shared.busy.check(hub.entity.uid, self._shared.clock.monotonic(), group)
         part = Inbound(self._host, link, resource, self._shared.busy, terms)
         opened = self._shared.broker.open_publisher(

@@ -36,7 +36,16 @@ class Followed(Protocol):
 class Reach:
     """Namespace, principal, and the topics that were found to be in reach. Thread rule: the loop's thread only."""
 
-    __slots__ = ("_broker", "_publishers", "_readable", "_used", "leash", "namespace", "namespace_key", "principal")
+    __slots__ = (
+        "_broker",
+        "_publishers",
+        "_readable",
+        "_used",
+        "client_quota",
+        "namespace",
+        "namespace_key",
+        "principal",
+    )
 
     def __init__(self, broker: Broker, namespace: LiveNamespace, principal: Principal) -> None:
         self._broker = broker
@@ -44,7 +53,7 @@ class Reach:
         (self.namespace_key,) = namespace.entity.key
         self.principal = principal
         # Taken in and let out by whoever changes application groups: one for the length of the connection.
-        self.leash = broker.leash_of(namespace, principal)
+        self.client_quota = broker.client_quota_of(namespace, principal)
         self._publishers: dict[str, Publisher] = {}
         self._readable: dict[str, LiveHub] = {}
         # Topics that the client has used: all that a rotated key still opens.

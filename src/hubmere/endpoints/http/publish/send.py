@@ -299,7 +299,9 @@ def _is_shareable(publisher: Publisher, event: HttpEvent) -> bool:
 
 
 def _is_unmetered(publisher: Publisher) -> bool:
-    return publisher.name is None and publisher.hub.namespace.throughput is None and publisher.leash.limits is None
+    return (
+        publisher.name is None and publisher.hub.namespace.throughput is None and publisher.client_quota.limits is None
+    )
 
 
 def _give_up(waiting: asyncio.Future[None], timeout_s: float) -> None:

@@ -171,7 +171,7 @@ class _Fetch:
         # What the hub's own capture job reads costs no egress (reference: service 6).
         if session.principal.captures_hub == hub.entity.uid and hub.entity.is_captured:
             return 0.0
-        return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, session.reach.leash)
+        return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, session.reach.client_quota)
 
     def _tell_everything(self, reading: FullReading, found: dict[Place, Told], throttle_ms: int) -> None:
         """One part for each partition that was asked for, in the order of the request."""
