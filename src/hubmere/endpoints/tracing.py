@@ -22,7 +22,7 @@ from starlette.responses import Response
 from hubmere import __version__
 from hubmere.broker.tracing import Ended
 from hubmere.endpoints.http.context import Receive, Scope, Send, shown_path
-from hubmere.endpoints.http.request import Call, Handler
+from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.app import Publish
 from hubmere.model.batch import Buffer
 from hubmere.model.errors import Refusal
@@ -129,7 +129,7 @@ class Spans:
 
         return publish_traced
 
-    async def traced(self, handler: Handler, call: Call) -> Response:
+    async def traced(self, handler: Handler, call: Request) -> Response:
         """Answer a management request, as a span."""
         parent = next(iter(_contexts([call.header("traceparent") or ""])), None)
         method = call.scope["method"]

@@ -199,7 +199,7 @@ class HttpNode:
     def changed(self, change: Callable[[Callable[[Any], None]], T]) -> T:
         """Carry a change of entities out and wait until it is durable."""
 
-        async def carried_out() -> T:
+        async def await_change() -> T:
             waiting: asyncio.Future[Any] = self._loop.create_future()
             result = change(waiting.set_result)
             refusal = await waiting
@@ -207,7 +207,7 @@ class HttpNode:
                 raise refusal
             return result
 
-        return self.run(carried_out())
+        return self.run(await_change())
 
     def add_hub(self, name: str, spec: HubSpec | None = None, namespace: str = NAMESPACE) -> None:
         """An event hub."""

@@ -9,7 +9,7 @@ import pytest
 
 from endpoints.http.harness import HttpNode
 from endpoints.http.test_protocol import Raw, _post, _status
-from hubmere.endpoints.http.publish.send import DataPlane, Repeat
+from hubmere.endpoints.http.publish.send import CachedRequestHead, DataPlane
 from hubmere.model.entity import Status
 from hubmere.model.spec import HubSpec
 from hubmere.store.files import Files
@@ -64,7 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     said: list[bool] = []
     original = DataPlane.publish_at_once
 
-    def noted(self: DataPlane, *given: object) -> Repeat | None:
+    def noted(self: DataPlane, *given: object) -> CachedRequestHead | None:
         left = original(self, *given)  # type: ignore[arg-type]
         said.append(left is not None)
         return left

@@ -7,7 +7,7 @@ import pytest
 
 from endpoints.http.harness import HttpNode
 from hubmere.endpoints.http.errors import NotDurableInTime
-from hubmere.endpoints.http.publish.shares import MAX_SHARED_BYTES, Shares
+from hubmere.endpoints.http.publish.shares import MAX_SHARED_BYTES, Coalescer
 from hubmere.model.entity import Status
 from hubmere.model.errors import EntityDisabled
 from hubmere.model.tier import Profile
@@ -20,7 +20,7 @@ def _message(body: bytes) -> bytes:
 
 async def _published(node: HttpNode, *bodies: bytes, size_bytes: int = 1, partition: str | None = None) -> list[object]:
     """Add events in one turn and wait for all answers: None, or what refused them."""
-    shares = Shares(node.clock)
+    shares = Coalescer(node.clock)
     publisher = node.broker.open_publisher(node.hub("orders"), partition=partition)
     loop = asyncio.get_running_loop()
     waiting = [loop.create_future() for _ in bodies]
@@ -61,7 +61,7 @@ def test_a_refusal_is_told_to_everyone_in_the_share(node: HttpNode) -> None:
     """Nobody waits for ever, and nothing is stored: the hub is shut between the request and the end of the turn."""
 
     async def published() -> list[object]:
-        shares, loop = Shares(node.clock), asyncio.get_running_loop()
+        shares, loop = Coalescer(node.clock), asyncio.get_running_loop()
         hub = node.hub("orders")
         publisher = node.broker.open_publisher(hub)
         waiting = [loop.create_future() for _ in range(2)]
@@ -81,7 +81,7 @@ def test_a_waiter_that_gave_up_is_left_alone(node: HttpNode) -> None:
     """A request that timed out does not disturb the others."""
 
     async def published() -> object:
-        shares, loop = Shares(node.clock), asyncio.get_running_loop()
+        shares, loop = Coalescer(node.clock), asyncio.get_running_loop()
         publisher = node.broker.open_publisher(node.hub("orders"))
         gone, waiting = loop.create_future(), loop.create_future()
         gone.cancel()
@@ -98,7 +98,7 @@ def test_a_share_that_is_not_durable_in_time_is_given_up(node: HttpNode, monkeyp
     async def published() -> list[object]:
         publisher = node.broker.open_publisher(node.hub("orders"), partition="0")
         monkeypatch.setattr(type(node.hub("orders").log(0)), "append", lambda *_, **__: None)
-        shares, loop = Shares(node.clock), asyncio.get_running_loop()
+        shares, loop = Coalescer(node.clock), asyncio.get_running_loop()
         waiting = [loop.create_future() for _ in range(2)]
         for waiter in waiting:
             shares.add(publisher, _message(b"a"), 1, waiter, 0.01)

@@ -13,8 +13,8 @@ from hubmere.broker.management.capture import NewFile
 from hubmere.endpoints.http.arm.capture_models import ProgressBody, file_shape, plan_shape
 from hubmere.endpoints.http.arm.models import parsed
 from hubmere.endpoints.http.arm.request import json_answer
-from hubmere.endpoints.http.context import carried_out
-from hubmere.endpoints.http.request import Call, Table
+from hubmere.endpoints.http.context import await_change
+from hubmere.endpoints.http.request import Request, Table
 from hubmere.model.errors import NotSupported
 
 log = logging.getLogger("hubmere.capture")
@@ -25,11 +25,11 @@ PROGRESS_PATH = "$capture/progress"
 _MAX_REPORT_BYTES = 16 * 1024 * 1024
 
 
-async def show_plan(call: Call) -> Response:
+async def show_plan(call: Request) -> Response:
     """What is to be captured, and where to: for the capture job."""
-    call.site.identity.require_admin(call.authorization)
+    call.context.identity.require_admin(call.authorization)
     bootstrap, security = _way_in(call)
-    broker, places = call.site.broker, call.site.places
+    broker, places = call.context.broker, call.context.places
     shape = plan_shape(
         broker.captures.plan(),
         places,
@@ -41,23 +41,23 @@ async def show_plan(call: Call) -> Response:
     return json_answer(shape)
 
 
-async def take_progress(call: Call) -> Response:
+async def take_progress(call: Request) -> Response:
     """How far the capture job has come; answered once it is durable."""
-    call.site.identity.require_admin(call.authorization)
+    call.context.identity.require_admin(call.authorization)
     body = parsed(ProgressBody, await call.body(_MAX_REPORT_BYTES))
-    site, hubs = call.site, [hub.value() for hub in body.hubs]
-    now, now_ms = site.clock.monotonic(), site.clock.now_ms()
-    files = await carried_out(
-        lambda done: site.broker.captures.take(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
+    context, hubs = call.context, [hub.value() for hub in body.hubs]
+    now, now_ms = context.clock.monotonic(), context.clock.now_ms()
+    files = await await_change(
+        lambda done: context.broker.captures.take(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
     )
     for file in files:
         _tell(file)
     return Response(b"", 204)
 
 
-def _way_in(call: Call) -> tuple[str, str]:
+def _way_in(call: Request) -> tuple[str, str]:
     """Host and port to read from, and Kafka's word for how."""
-    places, host = call.site.places, _host_of(call)
+    places, host = call.context.places, _host_of(call)
     ways = (("SASL_PLAINTEXT", places.kafka), ("SASL_SSL", places.kafkas))
     if call.scope["scheme"] == "https":
         ways = (ways[1], ways[0])
@@ -67,9 +67,9 @@ def _way_in(call: Call) -> tuple[str, str]:
     raise NotSupported("Capture on a node without a Kafka port")
 
 
-def _host_of(call: Call) -> str:
+def _host_of(call: Request) -> str:
     """The name under which the job found the node, without the port."""
-    host = call.host or call.site.places.host
+    host = call.host or call.context.places.host
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
 

@@ -52,7 +52,7 @@ class Disconnected(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class HttpContext:
     """One node as its HTTP handlers see it."""
 
     broker: Broker
@@ -121,7 +121,7 @@ class Site:
         return replace(begun, system=system)
 
 
-async def carried_out(change: Callable[[Done], T]) -> T:
+async def await_change(change: Callable[[Done], T]) -> T:
     """Ask the broker for a change and wait until it is durable; raises what refused it."""
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -19,7 +19,7 @@ from hubmere.broker.access import Resource
 from hubmere.broker.broker import Look
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.http.errors import JSON_TYPE
-from hubmere.endpoints.http.request import Call
+from hubmere.endpoints.http.request import Request
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
@@ -36,7 +36,7 @@ _MAX_NUMBER_DIGITS = 19
 _POSITIONS = "first, latest, sequence:N, offset:N or time:ISO-8601"
 
 
-async def look_at_events(call: Call) -> Response:
+async def look_at_events(call: Request) -> Response:
     """Some events of a partition from a position on."""
     hub = _authorized_hub(call)
     limit = call.number("limit", _DEFAULT_LIMIT, _MOST_EVENTS)
@@ -45,11 +45,11 @@ async def look_at_events(call: Call) -> Response:
     return Response(json.dumps(_shown(hub, seen, limit)).encode(), 200, media_type=JSON_TYPE)
 
 
-def _authorized_hub(call: Call) -> LiveHub:
+def _authorized_hub(call: Request) -> LiveHub:
     """The hub, for a caller that may read this partition of it."""
-    hub = call.site.find_hub(call.host, call.names["hub"])
-    namespace = call.site.namespace_at(call.host) if hub is None else hub.namespace
-    principal = call.known_as(call.site.identity.of_data(namespace, call.peer, call.authorization))
+    hub = call.context.find_hub(call.host, call.names["hub"])
+    namespace = call.context.namespace_at(call.host) if hub is None else hub.namespace
+    principal = call.known_as(call.context.identity.of_data(namespace, call.peer, call.authorization))
     name = call.names["hub"] if hub is None else hub.name
     below = ("consumergroups", call.names["group"], "partitions", call.names["partition"])
     principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below, is_messages=True))
@@ -80,9 +80,9 @@ def _milliseconds(text: str) -> int:
         raise InvalidArgument("from", f"time:{text}", _POSITIONS) from None
 
 
-async def _looked(call: Call, hub: LiveHub, position: Position, wait_s: int) -> Look:
+async def _looked(call: Request, hub: LiveHub, position: Position, wait_s: int) -> Look:
     def look(at: Position) -> Look:
-        return call.site.broker.look(
+        return call.context.broker.look(
             hub, group=call.names["group"], partition=call.names["partition"], position=at, max_bytes=_READ_BYTES
         )
 

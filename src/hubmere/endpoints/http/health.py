@@ -13,7 +13,7 @@ from starlette.responses import Response
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
 from hubmere.endpoints.http.errors import JSON_TYPE
-from hubmere.endpoints.http.request import Call
+from hubmere.endpoints.http.request import Request
 from hubmere.model.damage import DamagedRange
 
 # Enough to see what they have in common; the count tells the rest.
@@ -21,17 +21,17 @@ _SHOWN_PARTITIONS = 100
 _SHOWN_RANGES = 100
 
 
-async def show_health(call: Call) -> Response:
+async def show_health(call: Request) -> Response:
     """The node is alive if it answers. Each problem is one sentence in `warnings`."""
     body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
-    if warnings := list(_warnings(call.site.broker)):
+    if warnings := list(_warnings(call.context.broker)):
         body["warnings"] = warnings
     return _answer(body)
 
 
-async def show_ready(call: Call) -> Response:
+async def show_ready(call: Request) -> Response:
     """Ports open last, so a client that gets an answer can use everything except what is named here."""
-    broker = call.site.broker
+    broker = call.context.broker
     hubs = _hubs(broker)
     offline = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.offline_partitions()]
     damaged = [_damage(hub, *found) for hub in hubs for found in hub.damaged_ranges()]

@@ -15,7 +15,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.conditions import NAMES, ConditionSeverity
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.capture import HubStanding, JobState
-from hubmere.endpoints.http.request import Call
+from hubmere.endpoints.http.request import Request
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE_ONLY = "-NamespaceOnlyMetric-"
@@ -83,11 +83,11 @@ METRICS: tuple[Metric, ...] = (
 _BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
-async def show_metrics(call: Call) -> Response:
+async def show_metrics(call: Request) -> Response:
     """Every metric of the node: for scrapers on this machine, and for whoever has the administrator's token."""
     if not _is_loopback(call.peer):
-        call.site.identity.require_admin(call.authorization)
-    shown = lines(call.site.broker, call.site.clock.monotonic())
+        call.context.identity.require_admin(call.authorization)
+    shown = lines(call.context.broker, call.context.clock.monotonic())
     return Response("".join(f"{line}\n" for line in shown).encode(), 200, media_type=TEXT_TYPE)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from hubmere.broker.access import Principal
-from hubmere.endpoints.http.context import CALLER, Receive, Scope, Site, declared_length, peer_of, read_body
+from hubmere.endpoints.http.context import CALLER, HttpContext, Receive, Scope, declared_length, peer_of, read_body
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.model.errors import InvalidArgument
 
@@ -23,11 +23,11 @@ PAGE_SIZE = 100
 T = TypeVar("T")
 
 
-class Call:
+class Request:
     """One request of a management plane."""
 
-    def __init__(self, site: Site, scope: Scope, receive: Receive, names: Mapping[str, str]) -> None:
-        self.site = site
+    def __init__(self, context: HttpContext, scope: Scope, receive: Receive, names: Mapping[str, str]) -> None:
+        self.context = context
         self.scope = scope
         self.names = names
         self._receive = receive
@@ -81,7 +81,7 @@ class Call:
     @property
     def base_url(self) -> str:
         """Scheme and host as the client sees them."""
-        return f"{self.scope['scheme']}://{self.host or self.site.places.host}"
+        return f"{self.scope['scheme']}://{self.host or self.context.places.host}"
 
     @property
     def is_update(self) -> bool:
@@ -90,8 +90,8 @@ class Call:
 
     async def body(self, limit_bytes: int = _MAX_BODY_BYTES) -> bytes:
         """The request's body."""
-        limit = min(limit_bytes, self.site.body_limit_bytes)
-        return await read_body(self._receive, declared_length(self.headers), limit, self.site.memory)
+        limit = min(limit_bytes, self.context.body_limit_bytes)
+        return await read_body(self._receive, declared_length(self.headers), limit, self.context.memory)
 
     def number(self, name: str, default: int, highest: int) -> int:
         """A parameter that counts something."""
@@ -116,6 +116,6 @@ class Call:
         return shown, f"{self.base_url}{self.scope['raw_path'].decode('ascii')}?{urlencode(query, safe='$')}"
 
 
-Handler = Callable[[Call], Awaitable["Response"]]
+Handler = Callable[[Request], Awaitable["Response"]]
 # Handlers by path shape and method.
 Table = Mapping[str, Mapping[str, Handler]]

@@ -75,7 +75,7 @@ def _columns(of: Callable[[LiveHub], HubStanding]) -> tuple[Column[LiveHub], ...
     return (
         Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
         Column("state", "Capture", lambda hub: shown_state(of(hub)), lambda hub: str(of(hub).state)),
-        Column("lag", "Waiting", lambda hub: _shown_lag(of(hub)), lambda hub: of(hub).lag_events, True),
+        Column("lag", "PendingResponse", lambda hub: _shown_lag(of(hub)), lambda hub: of(hub).lag_events, True),
         Column("window", "Window", _window),
         Column("encoding", "Encoding", lambda hub: str(_of(hub).encoding) if _is_described(hub) else ""),
         Column("destination", "Destination", _destination),

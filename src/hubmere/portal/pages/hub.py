@@ -231,7 +231,11 @@ class _Captured:
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
                     Column("captured", "Captured before", lambda row: row.captured, is_number=True),
                     Column(
-                        "lag", "Waiting", lambda row: texts.number(row.lag_events), lambda row: row.lag_events, True
+                        "lag",
+                        "PendingResponse",
+                        lambda row: texts.number(row.lag_events),
+                        lambda row: row.lag_events,
+                        True,
                     ),
                     Column(
                         "backlog",

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from hubmere.broker.access import Principal
 from hubmere.broker.management.auditing import AuditLine
 from hubmere.broker.management.connections import ConnectionView, LinkView
-from hubmere.endpoints.http.arm.request import Ask, json_answer, manager_of_node, page_answer
+from hubmere.endpoints.http.arm.request import ArmRequest, json_answer, manager_of_node, page_answer
 from hubmere.endpoints.http.arm.shapes import PROVIDER, Json, instant
-from hubmere.endpoints.http.request import Call, Table
+from hubmere.endpoints.http.request import Request, Table
 from hubmere.model.errors import NotFound
 
 _GROUP = "subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
@@ -21,33 +21,33 @@ CLOSED_BY_MANAGER = "The connection was closed by a manager of the namespace."
 _MAX_DIGITS = 15
 
 
-async def list_connections(call: Call) -> Response:
+async def list_connections(call: Request) -> Response:
     """The open connections of a namespace."""
-    ask = Ask(call)
-    return page_answer(call, call.site.broker.roster.look(ask.namespace.key[0]), _connection)
+    ask = ArmRequest(call)
+    return page_answer(call, call.context.broker.roster.look(ask.namespace.key[0]), _connection)
 
 
-async def list_all_connections(call: Call) -> Response:
+async def list_all_connections(call: Request) -> Response:
     """The open connections of the node, those that have proven nothing yet included."""
     manager_of_node(call)
-    return page_answer(call, call.site.broker.roster.look(), _connection)
+    return page_answer(call, call.context.broker.roster.look(), _connection)
 
 
-async def close_connection(call: Call) -> Response:
+async def close_connection(call: Request) -> Response:
     """Close a connection of a namespace; its client may come back."""
-    ask = Ask(call)
+    ask = ArmRequest(call)
     return _closed(call, ask.principal, ask.namespace.key[0])
 
 
-async def close_any_connection(call: Call) -> Response:
+async def close_any_connection(call: Request) -> Response:
     """Close a connection of the node; its client may come back."""
     return _closed(call, manager_of_node(call), None)
 
 
-async def list_audit(call: Call) -> Response:
+async def list_audit(call: Request) -> Response:
     """The latest management actions, newest first."""
     manager_of_node(call)
-    return page_answer(call, call.site.broker.audit.latest(), _audit_line)
+    return page_answer(call, call.context.broker.audit.latest(), _audit_line)
 
 
 def live_table() -> Table:
@@ -61,12 +61,12 @@ def live_table() -> Table:
     }
 
 
-def _closed(call: Call, principal: Principal, namespace: str | None) -> Response:
-    given, broker = call.names["connection"], call.site.broker
+def _closed(call: Request, principal: Principal, namespace: str | None) -> Response:
+    given, broker = call.names["connection"], call.context.broker
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise NotFound(f"connections/{given}")
     view = broker.roster.cut(int(given), CLOSED_BY_MANAGER, namespace)
-    by = call.site.by(principal, call.scope)
+    by = call.context.by(principal, call.scope)
     broker.audit.write(by.line("close connection", f"{view.namespace}/connections/{view.number}"))
     return json_answer(_connection(view))
 

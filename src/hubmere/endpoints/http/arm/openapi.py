@@ -19,7 +19,7 @@ from hubmere.endpoints.http.arm.capture_models import ProgressBody
 from hubmere.endpoints.http.capture import PLAN_PATH, PROGRESS_PATH
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.pairing import replica
-from hubmere.endpoints.http.request import Call, Handler, Table
+from hubmere.endpoints.http.request import Handler, Request, Table
 
 Json = dict[str, object]
 
@@ -88,7 +88,7 @@ class Surface:
         self._atom = atom
         self._own = own
 
-    async def show(self, _call: Call) -> Response:
+    async def show(self, _call: Request) -> Response:
         """This description."""
         return Response(self._document, 200, media_type=JSON_TYPE)
 

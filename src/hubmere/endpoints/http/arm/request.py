@@ -11,30 +11,30 @@ from hubmere.broker.management.outbox import copies_of
 from hubmere.endpoints.http.arm.capture_models import partition_shape, standing_shape
 from hubmere.endpoints.http.arm.shapes import Frame, Json
 from hubmere.endpoints.http.errors import JSON_TYPE, AdminRequired
-from hubmere.endpoints.http.request import Call
+from hubmere.endpoints.http.request import Request
 from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
 from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
 from hubmere.model.names import fold
 
 
-class Ask:
+class ArmRequest:
     """One request below a namespace: who asks was checked, and the entities that the path names are looked up."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Request) -> None:
         name = call.names["namespace"]
-        live = call.site.broker.namespaces.get(fold(name))
+        live = call.context.broker.namespaces.get(fold(name))
         self._call = call
-        self._principal = call.known_as(call.site.identity.of_manager(live, call.authorization))
+        self._principal = call.known_as(call.context.identity.of_manager(live, call.authorization))
         if live is None:
             raise NamespaceNotFound(f"sb://{name}")
         self.namespace: Namespace = live.entity
         self.frame = frame_of(call)
-        self.manager: Manager = call.site.broker.manager
-        self.outboxes = call.site.broker.outboxes
-        self.view = call.site.broker.catalog.view
+        self.manager: Manager = call.context.broker.manager
+        self.outboxes = call.context.broker.outboxes
+        self.view = call.context.broker.catalog.view
 
     @classmethod
-    def maybe(cls, call: Call) -> "Ask | None":
+    def maybe(cls, call: Request) -> "ArmRequest | None":
         """The same; None when there is no such namespace, for those who may know that."""
         try:
             return cls(call)
@@ -54,7 +54,7 @@ class Ask:
     @property
     def by(self) -> By:
         """Who asks for a change, and when."""
-        return self._call.site.by(self._principal, self._call.scope)
+        return self._call.context.by(self._principal, self._call.scope)
 
     @property
     def hub(self) -> Hub:
@@ -101,7 +101,7 @@ class Ask:
         return group
 
 
-def alias_shape(ask: Ask, name: str) -> Json:
+def alias_shape(ask: ArmRequest, name: str) -> Json:
     """A pairing as it is shown on the namespace that was asked."""
     view = ask.view
     alias = view.alias(ask.namespace.name, name)
@@ -116,9 +116,9 @@ def alias_shape(ask: Ask, name: str) -> Json:
     )
 
 
-def capture_shape(call: Call, ask: Ask, hub: Hub, *, has_partitions: bool = False) -> Json:
+def capture_shape(call: Request, ask: ArmRequest, hub: Hub, *, has_partitions: bool = False) -> Json:
     """How the capture of a hub goes, with or without each of its partitions."""
-    broker, now = call.site.broker, call.site.clock.monotonic()
+    broker, now = call.context.broker, call.context.clock.monotonic()
     standing = broker.captures.standing(broker.namespace(hub.namespace).hub(hub.name), now)
     shown = standing_shape(hub.name, standing, broker.captures.job_standing(now), broker.captures.job)
     if has_partitions:
@@ -126,27 +126,27 @@ def capture_shape(call: Call, ask: Ask, hub: Hub, *, has_partitions: bool = Fals
     return ask.frame.capture_state(ask.namespace, hub, shown)
 
 
-def manager_of_node(call: Call) -> Principal:
+def manager_of_node(call: Request) -> Principal:
     """The administrator, for what concerns the whole node."""
-    known = call.site.identity.of_manager(call.site.namespace_at(call.host), call.authorization)
+    known = call.context.identity.of_manager(call.context.namespace_at(call.host), call.authorization)
     principal = call.known_as(known)
     if not principal.is_admin:
         raise AdminRequired
     return principal
 
 
-def frame_of(call: Call) -> Frame:
+def frame_of(call: Request) -> Frame:
     """How resources are shown to this client."""
     return Frame(
-        places=call.site.places,
+        places=call.context.places,
         subscription=call.names.get("subscription"),
         resource_group=call.names.get("resourceGroup"),
     )
 
 
-def availability(call: Call, name: str, check: Callable[[str], str]) -> Json:
+def availability(call: Request, name: str, check: Callable[[str], str]) -> Json:
     """Whether a name is free for a namespace or an alias: they share one name space."""
-    view = call.site.broker.catalog.planned
+    view = call.context.broker.catalog.planned
     try:
         check(name)
     except InvalidName as refusal:
@@ -156,7 +156,7 @@ def availability(call: Call, name: str, check: Callable[[str], str]) -> Json:
     return {"nameAvailable": True, "reason": "None", "message": ""}
 
 
-def page_answer(call: Call, items: Iterable[object], shown: Callable[..., Json]) -> Response:
+def page_answer(call: Request, items: Iterable[object], shown: Callable[..., Json]) -> Response:
     """One page of a list."""
     page, next_url = call.page(list(items))
     body: Json = {"value": [shown(item) for item in page]}

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from hubmere.broker.access import Principal
 from hubmere.endpoints.http.arm import models
 from hubmere.endpoints.http.arm.request import (
-    Ask,
+    ArmRequest,
     alias_shape,
     availability,
     capture_shape,
@@ -25,9 +25,9 @@ from hubmere.endpoints.http.arm.request import (
     page_answer,
 )
 from hubmere.endpoints.http.arm.shapes import PROVIDER, Frame, Json
-from hubmere.endpoints.http.context import carried_out
+from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.pairing.replica import ReplicaPlane
-from hubmere.endpoints.http.request import Call, Handler, Table
+from hubmere.endpoints.http.request import Handler, Request, Table
 from hubmere.model.entity import ApplicationGroup, Rights
 from hubmere.model.errors import Conflict, NotSupported
 from hubmere.model.names import (
@@ -150,7 +150,7 @@ class ArmPlane:
 
     # --- namespaces ---
 
-    async def operations(self, call: Call) -> Response:
+    async def operations(self, call: Request) -> Response:
         """What can be done to what: asked by clients before anything else, without a namespace."""
         shown: list[Json] = [
             {"name": f"{PROVIDER}/{kind}/{verb}", "isDataAction": False, "display": _display(kind, verb)}
@@ -159,227 +159,229 @@ class ArmPlane:
         ]
         return json_answer({"value": shown})
 
-    async def check_namespace_name(self, call: Call) -> Response:
+    async def check_namespace_name(self, call: Request) -> Response:
         """Whether a namespace could be created under a name."""
         manager_of_node(call)
         name = models.parsed(models.CheckNameBody, await call.body()).name
         return json_answer(availability(call, name, namespace_name))
 
-    async def list_namespaces(self, call: Call) -> Response:
+    async def list_namespaces(self, call: Request) -> Response:
         """The namespaces that the caller manages."""
-        here = call.site.namespace_at(call.host)
-        principal = call.known_as(call.site.identity.of_manager(here, call.authorization))
-        everything = call.site.broker.catalog.view.namespaces()
+        here = call.context.namespace_at(call.host)
+        principal = call.known_as(call.context.identity.of_manager(here, call.authorization))
+        everything = call.context.broker.catalog.view.namespaces()
         shown = [one for one in everything if principal.is_admin or fold(one.name) == principal.namespace]
-        frame = Frame(places=call.site.places, resource_group=call.names.get("resourceGroup"))
+        frame = Frame(places=call.context.places, resource_group=call.names.get("resourceGroup"))
         return page_answer(call, shown, lambda one: frame.namespace(one))
 
-    async def put_namespace(self, call: Call) -> Response:
+    async def put_namespace(self, call: Request) -> Response:
         """Create a namespace, or replace its settings."""
-        known = call.site.broker.catalog.planned.find_namespace(call.names["namespace"])
+        known = call.context.broker.catalog.planned.find_namespace(call.names["namespace"])
         if known is None:
             principal = manager_of_node(call)
             return await self._create_namespace(call, principal)
-        ask = Ask(call)
+        ask = ArmRequest(call)
         body = models.parsed(models.NamespaceBody, await call.body())
         base = NamespaceSpec(
             subscription=known.subscription, resource_group=known.resource_group, location=known.location
         )
-        entity = await carried_out(lambda done: ask.manager.update_namespace(known.name, body.spec(base), ask.by, done))
+        entity = await await_change(
+            lambda done: ask.manager.update_namespace(known.name, body.spec(base), ask.by, done)
+        )
         return json_answer(ask.frame.namespace(entity))
 
-    async def _create_namespace(self, call: Call, principal: Principal) -> Response:
+    async def _create_namespace(self, call: Request, principal: Principal) -> Response:
         name = namespace_name(call.names["namespace"])
         body = models.parsed(models.NamespaceBody, await call.body())
         base = NamespaceSpec(subscription=call.names["subscription"], resource_group=call.names["resourceGroup"])
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
-        entity = await carried_out(lambda done: manager.create_namespace(name, body.spec(base), by, done))
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        entity = await await_change(lambda done: manager.create_namespace(name, body.spec(base), by, done))
         return json_answer(frame_of(call).namespace(entity), 201)
 
-    async def patch_namespace(self, call: Call) -> Response:
+    async def patch_namespace(self, call: Request) -> Response:
         """Change some settings of a namespace and keep the others."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         body = models.parsed(models.NamespaceBody, await call.body())
         spec = body.spec(NamespaceSpec.of(ask.namespace))
         if not spec.auto_inflate:
             spec = replace(spec, maximum_throughput_units=0, minimum_throughput_units=0)
-        entity = await carried_out(lambda done: ask.manager.update_namespace(ask.namespace.name, spec, ask.by, done))
+        entity = await await_change(lambda done: ask.manager.update_namespace(ask.namespace.name, spec, ask.by, done))
         return json_answer(ask.frame.namespace(entity))
 
-    async def get_namespace(self, call: Call) -> Response:
+    async def get_namespace(self, call: Request) -> Response:
         """One namespace."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(ask.frame.namespace(ask.namespace))
 
-    async def delete_namespace(self, call: Call) -> Response:
+    async def delete_namespace(self, call: Request) -> Response:
         """A namespace with everything in it; the node keeps its own, or it could not be reached any more."""
-        ask = Ask.maybe(call)
+        ask = ArmRequest.maybe(call)
         if ask is None:
             return gone_answer()
-        if fold(ask.namespace.name) == fold(call.site.places.namespace):
+        if fold(ask.namespace.name) == fold(call.context.places.namespace):
             raise Conflict(f"The namespace '{ask.namespace.name}' is the node's own and cannot be deleted.")
-        await carried_out(lambda done: ask.manager.delete_namespace(ask.namespace.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_namespace(ask.namespace.name, ask.by, done))
         return done_answer()
 
-    async def fail_over_namespace(self, call: Call) -> Response:
+    async def fail_over_namespace(self, call: Request) -> Response:
         """Geo-replication of data is not offered; metadata pairings fail over by their alias."""
-        Ask(call)
+        ArmRequest(call)
         raise NotSupported("Failover of a namespace without an alias")
 
     # --- network rules ---
 
-    async def list_network(self, call: Call) -> Response:
+    async def list_network(self, call: Request) -> Response:
         """The one rule set of a namespace, as a list."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer({"value": [ask.frame.network(ask.namespace)]})
 
-    async def get_network(self, call: Call) -> Response:
+    async def get_network(self, call: Request) -> Response:
         """The network rules of a namespace."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(ask.frame.network(ask.namespace))
 
-    async def put_network(self, call: Call) -> Response:
+    async def put_network(self, call: Request) -> Response:
         """Replace the network rules of a namespace, effective on every port at once."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         body = models.parsed(models.NetworkBody, await call.body())
         name, rules, access = ask.namespace.name, body.rules(), body.access(ask.namespace)
-        entity = await carried_out(lambda done: ask.manager.update_network(name, rules, ask.by, done))
+        entity = await await_change(lambda done: ask.manager.update_network(name, rules, ask.by, done))
         if access is not entity.public_network_access:
             spec = replace(NamespaceSpec.of(entity), public_network_access=access)
-            entity = await carried_out(lambda done: ask.manager.update_namespace(name, spec, ask.by, done))
+            entity = await await_change(lambda done: ask.manager.update_namespace(name, spec, ask.by, done))
         return json_answer(ask.frame.network(entity))
 
     # --- hubs and groups ---
 
-    async def list_hubs(self, call: Call) -> Response:
+    async def list_hubs(self, call: Request) -> Response:
         """The hubs of a namespace."""
-        ask = Ask(call)
-        hubs = call.site.broker.catalog.view.hubs(ask.namespace.name)
+        ask = ArmRequest(call)
+        hubs = call.context.broker.catalog.view.hubs(ask.namespace.name)
         return page_answer(call, hubs, lambda hub: ask.frame.hub(ask.namespace, hub))
 
-    async def put_hub(self, call: Call) -> Response:
+    async def put_hub(self, call: Request) -> Response:
         """Create a hub, or replace its settings."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         spec = models.parsed(models.HubBody, await call.body()).spec()
         place = ask.namespace.name
-        if call.site.broker.catalog.planned.find_hub(place, call.names["hub"]) is None:
+        if call.context.broker.catalog.planned.find_hub(place, call.names["hub"]) is None:
             name = hub_name(call.names["hub"])
-            hub = await carried_out(lambda done: ask.manager.create_hub(place, name, spec, ask.by, done))
+            hub = await await_change(lambda done: ask.manager.create_hub(place, name, spec, ask.by, done))
         else:
-            hub = await carried_out(lambda done: ask.manager.update_hub(place, call.names["hub"], spec, ask.by, done))
+            hub = await await_change(lambda done: ask.manager.update_hub(place, call.names["hub"], spec, ask.by, done))
         return json_answer(ask.frame.hub(ask.namespace, hub))
 
-    async def get_hub(self, call: Call) -> Response:
+    async def get_hub(self, call: Request) -> Response:
         """One hub."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(ask.frame.hub(ask.namespace, ask.hub))
 
-    async def delete_hub(self, call: Call) -> Response:
+    async def delete_hub(self, call: Request) -> Response:
         """A hub with everything in it."""
-        ask = Ask(call)
-        hub = call.site.broker.catalog.planned.find_hub(ask.namespace.name, call.names["hub"])
+        ask = ArmRequest(call)
+        hub = call.context.broker.catalog.planned.find_hub(ask.namespace.name, call.names["hub"])
         if hub is None:
             return gone_answer()
-        await carried_out(lambda done: ask.manager.delete_hub(ask.namespace.name, hub.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_hub(ask.namespace.name, hub.name, ask.by, done))
         return done_answer()
 
-    async def list_capture_states(self, call: Call) -> Response:
+    async def list_capture_states(self, call: Request) -> Response:
         """How the capture of every captured hub of a namespace goes."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         place = fold(ask.namespace.name)
-        hubs = [hub.entity for hub in call.site.broker.captures.hubs() if fold(hub.entity.namespace) == place]
+        hubs = [hub.entity for hub in call.context.broker.captures.hubs() if fold(hub.entity.namespace) == place]
         return page_answer(call, hubs, lambda hub: capture_shape(call, ask, hub))
 
-    async def list_capture_states_of_hub(self, call: Call) -> Response:
+    async def list_capture_states_of_hub(self, call: Request) -> Response:
         """The one state of a hub, as a list."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer({"value": [capture_shape(call, ask, ask.hub, has_partitions=True)]})
 
-    async def get_capture_state(self, call: Call) -> Response:
+    async def get_capture_state(self, call: Request) -> Response:
         """How the capture of a hub goes: state, lag, last files."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(capture_shape(call, ask, ask.hub, has_partitions=True))
 
-    async def list_groups(self, call: Call) -> Response:
+    async def list_groups(self, call: Request) -> Response:
         """The consumer groups of a hub."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         hub = ask.hub
-        groups = call.site.broker.catalog.view.groups(hub)
+        groups = call.context.broker.catalog.view.groups(hub)
         return page_answer(call, groups, lambda group: ask.frame.group(ask.namespace, hub, group))
 
-    async def put_group(self, call: Call) -> Response:
+    async def put_group(self, call: Request) -> Response:
         """Create a consumer group, or replace its metadata."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         hub, metadata = ask.hub, models.parsed(models.GroupBody, await call.body()).metadata
         name, place = group_name(call.names["group"]), (ask.namespace.name, ask.hub.name)
-        if call.site.broker.catalog.planned.find_group(hub, name) is None:
-            group = await carried_out(lambda done: ask.manager.create_group(*place, name, metadata, ask.by, done))
+        if call.context.broker.catalog.planned.find_group(hub, name) is None:
+            group = await await_change(lambda done: ask.manager.create_group(*place, name, metadata, ask.by, done))
         else:
-            group = await carried_out(lambda done: ask.manager.update_group(*place, name, metadata, ask.by, done))
+            group = await await_change(lambda done: ask.manager.update_group(*place, name, metadata, ask.by, done))
         return json_answer(ask.frame.group(ask.namespace, hub, group))
 
-    async def get_group(self, call: Call) -> Response:
+    async def get_group(self, call: Request) -> Response:
         """One consumer group."""
-        ask = Ask(call)
-        group = call.site.broker.catalog.view.group(ask.hub, call.names["group"])
+        ask = ArmRequest(call)
+        group = call.context.broker.catalog.view.group(ask.hub, call.names["group"])
         return json_answer(ask.frame.group(ask.namespace, ask.hub, group))
 
-    async def delete_group(self, call: Call) -> Response:
+    async def delete_group(self, call: Request) -> Response:
         """A consumer group; its readers are let go."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         place = (ask.namespace.name, ask.hub.name)
-        group = call.site.broker.catalog.planned.find_group(ask.hub, call.names["group"])
+        group = call.context.broker.catalog.planned.find_group(ask.hub, call.names["group"])
         if group is None:
             return gone_answer()
-        await carried_out(lambda done: ask.manager.delete_group(*place, group.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_group(*place, group.name, ask.by, done))
         return done_answer()
 
     # --- authorization rules ---
 
-    async def list_rules(self, call: Call) -> Response:
+    async def list_rules(self, call: Request) -> Response:
         """The rules of a namespace, a hub or a pairing, without their keys."""
-        ask = Ask(call)
-        rules = call.site.broker.catalog.view.rules(ask.rule_scope)
+        ask = ArmRequest(call)
+        rules = call.context.broker.catalog.view.rules(ask.rule_scope)
         return page_answer(call, rules, lambda rule: ask.frame.rule(ask.namespace, rule, ask.alias))
 
-    async def put_rule(self, call: Call) -> Response:
+    async def put_rule(self, call: Request) -> Response:
         """Create a rule with random keys, or give it other rights."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         rights = Rights.parse(models.parsed(models.RuleBody, await call.body()).rights)
         name, hub = rule_name(call.names["rule"]), ask.hub_name
-        rule = await carried_out(
+        rule = await await_change(
             lambda done: ask.manager.write_rule(ask.namespace.name, hub, name, rights, ask.by, done)
         )
         return json_answer(ask.frame.rule(ask.namespace, rule))
 
-    async def get_rule(self, call: Call) -> Response:
+    async def get_rule(self, call: Request) -> Response:
         """One rule, without its keys."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(ask.frame.rule(ask.namespace, ask.rule, ask.alias))
 
-    async def delete_rule(self, call: Call) -> Response:
+    async def delete_rule(self, call: Request) -> Response:
         """A rule; its tokens are good for nothing new."""
-        ask = Ask(call)
-        rule = call.site.broker.catalog.planned.find_rule(ask.rule_scope, call.names["rule"])
+        ask = ArmRequest(call)
+        rule = call.context.broker.catalog.planned.find_rule(ask.rule_scope, call.names["rule"])
         if rule is None:
             return gone_answer()
         hub = ask.hub_name
-        await carried_out(lambda done: ask.manager.delete_rule(ask.namespace.name, hub, rule.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_rule(ask.namespace.name, hub, rule.name, ask.by, done))
         return done_answer()
 
-    async def list_keys(self, call: Call) -> Response:
+    async def list_keys(self, call: Request) -> Response:
         """The keys of a rule and their connection strings."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         target = "/".join(name for name in (ask.namespace.name, ask.hub_name, ask.rule.name) if name)
-        call.site.broker.audit.write(ask.by.line("list keys", target))
+        call.context.broker.audit.write(ask.by.line("list keys", target))
         return json_answer(ask.frame.keys(ask.rule, ask.shown_alias))
 
-    async def regenerate_keys(self, call: Call) -> Response:
+    async def regenerate_keys(self, call: Request) -> Response:
         """A new primary or secondary key; the old one opens nothing new from now on."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         body = models.parsed(models.RegenerateBody, await call.body())
         place = (ask.namespace.name, ask.hub_name, ask.rule.name)
-        rule = await carried_out(
+        rule = await await_change(
             lambda done: ask.manager.regenerate_key(
                 *place, body.kind, body.key or None, ask.by, done, revokes_open_links=body.revoke_open_links
             )
@@ -388,78 +390,78 @@ class ArmPlane:
 
     # --- pairings ---
 
-    async def check_alias_name(self, call: Call) -> Response:
+    async def check_alias_name(self, call: Request) -> Response:
         """Whether an alias could be created under a name."""
-        Ask(call)
+        ArmRequest(call)
         name = models.parsed(models.CheckNameBody, await call.body()).name
         return json_answer(availability(call, name, alias_name))
 
-    async def list_aliases(self, call: Call) -> Response:
+    async def list_aliases(self, call: Request) -> Response:
         """The pairings of a namespace."""
-        ask = Ask(call)
-        aliases = call.site.broker.catalog.view.aliases(ask.namespace.name)
+        ask = ArmRequest(call)
+        aliases = call.context.broker.catalog.view.aliases(ask.namespace.name)
         return page_answer(call, aliases, lambda alias: alias_shape(ask, alias.name))
 
-    async def put_alias(self, call: Call) -> Response:
+    async def put_alias(self, call: Request) -> Response:
         """Pair the namespace with another under an alias."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         body = models.parsed(models.AliasBody, await call.body())
         name, place = alias_name(call.names["alias"]), ask.namespace.name
-        aliases = call.site.broker.catalog.planned.aliases(place)
+        aliases = call.context.broker.catalog.planned.aliases(place)
         known = next((one for one in aliases if fold(one.name) == fold(name)), None)
         if known is None or fold(known.partner_namespace) != fold(body.partner):
             await self._pair(call, ask, name, body)
         return json_answer(alias_shape(ask, name), 201 if known is None else 200)
 
-    async def _pair(self, call: Call, ask: Ask, name: AliasName, body: models.AliasBody) -> None:
+    async def _pair(self, call: Request, ask: ArmRequest, name: AliasName, body: models.AliasBody) -> None:
         """A partner is looked for on this node first, then among the namespaces on others that it is told of."""
-        place, partner, partners = ask.namespace.name, body.partner, call.site.partners
-        is_here = call.site.broker.catalog.planned.find_namespace(partner) is not None
+        place, partner, partners = ask.namespace.name, body.partner, call.context.partners
+        is_here = call.context.broker.catalog.planned.find_namespace(partner) is not None
         if partners is not None and not is_here and partners.knows(partner):
             await partners.pair(ask.namespace, name, partner, body.alternate_name, ask.by)
         else:
-            await carried_out(lambda done: ask.manager.pair(place, name, partner, body.alternate_name, ask.by, done))
+            await await_change(lambda done: ask.manager.pair(place, name, partner, body.alternate_name, ask.by, done))
 
-    async def get_alias(self, call: Call) -> Response:
+    async def get_alias(self, call: Request) -> Response:
         """One pairing."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(alias_shape(ask, call.names["alias"]))
 
-    async def delete_alias(self, call: Call) -> Response:
+    async def delete_alias(self, call: Request) -> Response:
         """A pairing that was broken."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         place = (ask.namespace.name, call.names["alias"])
-        await carried_out(lambda done: ask.manager.delete_alias(*place, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_alias(*place, ask.by, done))
         return done_answer()
 
-    async def break_pairing(self, call: Call) -> Response:
+    async def break_pairing(self, call: Request) -> Response:
         """End the replication; asked on the primary, or on a secondary whose primary on another node is lost."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         alias = ask.view.alias(ask.namespace.name, call.names["alias"])
-        if call.site.partners is not None and alias.is_replicating_away:
-            await call.site.partners.break_pairing(alias, ask.by)
+        if call.context.partners is not None and alias.is_replicating_away:
+            await call.context.partners.break_pairing(alias, ask.by)
         else:
-            await carried_out(lambda done: ask.manager.break_pairing(alias.namespace, alias.name, ask.by, done))
+            await await_change(lambda done: ask.manager.break_pairing(alias.namespace, alias.name, ask.by, done))
         return done_answer()
 
-    async def fail_over(self, call: Call) -> Response:
+    async def fail_over(self, call: Request) -> Response:
         """The alias moves to the secondary, on which this is asked."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         place = (ask.namespace.name, call.names["alias"])
-        await carried_out(lambda done: ask.manager.fail_over(*place, ask.by, done))
+        await await_change(lambda done: ask.manager.fail_over(*place, ask.by, done))
         return done_answer()
 
     # --- application groups ---
 
-    async def list_application_groups(self, call: Call) -> Response:
+    async def list_application_groups(self, call: Request) -> Response:
         """The application groups of a namespace."""
-        ask = Ask(call)
-        groups = call.site.broker.catalog.view.application_groups(ask.namespace.name)
+        ask = ArmRequest(call)
+        groups = call.context.broker.catalog.view.application_groups(ask.namespace.name)
         return page_answer(call, groups, lambda group: ask.frame.application_group(ask.namespace, group))
 
-    async def put_application_group(self, call: Call) -> Response:
+    async def put_application_group(self, call: Request) -> Response:
         """Create or replace an application group."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         body = models.parsed(models.ApplicationGroupBody, await call.body())
         given = body.properties
         group = ApplicationGroup(
@@ -469,33 +471,33 @@ class ArmPlane:
             is_enabled=given.is_enabled is not False,
             policies=body.policies(),
         )
-        await carried_out(lambda done: ask.manager.write_application_group(group, ask.by, done))
+        await await_change(lambda done: ask.manager.write_application_group(group, ask.by, done))
         return json_answer(ask.frame.application_group(ask.namespace, group))
 
-    async def get_application_group(self, call: Call) -> Response:
+    async def get_application_group(self, call: Request) -> Response:
         """One application group."""
-        ask = Ask(call)
+        ask = ArmRequest(call)
         return json_answer(ask.frame.application_group(ask.namespace, ask.application_group))
 
-    async def delete_application_group(self, call: Call) -> Response:
+    async def delete_application_group(self, call: Request) -> Response:
         """An application group."""
-        ask = Ask(call)
-        group = call.site.broker.catalog.planned.find_application_group(ask.namespace.name, call.names["group"])
+        ask = ArmRequest(call)
+        group = call.context.broker.catalog.planned.find_application_group(ask.namespace.name, call.names["group"])
         if group is None:
             return gone_answer()
-        await carried_out(lambda done: ask.manager.delete_application_group(group, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_application_group(group, ask.by, done))
         return done_answer()
 
     # --- what is never there ---
 
-    async def list_nothing(self, call: Call) -> Response:
+    async def list_nothing(self, call: Request) -> Response:
         """An empty list."""
         manager_of_node(call)
         return json_answer({"value": []})
 
-    async def list_nothing_in_namespace(self, call: Call) -> Response:
+    async def list_nothing_in_namespace(self, call: Request) -> Response:
         """An empty list of a namespace that exists."""
-        Ask(call)
+        ArmRequest(call)
         return json_answer({"value": []})
 
 

@@ -15,9 +15,9 @@ from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import PartitionInfo
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.endpoints.http.atom import xml
-from hubmere.endpoints.http.context import carried_out
+from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import XML_TYPE, MalformedRequest
-from hubmere.endpoints.http.request import Call, Table
+from hubmere.endpoints.http.request import Request, Table
 from hubmere.model.entity import AccessRule, ConsumerGroup, Hub, RevokedPublisher, Rights, Status
 from hubmere.model.errors import AlreadyExists, HubNotFound, InvalidArgument, LimitReached, NotFound
 from hubmere.model.names import RuleName, group_name, hub_name, publisher_name, rule_name
@@ -65,24 +65,24 @@ class AtomPlane:
 
     # --- hubs ---
 
-    async def probe(self, call: Call) -> Response:
+    async def probe(self, call: Request) -> Response:
         """The feed that answers anyone at `/`."""
-        now_ms = call.site.clock.now_ms()
+        now_ms = call.context.clock.now_ms()
         body = xml.feed(_PROBE_TITLE, f"{call.base_url}/", call.base_url, (), now_ms, None)
         return Response(body, 200, media_type=xml.FEED_TYPE)
 
-    async def list_hubs(self, call: Call) -> Response:
+    async def list_hubs(self, call: Request) -> Response:
         """Every hub of the namespace."""
-        namespace = call.site.namespace_at(call.host)
+        namespace = call.context.namespace_at(call.host)
         _require(call, namespace, Rights.MANAGE)
-        hubs, next_url = call.page(call.site.broker.catalog.view.hubs(namespace.entity.name))
+        hubs, next_url = call.page(call.context.broker.catalog.view.hubs(namespace.entity.name))
         entries = [_hub_entry(call, hub, is_manager=True) for hub in hubs]
         return _feed(call, "EventHubs", entries, next_url)
 
-    async def put_hub(self, call: Call) -> Response:
+    async def put_hub(self, call: Request) -> Response:
         """Create a hub, or replace its description with If-Match."""
-        known = call.site.find_hub(call.host, call.names["hub"])
-        namespace = call.site.namespace_at(call.host) if known is None else known.namespace
+        known = call.context.find_hub(call.host, call.names["hub"])
+        namespace = call.context.namespace_at(call.host) if known is None else known.namespace
         name = call.names["hub"] if known is None else known.name
         principal = _require(call, namespace, Rights.MANAGE, name)
         elements = xml.description_of(await call.body(), "EventHubDescription", _HUB_ORDER)
@@ -94,135 +94,141 @@ class AtomPlane:
             return await self._replace_hub(call, principal, namespace, name, spec, rules)
         if known is not None:
             raise AlreadyExists(known.resource)
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
         checked = hub_name(name)
-        hub = await carried_out(lambda done: manager.create_hub(namespace.entity.name, checked, spec, by, done))
+        hub = await await_change(lambda done: manager.create_hub(namespace.entity.name, checked, spec, by, done))
         await self._write_rules(call, principal, hub, rules)
         return _entry(_hub_entry(call, hub, is_manager=True), 201)
 
     async def _replace_hub(
-        self, call: Call, principal: Principal, namespace: LiveNamespace, name: str, spec: HubSpec, rules: list[_Rule]
+        self,
+        call: Request,
+        principal: Principal,
+        namespace: LiveNamespace,
+        name: str,
+        spec: HubSpec,
+        rules: list[_Rule],
     ) -> Response:
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
-        hub = await carried_out(lambda done: manager.update_hub(namespace.entity.name, name, spec, by, done))
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        hub = await await_change(lambda done: manager.update_hub(namespace.entity.name, name, spec, by, done))
         if rules:
             kept = {rule[0].lower() for rule in rules}
-            for rule in call.site.broker.catalog.view.rules(hub):
+            for rule in call.context.broker.catalog.view.rules(hub):
                 if rule.name.lower() not in kept:
                     await self._delete_rule(call, principal, hub, rule)
             await self._write_rules(call, principal, hub, rules)
         return _entry(_hub_entry(call, hub, is_manager=True), 200)
 
-    async def _write_rules(self, call: Call, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
+    async def _write_rules(self, call: Request, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
         for name, rights, primary, secondary in rules:
             write = partial(manager.write_rule, primary_key=primary, secondary_key=secondary)
-            await carried_out(partial(write, hub.namespace, hub.name, name, rights, by))
+            await await_change(partial(write, hub.namespace, hub.name, name, rights, by))
 
-    async def _delete_rule(self, call: Call, principal: Principal, hub: Hub, rule: AccessRule) -> None:
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
-        await carried_out(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, by, done))
+    async def _delete_rule(self, call: Request, principal: Principal, hub: Hub, rule: AccessRule) -> None:
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        await await_change(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, by, done))
 
-    async def get_hub(self, call: Call) -> Response:
+    async def get_hub(self, call: Request) -> Response:
         """A hub's description; keys for managers only."""
         hub, principal = _readable(call)
         is_manager = principal.may(Rights.MANAGE, Resource.of_hub(hub.entity.namespace, hub.name))
         return _entry(_hub_entry(call, hub.entity, is_manager=is_manager), 200)
 
-    async def delete_hub(self, call: Call) -> Response:
+    async def delete_hub(self, call: Request) -> Response:
         """A hub with everything in it."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
-        await carried_out(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, by, done))
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, by, done))
         return _done()
 
     # --- consumer groups ---
 
-    async def list_groups(self, call: Call) -> Response:
+    async def list_groups(self, call: Request) -> Response:
         """The consumer groups of a hub."""
         hub, _ = _readable(call)
-        groups, next_url = call.page(call.site.broker.catalog.view.groups(hub.entity))
+        groups, next_url = call.page(call.context.broker.catalog.view.groups(hub.entity))
         return _feed(call, "ConsumerGroups", [_group_entry(call, hub, group) for group in groups], next_url)
 
-    async def put_group(self, call: Call) -> Response:
+    async def put_group(self, call: Request) -> Response:
         """Create a consumer group, or replace its metadata with If-Match."""
         hub, principal = _managed(call)
         elements = xml.description_of(await call.body(), "ConsumerGroupDescription", _GROUP_ORDER)
         metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
         name = group_name(call.names["group"])
         place = (hub.entity.namespace, hub.name)
         if call.is_update:
-            group = await carried_out(lambda done: manager.update_group(*place, name, metadata, by, done))
+            group = await await_change(lambda done: manager.update_group(*place, name, metadata, by, done))
             return _entry(_group_entry(call, hub, group), 200)
-        group = await carried_out(lambda done: manager.create_group(*place, name, metadata, by, done))
+        group = await await_change(lambda done: manager.create_group(*place, name, metadata, by, done))
         return _entry(_group_entry(call, hub, group), 201)
 
-    async def get_group(self, call: Call) -> Response:
+    async def get_group(self, call: Request) -> Response:
         """One consumer group."""
         hub, _ = _readable(call)
-        group = call.site.broker.catalog.view.group(hub.entity, call.names["group"])
+        group = call.context.broker.catalog.view.group(hub.entity, call.names["group"])
         return _entry(_group_entry(call, hub, group), 200)
 
-    async def delete_group(self, call: Call) -> Response:
+    async def delete_group(self, call: Request) -> Response:
         """A consumer group; its readers are let go."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
-        await carried_out(
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        await await_change(
             lambda done: manager.delete_group(hub.entity.namespace, hub.name, call.names["group"], by, done)
         )
         return _done()
 
     # --- partitions ---
 
-    async def list_partitions(self, call: Call) -> Response:
+    async def list_partitions(self, call: Request) -> Response:
         """Every partition of a hub as a group sees it."""
         hub, group = self._group(call)
         ids, next_url = call.page(hub.entity.partition_ids)
         return _feed(call, "Partitions", [_partition_entry(call, hub, group, id_) for id_ in ids], next_url)
 
-    async def get_partition(self, call: Call) -> Response:
+    async def get_partition(self, call: Request) -> Response:
         """Where one partition begins and ends."""
         hub, group = self._group(call)
         if call.names["partition"] not in hub.entity.partition_ids:
             raise NotFound(hub.namespace.resource(hub.name, "partitions", call.names["partition"]))
         return _entry(_partition_entry(call, hub, group, call.names["partition"]), 200)
 
-    def _group(self, call: Call) -> tuple[LiveHub, ConsumerGroup]:
+    def _group(self, call: Request) -> tuple[LiveHub, ConsumerGroup]:
         hub, _ = _readable(call)
-        return hub, call.site.broker.catalog.view.group(hub.entity, call.names["group"])
+        return hub, call.context.broker.catalog.view.group(hub.entity, call.names["group"])
 
     # --- publishers ---
 
-    async def list_revoked(self, call: Call) -> Response:
+    async def list_revoked(self, call: Request) -> Response:
         """The publishers whose path is closed."""
         hub, _ = _managed(call)
-        revoked, next_url = call.page(call.site.broker.catalog.view.revoked_publishers(hub.entity))
+        revoked, next_url = call.page(call.context.broker.catalog.view.revoked_publishers(hub.entity))
         return _feed(call, "RevokedPublishers", [_revoked_entry(call, hub, one) for one in revoked], next_url)
 
-    async def revoke(self, call: Call) -> Response:
+    async def revoke(self, call: Request) -> Response:
         """Close a publisher's path, at once."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
         name = publisher_name(call.names["publisher"])
-        revoked = await carried_out(
+        revoked = await await_change(
             lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, by, done)
         )
         return _entry(_revoked_entry(call, hub, revoked), 201)
 
-    async def get_revoked(self, call: Call) -> Response:
+    async def get_revoked(self, call: Request) -> Response:
         """One closed path."""
         hub, _ = _managed(call)
-        revoked = call.site.broker.catalog.view.find_revoked_publisher(hub.entity, call.names["publisher"])
+        revoked = call.context.broker.catalog.view.find_revoked_publisher(hub.entity, call.names["publisher"])
         if revoked is None:
             raise NotFound(hub.namespace.resource(hub.name, "revokedpublishers", call.names["publisher"]))
         return _entry(_revoked_entry(call, hub, revoked), 200)
 
-    async def restore(self, call: Call) -> Response:
+    async def restore(self, call: Request) -> Response:
         """Open a publisher's path again."""
         hub, principal = _managed(call)
-        manager, by = call.site.broker.manager, call.site.by(principal, call.scope)
-        await carried_out(
+        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        await await_change(
             lambda done: manager.restore_publisher(hub.entity.namespace, hub.name, call.names["publisher"], by, done)
         )
         return _done()
@@ -231,28 +237,28 @@ class AtomPlane:
 # --- who may ---------------------------------------------------------------------------------------------------------
 
 
-def _require(call: Call, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
-    principal = call.known_as(call.site.identity.of_data(namespace, call.peer, call.authorization))
+def _require(call: Request, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
+    principal = call.known_as(call.context.identity.of_data(namespace, call.peer, call.authorization))
     name = namespace.entity.name
     principal.require(right, Resource.of_namespace(name) if hub is None else Resource.of_hub(name, hub))
     return principal
 
 
-def _existing(call: Call, right: Rights) -> tuple[LiveHub, Principal]:
+def _existing(call: Request, right: Rights) -> tuple[LiveHub, Principal]:
     """The hub of a path, told to be missing only to those who may ask."""
-    hub = call.site.find_hub(call.host, call.names["hub"])
+    hub = call.context.find_hub(call.host, call.names["hub"])
     if hub is None:
-        namespace = call.site.namespace_at(call.host)
+        namespace = call.context.namespace_at(call.host)
         _require(call, namespace, right, call.names["hub"])
         raise HubNotFound(namespace.resource(call.names["hub"]))
     return hub, _require(call, hub.namespace, right, hub.name)
 
 
-def _managed(call: Call) -> tuple[LiveHub, Principal]:
+def _managed(call: Request) -> tuple[LiveHub, Principal]:
     return _existing(call, Rights.MANAGE)
 
 
-def _readable(call: Call) -> tuple[LiveHub, Principal]:
+def _readable(call: Request) -> tuple[LiveHub, Principal]:
     return _existing(call, Rights.LISTEN)
 
 
@@ -298,7 +304,7 @@ def _rule(element: xml.Element) -> _Rule:
 # --- out -------------------------------------------------------------------------------------------------------------
 
 
-def _url(call: Call, *path: str) -> str:
+def _url(call: Request, *path: str) -> str:
     place = "/".join(quote(part, safe="$/") for part in path)
     return f"{call.base_url}/{place}?api-version={quote(call.api_version)}"
 
@@ -311,16 +317,16 @@ def _entry(entry: xml.Entry, status: int) -> Response:
     return Response(entry.document(), status, media_type=xml.ENTRY_TYPE)
 
 
-def _feed(call: Call, title: str, entries: list[xml.Entry], next_url: str | None) -> Response:
+def _feed(call: Request, title: str, entries: list[xml.Entry], next_url: str | None) -> Response:
     url = f"{call.base_url}{call.scope['raw_path'].decode('ascii')}?api-version={quote(call.api_version)}"
-    body = xml.feed(title, url, call.base_url, entries, call.site.clock.now_ms(), next_url)
+    body = xml.feed(title, url, call.base_url, entries, call.context.clock.now_ms(), next_url)
     return Response(body, 200, media_type=xml.FEED_TYPE)
 
 
-def _hub_entry(call: Call, hub: Hub, *, is_manager: bool) -> xml.Entry:
-    live = call.site.broker.namespace(hub.namespace).hubs.get(hub.name.lower())
+def _hub_entry(call: Request, hub: Hub, *, is_manager: bool) -> xml.Entry:
+    live = call.context.broker.namespace(hub.namespace).hubs.get(hub.name.lower())
     size_bytes = 0 if live is None else sum(log.state.size_bytes for log in live.open_logs())
-    rules = call.site.broker.catalog.view.rules(hub) if is_manager else ()
+    rules = call.context.broker.catalog.view.rules(hub) if is_manager else ()
     ids = "".join(f"<a:string>{id_}</a:string>" for id_ in hub.partition_ids)
     content = "".join(
         (
@@ -362,7 +368,7 @@ def _rule_xml(rule: AccessRule) -> str:
     )
 
 
-def _group_entry(call: Call, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
+def _group_entry(call: Request, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
     content = "".join(
         (
             xml.tag("CreatedAt", xml.instant(group.created_ms)),
@@ -380,8 +386,8 @@ def _group_entry(call: Call, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
     )
 
 
-def _partition_entry(call: Call, hub: LiveHub, group: ConsumerGroup, partition: str) -> xml.Entry:
-    info = call.site.broker.partition_info(hub, partition, call.site.clock.monotonic())
+def _partition_entry(call: Request, hub: LiveHub, group: ConsumerGroup, partition: str) -> xml.Entry:
+    info = call.context.broker.partition_info(hub, partition, call.context.clock.monotonic())
     return xml.Entry(
         url=_url(call, hub.name, "consumergroups", group.name, "partitions", partition),
         title=partition,
@@ -408,7 +414,7 @@ def _partition_xml(info: PartitionInfo, api_version: str) -> str:
     return "".join(xml.tag(name, value) for name, value in elements)
 
 
-def _revoked_entry(call: Call, hub: LiveHub, revoked: RevokedPublisher) -> xml.Entry:
+def _revoked_entry(call: Request, hub: LiveHub, revoked: RevokedPublisher) -> xml.Entry:
     return xml.Entry(
         url=_url(call, hub.name, "revokedpublishers", revoked.name),
         title=revoked.name,

@@ -21,7 +21,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import By
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.endpoints.http.arm.shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
-from hubmere.endpoints.http.context import carried_out
+from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import PartnerUnreachable
 from hubmere.model.clock import Clock
 from hubmere.model.entity import AccessRule, GeoAlias, Namespace
@@ -138,7 +138,7 @@ class Partners:
         await self._asked_once(known, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
         manager = self._broker.manager
         try:
-            await carried_out(
+            await await_change(
                 lambda done: manager.pair_away(primary.name, alias, known.name, alternate_name, pairing, by, done)
             )
         except Refusal:
@@ -148,7 +148,7 @@ class Partners:
     async def break_pairing(self, alias: GeoAlias, by: By) -> None:
         """End a pairing: the alias stays here, and the partner is told if it can be reached."""
         manager = self._broker.manager
-        await carried_out(lambda done: manager.break_pairing(alias.namespace, alias.name, by, done))
+        await await_change(lambda done: manager.break_pairing(alias.namespace, alias.name, by, done))
         self._broker.outboxes.forget(alias.pairing)
         partner = self._partners.get(fold(alias.partner_namespace))
         if partner is not None:
@@ -230,7 +230,7 @@ class Partners:
         by = By(actor=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
         manager = self._broker.manager
         with contextlib.suppress(NotFound):
-            await carried_out(lambda done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, by, done))
+            await await_change(lambda done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, by, done))
 
 
 def _sent(alias: GeoAlias, copy: Copy) -> tuple[str, Json]:

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
 from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, Word, parsed
-from hubmere.endpoints.http.arm.request import Ask, alias_shape, done_answer, json_answer
-from hubmere.endpoints.http.context import carried_out
+from hubmere.endpoints.http.arm.request import ArmRequest, alias_shape, done_answer, json_answer
+from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import AdminRequired
-from hubmere.endpoints.http.request import Call, Table
+from hubmere.endpoints.http.request import Request, Table
 from hubmere.model.entity import Rights
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, rule_name
 
@@ -94,46 +94,46 @@ class ReplicaPlane:
             f"{pairing}/eventhubs/{{hub}}": {"PUT": self.put_hub_copy},
         }
 
-    async def put_replica(self, call: Call) -> Response:
+    async def put_replica(self, call: Request) -> Response:
         """Make an empty namespace the secondary of one on another node."""
         ask = _asked_by_admin(call)
         body = parsed(ReplicaBody, await call.body())
         name, primary = alias_name(call.names["alias"]), namespace_name(body.primary_namespace)
-        replicas, place = call.site.broker.replicas, ask.namespace.name
-        await carried_out(lambda done: replicas.begin(place, name, primary, body.pairing, ask.by, done))
+        replicas, place = call.context.broker.replicas, ask.namespace.name
+        await await_change(lambda done: replicas.begin(place, name, primary, body.pairing, ask.by, done))
         return json_answer(alias_shape(ask, name))
 
-    async def put_namespace_copy(self, call: Call) -> Response:
+    async def put_namespace_copy(self, call: Request) -> Response:
         """Take the primary's rules, and let hubs go that it has not."""
         ask = _asked_by_admin(call)
         body = parsed(NamespaceCopyBody, await call.body())
         rules = [rule.wish() for rule in body.rules]
-        replicas = call.site.broker.replicas
-        await carried_out(lambda done: replicas.take_namespace(_claim(call, ask), rules, body.hubs, ask.by, done))
+        replicas = call.context.broker.replicas
+        await await_change(lambda done: replicas.take_namespace(_claim(call, ask), rules, body.hubs, ask.by, done))
         return done_answer()
 
-    async def put_hub_copy(self, call: Call) -> Response:
+    async def put_hub_copy(self, call: Request) -> Response:
         """Take one hub of the primary with its groups and rules."""
         ask = _asked_by_admin(call)
         wish = parsed(HubCopyBody, await call.body()).wish(call.names["hub"])
-        replicas = call.site.broker.replicas
-        await carried_out(lambda done: replicas.take_hub(_claim(call, ask), wish, ask.by, done))
+        replicas = call.context.broker.replicas
+        await await_change(lambda done: replicas.take_hub(_claim(call, ask), wish, ask.by, done))
         return done_answer()
 
-    async def delete_replica(self, call: Call) -> Response:
+    async def delete_replica(self, call: Request) -> Response:
         """The primary has broken the pairing: the namespace is its own again."""
         ask = _asked_by_admin(call)
-        replicas = call.site.broker.replicas
-        await carried_out(lambda done: replicas.end(_claim(call, ask), ask.by, done))
+        replicas = call.context.broker.replicas
+        await await_change(lambda done: replicas.end(_claim(call, ask), ask.by, done))
         return done_answer()
 
 
-def _asked_by_admin(call: Call) -> Ask:
-    ask = Ask(call)
+def _asked_by_admin(call: Request) -> ArmRequest:
+    ask = ArmRequest(call)
     if not ask.is_admin:
         raise AdminRequired
     return ask
 
 
-def _claim(call: Call, ask: Ask) -> Claim:
+def _claim(call: Request, ask: ArmRequest) -> Claim:
     return Claim(namespace=ask.namespace.name, alias=call.names["alias"], pairing=call.names["pairing"])

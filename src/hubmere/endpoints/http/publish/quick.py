@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from hubmere.endpoints.http.context import Scope
-from hubmere.endpoints.http.publish.send import Repeat
+from hubmere.endpoints.http.publish.send import CachedRequestHead
 from hubmere.endpoints.http.publish.shares import Waiter
 
 # Takes a whole request, who waits for its answer, and what the connection's last one left for it; gives back what is
 # left for the next one, or None when it has to go the common way, and nothing was done.
-Door = Callable[[Scope, bytes, Waiter, Repeat | None], Repeat | None]
+Door = Callable[[Scope, bytes, Waiter, CachedRequestHead | None], CachedRequestHead | None]
 # Answers a request on its cycle: None when it was taken, else what refused it.
 Answer = Callable[[Any, Exception | None], None]
 
 
-class Waiting:
+class PendingResponse:
     """The one answer of a request that is not a task; looks like a future to who settles it.
 
     Thread rule: the node's loop only.

@@ -17,10 +17,10 @@ from hubmere.endpoints.http.context import (
     ANSWER_CREATED,
     CALLER,
     HEADER_NAMES,
+    HttpContext,
     Receive,
     Scope,
     Send,
-    Site,
     peer_of,
     read_body,
 )
@@ -36,7 +36,7 @@ from hubmere.endpoints.http.publish.heads import (
     target_of,
     timeout_of,
 )
-from hubmere.endpoints.http.publish.shares import Shares, Waiter, settle
+from hubmere.endpoints.http.publish.shares import Coalescer, Waiter, settle
 from hubmere.model.batch import Receipt
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PublicationTooLarge, Refusal
@@ -82,7 +82,7 @@ class _Admission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
+class CachedRequestHead:
     """The head of an event that went the short way, and what follows from it for the next one with the same head.
 
     Devices send the same headers with every event; what may differ is how long the event is.
@@ -108,7 +108,7 @@ class Repeat:
         before: bytes,
         custom_bytes: int,
         timeout_s: float,
-    ) -> "Repeat":
+    ) -> "CachedRequestHead":
         """The head of a request."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         return cls(
@@ -141,9 +141,9 @@ class DataPlane:
     Thread rule: the node's loop only.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._shares = Shares(site.clock)
+    def __init__(self, context: HttpContext) -> None:
+        self._site = context
+        self._shares = Coalescer(context.clock)
         # Who may publish where, by path, host, credential and address; good until an entity changes or a token expires.
         self._admissions: dict[_Key, _Admission] = {}
 
@@ -164,7 +164,9 @@ class DataPlane:
         if answer is None or not answer():
             await created(scope, receive, send)
 
-    def publish_at_once(self, scope: Scope, body: bytes, waiting: Waiter, last: Repeat | None) -> Repeat | None:
+    def publish_at_once(
+        self, scope: Scope, body: bytes, waiting: Waiter, last: CachedRequestHead | None
+    ) -> CachedRequestHead | None:
         """Publish an event that is whole and that nothing speaks against; None when nothing has happened.
 
         Only what was admitted before, by the common way, and can share a batch; whoever refuses is asked there. What is
@@ -186,7 +188,7 @@ class DataPlane:
         self._shares.add(publisher, message, size_bytes, waiting, repeat.timeout_s)
         return repeat
 
-    def _repeat(self, scope: Scope) -> Repeat | None:
+    def _repeat(self, scope: Scope) -> CachedRequestHead | None:
         """All that follows from a head, if its events can go the short way."""
         timeout_s = COMMON_TIMEOUTS.get(scope["query_string"])
         try:
@@ -200,7 +202,7 @@ class DataPlane:
             before = message_from_http(event)[: -len(_NO_BODY)]
         except Refusal:
             return None
-        return Repeat.of(scope, admission, admission.shared, before, head.custom_bytes, timeout_s)
+        return CachedRequestHead.of(scope, admission, admission.shared, before, head.custom_bytes, timeout_s)
 
     def _begin(self, scope: Scope, admission: _Admission, given: _Publication, waiting: "asyncio.Future[None]") -> None:
         """Hand events to the log; the future is done when they are durable."""
@@ -243,21 +245,21 @@ class DataPlane:
 
     def _is_current(self, admission: _Admission) -> bool:
         """Whether no entity has changed and the credential has not expired since."""
-        site = self._site
-        return admission.version == site.broker.catalog.view.version and not admission.principal.is_expired(
-            site.clock.now_ms() / 1000
+        context = self._site
+        return admission.version == context.broker.catalog.view.version and not admission.principal.is_expired(
+            context.clock.now_ms() / 1000
         )
 
     def _admitted(self, scope: Scope, head: Head, target: Target, version: int) -> _Admission:
         """The hub, for callers whose address, credential and right to send are good."""
-        site = self._site
-        named = site.find_hub(head.host, target.hub)
-        namespace = site.namespace_at(head.host) if named is None else named.namespace
-        principal = site.identity.of_data(namespace, peer_of(scope), head.authorization)
+        context = self._site
+        named = context.find_hub(head.host, target.hub)
+        namespace = context.namespace_at(head.host) if named is None else named.namespace
+        principal = context.identity.of_data(namespace, peer_of(scope), head.authorization)
         name = target.hub if named is None else named.name
         principal.require(Rights.SEND, resource_of(namespace.entity.name, name, target))
         # A missing hub is told only to those who may send there.
-        hub = site.hub_at(head.host, target.hub) if named is None else named
+        hub = context.hub_at(head.host, target.hub) if named is None else named
         return _Admission(version=version, hub=hub, target=target, principal=principal)
 
     async def _body(self, hub: LiveHub, head: Head, receive: Receive) -> bytes:
@@ -272,14 +274,14 @@ class DataPlane:
         def settled(receipt: Receipt) -> None:
             settle(waiting, receipt.error)
 
-        site = self._site
+        context = self._site
         publisher.publish(
             publication.batch,
             count=publication.count,
             size_bytes=size_bytes,
             key=publication.partition_key,
-            now=site.clock.monotonic(),
-            now_ms=site.clock.now_ms(),
+            now=context.clock.monotonic(),
+            now_ms=context.clock.now_ms(),
             callback=settled,
         )
 

@@ -77,7 +77,7 @@ class _Share:
         self.settle(receipt.error)
 
 
-class Shares:
+class Coalescer:
     """Gathers events and publishes them at the end of the turn.
 
     Thread rule: the node's loop only.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
 from hubmere.broker.metrics import Counters
-from hubmere.endpoints.http.context import CALLER, Disconnected, Receive, Scope, Send, Site, log, shown_path
+from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, shown_path
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.http.pairing.partners import Partners
@@ -21,7 +21,7 @@ from hubmere.endpoints.http.paths import Shapes, segments_of
 from hubmere.endpoints.http.publish.heads import is_look_path, is_message_path
 from hubmere.endpoints.http.publish.quick import Door
 from hubmere.endpoints.http.publish.send import COUNTED, DataPlane
-from hubmere.endpoints.http.request import Call, Handler
+from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.server.websocket import WebSocketDoor, refuse
 from hubmere.endpoints.memory import MemoryBudget
@@ -42,7 +42,7 @@ _SERVER_ERROR = 500
 _CHANGES = ("PUT", "PATCH", "POST", "DELETE")
 _STRANGER = Principal(namespace="", rule="(unknown)", rights=Rights.NONE)
 
-Traced = Callable[[Handler, Call], Awaitable["Response"]]
+Traced = Callable[[Handler, Request], Awaitable["Response"]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Publish = Application
 
@@ -53,9 +53,9 @@ class HttpApp:
     Thread rule: the node's loop only.
     """
 
-    def __init__(self, site: Site, amqp_session: Callable[[], Session] | None) -> None:
-        self._site = site
-        self._data = DataPlane(site)
+    def __init__(self, context: HttpContext, amqp_session: Callable[[], Session] | None) -> None:
+        self._site = context
+        self._data = DataPlane(context)
         self._shapes: Shapes[Handler] | None = None
         self._mounts: dict[str, Application] = {}
         self._publish: Publish = self._data.publish
@@ -122,7 +122,7 @@ class HttpApp:
         match = self._shapes.find(scope["method"], segments)
         if match is None:
             raise PathNotFound
-        call = Call(self._site, scope, receive, match.names)
+        call = Request(self._site, scope, receive, match.names)
         traced = self._traced
         response = await (match.handler(call) if traced is None else traced(match.handler, call))
         await response(scope, receive, send)
@@ -202,7 +202,7 @@ def build_app(
     memory: MemoryBudget | None = None,
 ) -> HttpApp:
     """The application that the HTTP and HTTPS ports serve."""
-    site = Site(
+    context = HttpContext(
         broker=broker,
         clock=clock,
         places=places,
@@ -211,4 +211,4 @@ def build_app(
         memory=memory or MemoryBudget(),
         partners=partners,
     )
-    return HttpApp(site, amqp_session)
+    return HttpApp(context, amqp_session)

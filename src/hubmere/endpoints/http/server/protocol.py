@@ -14,8 +14,8 @@ from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.context import ANSWER_CREATED, CALLER, Scope, log, shown_path
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
 from hubmere.endpoints.http.publish.heads import is_message_path
-from hubmere.endpoints.http.publish.quick import Waiting
-from hubmere.endpoints.http.publish.send import Repeat, created
+from hubmere.endpoints.http.publish.quick import PendingResponse
+from hubmere.endpoints.http.publish.send import CachedRequestHead, created
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import GuardedProtocol
 from hubmere.model.clock import SystemClock
@@ -73,8 +73,8 @@ class BoundedProtocol(GuardedProtocol):
         self._memory = None if app is None else app.memory
         self._is_at_head = False
         self._put_off: Any = None
-        self._waiting: Waiting | None = None
-        self._repeat: Repeat | None = None
+        self._waiting: PendingResponse | None = None
+        self._repeat: CachedRequestHead | None = None
 
     # --- asyncio calls these ---
 
@@ -160,7 +160,7 @@ class BoundedProtocol(GuardedProtocol):
         """Take a publication the short way in, if that is open to it."""
         cycle = self.cycle
         assert self._door is not None
-        waiting = Waiting(self._answer_waiting, cycle)
+        waiting = PendingResponse(self._answer_waiting, cycle)
         repeat = self._door(self.scope, bytes(cycle.body), waiting, self._repeat)
         if repeat is not None:
             self._repeat = repeat
