@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, Told, Topics, quiet_part, response_of
+from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, PartitionAnswer, Topics, quiet_part, response_of
 from hubmere.wire.kafka.connection import frame_response
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES
 from hubmere.wire.kafka.messages.fetch import FETCH
@@ -12,7 +12,7 @@ from hubmere.wire.kafka.messages.fetch import FETCH
 VERSIONS = range(FETCH.versions.low, FETCH.versions.high + 1)
 _INT64 = st.integers(-1, 2**63 - 1)
 _TOLD = st.builds(
-    Told,
+    PartitionAnswer,
     st.integers(0, 2**31 - 1),
     st.sampled_from([0, 1, 3, 74]),
     _INT64,
@@ -47,7 +47,7 @@ def test_packed_answers_are_those_of_the_general_writer(version: int, topics: To
 @pytest.mark.parametrize("version", VERSIONS)
 def test_part_that_is_kept_ready_is_the_one_that_would_be_packed(version: int) -> None:
     """A partition without events is written once and sent many times."""
-    told = Told(3, 0, 20, 18, 5, b"", (), NO_POSITION)
+    told = PartitionAnswer(3, 0, 20, 18, 5, b"", (), NO_POSITION)
 
     frame = Frame(version, 7, 50, 9, 1)
     frame.add_topic("orders", 1)
@@ -63,6 +63,6 @@ def test_large_records_are_not_copied() -> None:
     frame = Frame(11, 7, 0, 0, 1)
     frame.add_topic("orders", 1)
 
-    frame.add(Told(0, 0, 1, 1, 0, records, None, NO_POSITION))
+    frame.add(PartitionAnswer(0, 0, 1, 1, 0, records, None, NO_POSITION))
 
     assert any(buffer is records for buffer in frame.buffers())

@@ -31,7 +31,7 @@ _KEPT_TOPICS: Final = 1024
 _NO_TAGS: Final = b"\x00"
 
 
-class Told(NamedTuple):
+class PartitionAnswer(NamedTuple):
     """What an answer says of one partition; `aborted` is None for clients that read everything."""
 
     partition: int
@@ -49,7 +49,7 @@ class Told(NamedTuple):
         return not self.aborted and self.position == NO_POSITION
 
 
-Topics = list[tuple[str, list[Told]]]
+Topics = list[tuple[str, list[PartitionAnswer]]]
 
 # Index, error, end, stable end, start (since 5), length of the aborted, replica (since 11), length of the records.
 _pack_4 = Struct(">ihqqii").pack
@@ -65,29 +65,29 @@ _pack_length = Struct(">h").pack
 _pack_count = Struct(">i").pack
 
 
-def _part_4(told: Told) -> bytes:
+def _part_4(told: PartitionAnswer) -> bytes:
     aborted = -1 if told.aborted is None else 0
     return _pack_4(told.partition, told.code, told.end, told.stable_end, aborted, len(told.records))
 
 
-def _part_5(told: Told) -> bytes:
+def _part_5(told: PartitionAnswer) -> bytes:
     index, code, end, stable_end, start, records, aborted, _ = told
     return _pack_5(index, code, end, stable_end, start, -1 if aborted is None else 0, len(records))
 
 
-def _part_11(told: Told) -> bytes:
+def _part_11(told: PartitionAnswer) -> bytes:
     index, code, end, stable_end, start, records, aborted, _ = told
     return _pack_11(index, code, end, stable_end, start, -1 if aborted is None else 0, _ANY_REPLICA, len(records))
 
 
-def _part_12(told: Told) -> bytes:
+def _part_12(told: PartitionAnswer) -> bytes:
     index, code, end, stable_end, start, records, aborted, _ = told
     part = bytearray(_pack_12(index, code, end, stable_end, start, aborted is not None, _ANY_REPLICA))
     write_uvarint(part, len(records) + 1)
     return bytes(part)
 
 
-_PARTS: Final[Mapping[int, Callable[[Told], bytes]]] = {
+_PARTS: Final[Mapping[int, Callable[[PartitionAnswer], bytes]]] = {
     4: _part_4,
     **dict.fromkeys(range(5, 11), _part_5),
     11: _part_11,
@@ -126,7 +126,7 @@ class Frame:
         """Begin a topic of so many partitions."""
         self.out += _flexible_topic(name, partitions) if self._is_flexible else _topic(name, partitions)
 
-    def add(self, told: Told) -> None:
+    def add(self, told: PartitionAnswer) -> None:
         """Say something of a partition."""
         self.out += self._pack_part(told)
         if len(told.records) < JOIN_BELOW_BYTES:
@@ -146,7 +146,7 @@ class Frame:
         return framed(self._buffers)
 
 
-def quiet_part(version: int, told: Told) -> bytes:
+def quiet_part(version: int, told: PartitionAnswer) -> bytes:
     """What a frame says of a partition without events, to be added to `Frame.out` as often as nothing changes."""
     return _PARTS[version](told) + (_NO_TAGS if version >= _FLEXIBLE_SINCE else b"")
 
@@ -189,7 +189,7 @@ def response_of(throttle_ms: int, session_id: int, topics: Topics) -> FetchRespo
     )
 
 
-def _part_of(told: Told) -> FetchPartitionResponse:
+def _part_of(told: PartitionAnswer) -> FetchPartitionResponse:
     return FetchPartitionResponse(
         index=told.partition,
         error_code=told.code,

@@ -14,9 +14,9 @@ from hubmere.broker.fetching import Follow, charge_fetch
 from hubmere.broker.live import LiveHub
 from hubmere.broker.tracing import Tracer
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, Told, Topics, quiet_part, send
+from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, PartitionAnswer, Topics, quiet_part, send
 from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_reading
-from hubmere.endpoints.kafka.fetch.state import FullReading, Place, Reading
+from hubmere.endpoints.kafka.fetch.state import CachedPartition, FetchState, SessionlessFetch
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal
@@ -45,8 +45,8 @@ _LOOKED_AT_ONCE: Final = 64
 class _Read(NamedTuple):
     """What one partition gave: what is told of it, and how many events of which hub."""
 
-    place: Place
-    told: Told
+    place: CachedPartition
+    told: PartitionAnswer
     hub: LiveHub | None
     events: int
 
@@ -67,7 +67,7 @@ class _Fetch:
         "deadline",
     )
 
-    def __init__(self, session: KafkaSession, request: Request, reading: Reading) -> None:
+    def __init__(self, session: KafkaSession, request: Request, reading: FetchState) -> None:
         body: FetchRequest = request.body
         self._session = session
         self._request = request
@@ -91,7 +91,7 @@ class _Fetch:
         else:
             self._answer_or_wait(self._look(places))
 
-    def _start_in_slices(self, places: Sequence[Place]) -> Steps:
+    def _start_in_slices(self, places: Sequence[CachedPartition]) -> Steps:
         """As `start`, for so many partitions that looking at them takes longer than a turn should."""
         reads: list[_Read] = []
         for first in range(0, len(places), _LOOKED_AT_ONCE):
@@ -160,7 +160,7 @@ class _Fetch:
             topics = _news(reading, reads)
             send(session, self._request, throttle_ms=throttle_ms, session_id=reading.number, topics=topics)
         else:
-            assert isinstance(reading, FullReading)
+            assert isinstance(reading, SessionlessFetch)
             self._tell_everything(reading, {read.place: read.told for read in reads}, throttle_ms)
         reading.answered()
         session.mute(delay_s)
@@ -173,7 +173,9 @@ class _Fetch:
             return 0.0
         return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, session.reach.client_quota)
 
-    def _tell_everything(self, reading: FullReading, found: dict[Place, Told], throttle_ms: int) -> None:
+    def _tell_everything(
+        self, reading: SessionlessFetch, found: dict[CachedPartition, PartitionAnswer], throttle_ms: int
+    ) -> None:
         """One part for each partition that was asked for, in the order of the request."""
         session, request = self._session, self._request
         if not all(told.is_ordinary for told in found.values()):
@@ -196,13 +198,13 @@ class _Fetch:
             frame.end_topic()
         session.respond_buffers(request, frame.buffers())
 
-    def _quiet(self, place: Place) -> Told:
+    def _quiet(self, place: CachedPartition) -> PartitionAnswer:
         aborted = () if self._is_committed_only else None
-        return Told(place.index, ErrorCode.NONE, *place.facts, _NOTHING, aborted, NO_POSITION)
+        return PartitionAnswer(place.index, ErrorCode.NONE, *place.facts, _NOTHING, aborted, NO_POSITION)
 
     # --- reading ---
 
-    def _look(self, places: Iterable[Place], before: Sequence[_Read] = ()) -> list[_Read]:
+    def _look(self, places: Iterable[CachedPartition], before: Sequence[_Read] = ()) -> list[_Read]:
         """Read the places: those that have events, are refused, or of which a session has other facts to tell.
 
         `before` are reads of the same answer, whose events count.
@@ -235,7 +237,7 @@ class _Fetch:
             self._is_short_of_memory = True
             account.wait(self._on_memory)
 
-    def _read(self, place: Place, left_bytes: int, *, is_first: bool) -> _Read | None:
+    def _read(self, place: CachedPartition, left_bytes: int, *, is_first: bool) -> _Read | None:
         try:
             follow = place.follow or place.begin(self._session)
             return self._read_partition(place, follow, left_bytes, is_first=is_first)
@@ -243,7 +245,9 @@ class _Fetch:
             place.let_go()
             return _Read(place, _refused(place.index, code_of(refusal)), None, 0)
 
-    def _read_partition(self, place: Place, follow: Follow, left_bytes: int, *, is_first: bool) -> _Read | None:
+    def _read_partition(
+        self, place: CachedPartition, follow: Follow, left_bytes: int, *, is_first: bool
+    ) -> _Read | None:
         log, wanted = follow.log, place.partition
         offset = wanted.fetch_offset
         start, end, stable_end, _, _, size_bytes = log.state
@@ -267,7 +271,7 @@ class _Fetch:
             if self._is_committed_only:
                 found = log.aborted_transactions(chunk.first_sequence, chunk.next_sequence)
                 aborted = tuple([AbortedTransaction(producer_id=gone[0], first_offset=gone[1]) for gone in found])
-        told = Told(place.index, ErrorCode.NONE, end, stable_end, start, records, aborted, position)
+        told = PartitionAnswer(place.index, ErrorCode.NONE, end, stable_end, start, records, aborted, position)
         return _Read(place, told, follow.hub, events)
 
     @property
@@ -288,13 +292,13 @@ def check_epoch(asked: int, current: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def _refused(index: int, code: ErrorCode, end: int = -1, start: int = -1) -> Told:
-    return Told(index, code, end, end, start, _NOTHING, None, NO_POSITION)
+def _refused(index: int, code: ErrorCode, end: int = -1, start: int = -1) -> PartitionAnswer:
+    return PartitionAnswer(index, code, end, end, start, _NOTHING, None, NO_POSITION)
 
 
 def _news(kept: FetchSession, reads: list[_Read]) -> Topics:
     """The parts that tell the client something new; those with events go to the end of the order."""
-    news: list[tuple[str, Told]] = []
+    news: list[tuple[str, PartitionAnswer]] = []
     for place, told, _, _ in reads:
         facts = (told.end, told.stable_end, told.start)
         if told.records or told.code or place.told != facts:
@@ -305,7 +309,7 @@ def _news(kept: FetchSession, reads: list[_Read]) -> Topics:
     return _by_topic(news)
 
 
-def _by_topic(parts: Iterable[tuple[str, Told]]) -> Topics:
+def _by_topic(parts: Iterable[tuple[str, PartitionAnswer]]) -> Topics:
     topics: Topics = []
     for topic, told in parts:
         if topics and topics[-1][0] == topic:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from itertools import count
 from typing import Final
 
-from hubmere.endpoints.kafka.fetch.state import FullReading, Place, Reading
+from hubmere.endpoints.kafka.fetch.state import CachedPartition, FetchState, SessionlessFetch
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import FetchRequest
@@ -25,7 +25,7 @@ _INITIAL_EPOCH: Final = 0
 _MAX_EPOCH: Final = 2**31 - 1
 
 
-class FetchSession(Reading):
+class FetchSession(FetchState):
     """What a client reads, and what it was told last of each partition; those that gave events go to the end."""
 
     __slots__ = ("_next_epoch", "_places", "_turns", "number")
@@ -34,14 +34,14 @@ class FetchSession(Reading):
         super().__init__(session)
         self.number = number
         self._next_epoch = 1
-        self._places: dict[tuple[str, int], Place] = {}
+        self._places: dict[tuple[str, int], CachedPartition] = {}
         self._turns = count()
 
-    def places(self) -> Collection[Place]:
+    def places(self) -> Collection[CachedPartition]:
         """Every partition."""
         return self._places.values()
 
-    def is_told(self, place: Place) -> bool:
+    def is_told(self, place: CachedPartition) -> bool:
         """Whether the client knows the facts of a partition."""
         return place.told == place.facts
 
@@ -63,7 +63,7 @@ class FetchSession(Reading):
                 if place is not None:
                     place.want(partition)
                 elif len(self._places) < MAX_PARTITIONS:
-                    place = Place(self, topic.name, partition, next(self._turns))
+                    place = CachedPartition(self, topic.name, partition, next(self._turns))
                     self._places[topic.name, partition.index] = place
                     self.due[place] = None
 
@@ -73,12 +73,12 @@ class FetchSession(Reading):
             place.let_go()
             self.due.pop(place, None)
 
-    def gave(self, place: Place) -> None:
+    def gave(self, place: CachedPartition) -> None:
         """A partition gave events: the others come first now."""
         place.turn = next(self._turns)
 
 
-def open_reading(session: KafkaSession, body: FetchRequest) -> Reading | ErrorCode:
+def open_reading(session: KafkaSession, body: FetchRequest) -> FetchState | ErrorCode:
     """What a request reads: by the session that it speaks of, or by what it names; or what is wrong with it."""
     kept = session.fetch_sessions
     if body.session_epoch == _INITIAL_EPOCH or body.session_epoch == _FINAL_EPOCH:
@@ -98,11 +98,11 @@ def open_reading(session: KafkaSession, body: FetchRequest) -> Reading | ErrorCo
     return known
 
 
-def _full(session: KafkaSession, body: FetchRequest) -> FullReading:
+def _full(session: KafkaSession, body: FetchRequest) -> SessionlessFetch:
     """The reading of the last complete request goes on; one whose fetch still waits is left to itself."""
     last = session.full_reading
-    if not isinstance(last, FullReading) or last.parked is not None:
-        last = session.full_reading = FullReading(session)
+    if not isinstance(last, SessionlessFetch) or last.parked is not None:
+        last = session.full_reading = SessionlessFetch(session)
     last.update(body.topics)
     return last
 

@@ -38,7 +38,7 @@ class Parked(Protocol):
         """The deadline is reached."""
 
 
-class Place:
+class CachedPartition:
     """One partition: what the client wants of it, what was found at the last look, and what the client was told."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Place:
         "turn",
     )
 
-    def __init__(self, reading: "Reading", topic: str, partition: FetchPartition, turn: int) -> None:
+    def __init__(self, reading: "FetchState", topic: str, partition: FetchPartition, turn: int) -> None:
         self._reading = reading
         self._has_moved = True
         self.topic = topic
@@ -126,7 +126,7 @@ class Place:
             reading.parked.moved()
 
 
-class Reading(ABC):
+class FetchState(ABC):
     """The partitions of a client in order. Thread rule: the loop's thread only.
 
     At most one fetch is parked at a time. Its timer outlives it: the next one that waits takes it over, so that a
@@ -141,18 +141,18 @@ class Reading(ABC):
         self._timer_at = 0.0
         self._reach = session.reach
         self._form = (-1, False)
-        self.due: dict[Place, None] = {}
+        self.due: dict[CachedPartition, None] = {}
         # The hubs of the places that are followed, by folded name.
         self.hubs: dict[str, LiveHub] = {}
         self.parked: Parked | None = None
         session.on_lost[self.close] = None
 
     @abstractmethod
-    def places(self) -> Collection[Place]:
+    def places(self) -> Collection[CachedPartition]:
         """Every partition."""
 
     @abstractmethod
-    def is_told(self, place: Place) -> bool:
+    def is_told(self, place: CachedPartition) -> bool:
         """Whether an answer need not speak of a partition that has no events for the client."""
 
     def answered(self) -> None:
@@ -168,13 +168,13 @@ class Reading(ABC):
             for place in self.places():
                 place.quiet_part = None
 
-    def due_places(self) -> Sequence[Place]:
+    def due_places(self) -> Sequence[CachedPartition]:
         """The partitions that may have news, those first whose turn it is."""
         if not self._is_still_allowed():
             self._let_go_of_hubs()
         return sorted(self.due, key=_turn_of) if len(self.due) > 1 else tuple(self.due)
 
-    def all_places(self) -> Sequence[Place]:
+    def all_places(self) -> Sequence[CachedPartition]:
         """As `due_places`, with every partition."""
         self.due = dict.fromkeys(self.places())
         return self.due_places()
@@ -226,11 +226,11 @@ class Reading(ABC):
             place.let_go()
 
 
-def _turn_of(place: Place) -> int:
+def _turn_of(place: CachedPartition) -> int:
     return place.turn
 
 
-class FullReading(Reading):
+class SessionlessFetch(FetchState):
     """The partitions of requests that name all of them each time, in the order of the last request.
 
     Clients begin each request with another partition, so it is the order that changes, and seldom the partitions.
@@ -241,14 +241,14 @@ class FullReading(Reading):
     def __init__(self, session: KafkaSession) -> None:
         super().__init__(session)
         self._last_turn = 0
-        self._places: dict[tuple[str, int], Place] = {}
-        self.topics: list[tuple[str, list[Place]]] = []
+        self._places: dict[tuple[str, int], CachedPartition] = {}
+        self.topics: list[tuple[str, list[CachedPartition]]] = []
 
-    def places(self) -> Collection[Place]:
+    def places(self) -> Collection[CachedPartition]:
         """Every partition."""
         return self._places.values()
 
-    def is_told(self, place: Place) -> bool:
+    def is_told(self, place: CachedPartition) -> bool:
         """Answers speak of every partition in any case, by the facts that were found last."""
         return True
 
@@ -269,12 +269,12 @@ class FullReading(Reading):
                     self.due.pop(place, None)
                     del self._places[key]
 
-    def _take(self, topic: FetchTopic, before: int) -> list[Place]:
+    def _take(self, topic: FetchTopic, before: int) -> list[CachedPartition]:
         name, known, turn, taken = topic.name, self._places, self._last_turn, []
         for partition in topic.partitions:
             place = known.get((name, partition.index))
             if place is None:
-                place = known[name, partition.index] = Place(self, name, partition, before)
+                place = known[name, partition.index] = CachedPartition(self, name, partition, before)
                 self.due[place] = None
             elif place.turn > before:
                 continue

@@ -29,7 +29,7 @@ ZSTD: Final = 4
 ZSTD_SINCE: Final = 7
 
 
-class _Lot:
+class _PartitionRun:
     """The batches of a run that go to one partition, and which requests of the run they are."""
 
     __slots__ = ("answer", "batches", "data", "index", "log_start", "places", "sizes")
@@ -68,7 +68,7 @@ class _RunAnswer:
         self._missing = len(self._run)
         self._is_append_time = publisher.hub.entity.timestamp_type is TimestampType.LOG_APPEND
 
-    def publish(self, publisher: Publisher, lot: _Lot) -> None:
+    def publish(self, publisher: Publisher, lot: _PartitionRun) -> None:
         """Hand one partition its batches."""
         session = self.session
         assert lot.batches is not None
@@ -83,7 +83,7 @@ class _RunAnswer:
         lot.log_start = publisher.hub.log(lot.index).state.first_sequence
         session.hold(receipt.size_bytes)
 
-    def taken(self, lot: _Lot, receipt: Receipt) -> None:
+    def taken(self, lot: _PartitionRun, receipt: Receipt) -> None:
         """The batches of a lot stand in the log, one behind the other."""
         assert lot.batches is not None
         ids, frames, index, log_start = self._run.correlation_ids, self._frames, lot.index, lot.log_start
@@ -95,7 +95,7 @@ class _RunAnswer:
             base_offset += fields[_COUNT_FIELD]
         self._missing -= len(lot.places)
 
-    def refused(self, lot: _Lot, refusal: Refusal) -> None:
+    def refused(self, lot: _PartitionRun, refusal: Refusal) -> None:
         """None of the batches of a lot stands in the log."""
         part = ProducePartitionResponse(
             index=lot.index, error_code=code_of(refusal), base_offset=-1, error_message=refusal.text()
@@ -128,13 +128,13 @@ def produce_run(session: KafkaSession, request: Request) -> bool:
     return True
 
 
-def _lots(run: ProduceRun) -> list[_Lot]:
+def _lots(run: ProduceRun) -> list[_PartitionRun]:
     view = memoryview(run.data)
-    lots: dict[int, _Lot] = {}
+    lots: dict[int, _PartitionRun] = {}
     for place, index in enumerate(run.indexes):
         lot = lots.get(index)
         if lot is None:
-            lot = lots[index] = _Lot(index)
+            lot = lots[index] = _PartitionRun(index)
         start, end = run.starts[place], run.ends[place]
         lot.data += view[start:end]
         lot.sizes.append(end - start)
@@ -142,7 +142,7 @@ def _lots(run: ProduceRun) -> list[_Lot]:
     return list(lots.values())
 
 
-def _are_ordinary(session: KafkaSession, publisher: Publisher, lots: list[_Lot]) -> bool:
+def _are_ordinary(session: KafkaSession, publisher: Publisher, lots: list[_PartitionRun]) -> bool:
     """Whether every batch is one that can only be taken."""
     entity = publisher.hub.entity
     is_append_time = entity.timestamp_type is TimestampType.LOG_APPEND
@@ -159,6 +159,6 @@ def _are_ordinary(session: KafkaSession, publisher: Publisher, lots: list[_Lot])
     return publisher.has_room(size_bytes, events, session.now)
 
 
-def _has_zstd(lots: list[_Lot]) -> bool:
+def _has_zstd(lots: list[_PartitionRun]) -> bool:
     headers = (fields for lot in lots if lot.batches is not None for fields in lot.batches.headers)
     return any(fields[_ATTRIBUTES_FIELD] & CODEC_MASK == ZSTD for fields in headers)
