@@ -24,7 +24,7 @@ from hubmere.broker import publish
 from hubmere.broker import read as consume
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.broker.metrics import Counters
 from hubmere.model.batch import seal
 from hubmere.model.errors import Refusal
@@ -80,10 +80,10 @@ class Rig:
             segment_bytes=1 << 30,
             default_partition_count=1,
         )
-        manager, by = self.broker.manager, By(actor="bench", now_ms=0, now=0.0)
-        manager.create_namespace(namespace_name("bench-ns"), NamespaceSpec(), by, _done)
+        manager, actor = self.broker.manager, Actor(name="bench", now_ms=0, now=0.0)
+        manager.create_namespace(namespace_name("bench-ns"), NamespaceSpec(), actor, _done)
         self._settle()
-        manager.create_hub("bench-ns", hub_name(HUB), HubSpec(partition_count=1), by, _done)
+        manager.create_hub("bench-ns", hub_name(HUB), HubSpec(partition_count=1), actor, _done)
         self._settle()
         self.hub = self.broker.namespace("bench-ns").hub(HUB)
 

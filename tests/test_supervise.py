@@ -65,7 +65,7 @@ class Keeper:
 
     def capture(self, *, enabled: bool = True) -> None:
         spec = replace(HubSpec.of(self.bench.hub.entity), capture=CaptureDescription(enabled=enabled))
-        self.bench.do(lambda done: self.bench.manager.update_hub("hubmere", "orders", spec, self.bench.by(), done))
+        self.bench.do(lambda done: self.bench.manager.update_hub("hubmere", "orders", spec, self.bench.actor(), done))
 
     def report(self, state: str = "running") -> None:
         """What the job does every few seconds."""

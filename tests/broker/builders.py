@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.model.batch import BatchHeader, seal, write_header
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.errors import Refusal
@@ -71,7 +71,7 @@ class Bench:
         spec = NamespaceSpec(
             capacity=capacity, auto_inflate=bool(auto_inflate_to), maximum_throughput_units=auto_inflate_to or None
         )
-        self.do(lambda done: self.manager.create_namespace(namespace_name("hubmere"), spec, self.by(), done))
+        self.do(lambda done: self.manager.create_namespace(namespace_name("hubmere"), spec, self.actor(), done))
         self.a_hub("orders", partitions=partitions)
 
     @property
@@ -79,9 +79,9 @@ class Bench:
         """The hub that every test has."""
         return self.broker.namespace("hubmere").hub("orders")
 
-    def by(self) -> By:
+    def actor(self) -> Actor:
         """Who changes things in tests."""
-        return By(actor="test", now_ms=NOW_MS + int(self.now * 1000), now=self.now)
+        return Actor(name="test", now_ms=NOW_MS + int(self.now * 1000), now=self.now)
 
     def do(self, change: Callable[[Callable[[Refusal | None], None]], object]) -> None:
         """Carry out a management change to its end; raises what it was refused with."""
@@ -97,7 +97,7 @@ class Bench:
     def a_hub(self, name: str, *, partitions: int = 4, spec: HubSpec | None = None) -> LiveHub:
         """One more hub."""
         wish = spec or HubSpec(partition_count=partitions)
-        self.do(lambda done: self.manager.create_hub("hubmere", hub_name(name), wish, self.by(), done))
+        self.do(lambda done: self.manager.create_hub("hubmere", hub_name(name), wish, self.actor(), done))
         return self.broker.namespace("hubmere").hub(name)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.builders import Bench
-from hubmere.broker.management.manager import By, Manager
+from hubmere.broker.management.manager import Actor, Manager
 from hubmere.model.entity import KeyKind, Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound
 from hubmere.model.names import hub_name, rule_name
@@ -24,9 +24,9 @@ def last(bench: Bench) -> AuditLine:
 
 def test_change_leaves_a_line_when_it_is_durable(bench: Bench) -> None:
     """With the address and the tracking id of whoever asked."""
-    by = replace(bench.by(), peer="10.0.0.7", tracking_id="t-42")
+    actor = replace(bench.actor(), peer="10.0.0.7", tracking_id="t-42")
 
-    bench.do(lambda done: bench.manager.create_hub("hubmere", hub_name("made"), HubSpec(), by, done))
+    bench.do(lambda done: bench.manager.create_hub("hubmere", hub_name("made"), HubSpec(), actor, done))
 
     line = last(bench)
     assert (line.actor, line.peer, line.tracking_id) == ("test", "10.0.0.7", "t-42")
@@ -36,7 +36,7 @@ def test_change_leaves_a_line_when_it_is_durable(bench: Bench) -> None:
 def test_refused_change_leaves_a_line_too(bench: Bench) -> None:
     """Somebody who tries names is seen."""
     with pytest.raises(HubNotFound):
-        bench.manager.delete_hub("hubmere", "nothing", bench.by(), lambda _: None)
+        bench.manager.delete_hub("hubmere", "nothing", bench.actor(), lambda _: None)
     with pytest.raises(AlreadyExists):
         bench.a_hub("orders")
 
@@ -52,12 +52,12 @@ def test_key_is_in_no_line(bench: Bench) -> None:
     secret = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldC0="
     bench.do(
         lambda done: bench.manager.write_rule(
-            "hubmere", "orders", rule_name("fleet"), Rights.SEND, bench.by(), done, primary_key=secret
+            "hubmere", "orders", rule_name("fleet"), Rights.SEND, bench.actor(), done, primary_key=secret
         )
     )
     bench.do(
         lambda done: bench.manager.regenerate_key(
-            "hubmere", "orders", "fleet", KeyKind.PRIMARY, secret, bench.by(), done
+            "hubmere", "orders", "fleet", KeyKind.PRIMARY, secret, bench.actor(), done
         )
     )
 
@@ -78,4 +78,4 @@ def test_every_change_of_the_manager_is_audited() -> None:
     assert changes
     assert [name for name, method in changes.items() if not hasattr(method, "__wrapped__")] == []
     assert all("by" in inspect.signature(method).parameters for method in changes.values())
-    assert By.__dataclass_fields__.keys() >= {"actor", "peer", "tracking_id"}
+    assert Actor.__dataclass_fields__.keys() >= {"actor", "peer", "tracking_id"}

@@ -48,7 +48,7 @@ class CaptureBench(Bench):
         return self.change(replace(HubSpec.of(self.hub.entity), capture=described))
 
     def change(self, spec: HubSpec) -> LiveHub:
-        self.do(lambda done: self.manager.update_hub("hubmere", "orders", spec, self.by(), done))
+        self.do(lambda done: self.manager.update_hub("hubmere", "orders", spec, self.actor(), done))
         return self.hub
 
     def publish(self, count: int, *, partition: int = 0, now_ms: int = NOW_MS, size: int = 100) -> None:
@@ -152,7 +152,7 @@ def test_the_plan_has_the_captured_hubs_and_the_least_rule_that_reads_them(bench
     for name, rights in (("sender", Rights.SEND), ("reader", Rights.LISTEN)):
         bench.do(
             lambda done, name=name, rights=rights: bench.manager.write_rule(  # type: ignore[misc]
-                "hubmere", "orders", rule_name(name), rights, bench.by(), done
+                "hubmere", "orders", rule_name(name), rights, bench.actor(), done
             )
         )
     bench.a_hub("other")
@@ -168,7 +168,7 @@ def test_a_hub_that_cannot_be_captured_is_left_out_and_says_why(bench: CaptureBe
     """One hub's trouble is not the others'."""
     bench.capture()
     spec = replace(NamespaceSpec.of(bench.hub.namespace.entity), disable_local_auth=True)
-    bench.do(lambda done: bench.manager.update_namespace("hubmere", spec, bench.by(), done))
+    bench.do(lambda done: bench.manager.update_namespace("hubmere", spec, bench.actor(), done))
 
     standing = bench.standing()
 

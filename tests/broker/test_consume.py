@@ -101,7 +101,7 @@ def test_a_sixth_plain_reader_is_refused_until_one_leaves(bench: Bench) -> None:
 
 def test_groups_and_partitions_do_not_disturb_each_other(bench: Bench) -> None:
     """Ownership is per hub, group and partition."""
-    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.by(), done))
+    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.actor(), done))
     owners = [a_reader(bench, epoch=1), a_reader(bench, epoch=0, group="CG1"), a_reader(bench, epoch=0, partition="1")]
 
     assert all(owner.is_open for owner in owners)
@@ -195,12 +195,12 @@ def test_closing_twice_frees_one_place(bench: Bench) -> None:
 
 def test_deleting_a_group_puts_its_readers_out(bench: Bench) -> None:
     """A reader of a group that is gone would never be told otherwise."""
-    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.by(), done))
+    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.actor(), done))
     evicted: list[Refusal] = []
     a_reader(bench, group="cg1", evicted=evicted)
     kept = a_reader(bench)
 
-    bench.do(lambda done: bench.manager.delete_group("hubmere", "orders", "cg1", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_group("hubmere", "orders", "cg1", bench.actor(), done))
 
     assert len(evicted) == 1
     assert kept.is_open

@@ -71,10 +71,10 @@ def test_namespace_that_is_made_anew_has_no_past(bench: Bench) -> None:
     old = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
     joined_and_synced(bench, old.groups)
 
-    bench.do(lambda done: bench.manager.delete_namespace("hubmere", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_namespace("hubmere", bench.actor(), done))
     assert coordinators.next_deadline() is None
     name = namespace_name("hubmere")
-    bench.do(lambda done: bench.manager.create_namespace(name, NamespaceSpec(), bench.by(), done))
+    bench.do(lambda done: bench.manager.create_namespace(name, NamespaceSpec(), bench.actor(), done))
     new = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
 
     assert new.groups is not old.groups
@@ -168,7 +168,7 @@ def test_directory_follows_the_hubs_of_a_namespace(bench: Bench) -> None:
 
     bench.a_hub("Payments", partitions=2)
     created = directory.revision
-    bench.do(lambda done: bench.manager.delete_hub("hubmere", "Payments", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "Payments", bench.actor(), done))
 
     assert before < created < directory.revision
     assert (list(directory.names()), directory.find("ORDERS"), directory.find("Payments")) == (["orders"], None, None)

@@ -50,11 +50,11 @@ class World:
 
     def write(self, group: ApplicationGroup) -> None:
         bench = self.bench
-        bench.do(lambda done: bench.manager.write_application_group(group, bench.by(), done))
+        bench.do(lambda done: bench.manager.write_application_group(group, bench.actor(), done))
 
     def delete(self, group: ApplicationGroup) -> None:
         bench = self.bench
-        bench.do(lambda done: bench.manager.delete_application_group(group, bench.by(), done))
+        bench.do(lambda done: bench.manager.delete_application_group(group, bench.actor(), done))
 
     def publisher(self, principal: Principal | None) -> Publisher:
         return self.bench.broker.open_publisher(self.bench.hub, partition="0", principal=principal)

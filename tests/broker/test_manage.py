@@ -57,11 +57,11 @@ def test_partition_count_is_fixed_in_standard_and_grows_in_premium(bench: Bench)
     """Old events stay where they were."""
     spec = HubSpec(partition_count=8)
     with pytest.raises(PartitionCountFixed):
-        bench.manager.update_hub("hubmere", "orders", spec, bench.by(), lambda _: None)
+        bench.manager.update_hub("hubmere", "orders", spec, bench.actor(), lambda _: None)
 
     premium = Bench(profile=Profile.PREMIUM)
     premium.hub.log(3).append(a_batch(2), NOW_MS)
-    premium.do(lambda done: premium.manager.update_hub("hubmere", "orders", spec, premium.by(), done))
+    premium.do(lambda done: premium.manager.update_hub("hubmere", "orders", spec, premium.actor(), done))
     premium.turn.run()
 
     assert premium.hub.entity.partition_count == 8
@@ -74,32 +74,32 @@ def test_a_deleted_hub_frees_its_files_and_its_name(bench: Bench) -> None:
     bench.hub.log(0).append(a_batch(5), NOW_MS)
     bench.turn.run()
 
-    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
     left = list(bench.engine.existing())
     again = bench.a_hub("orders")
 
     assert left == []
     assert again.log(0).state.end_sequence == 0
     with pytest.raises(HubNotFound):
-        bench.manager.delete_hub("hubmere", "nothing", bench.by(), lambda _: None)
+        bench.manager.delete_hub("hubmere", "nothing", bench.actor(), lambda _: None)
 
 
 def test_default_group_cannot_go(bench: Bench) -> None:
     """Every hub has it."""
     with pytest.raises(Conflict):
-        bench.manager.delete_group("hubmere", "orders", "$default", bench.by(), lambda _: None)
+        bench.manager.delete_group("hubmere", "orders", "$default", bench.actor(), lambda _: None)
 
 
 def test_groups_come_and_go(bench: Bench) -> None:
     """Create, change, refuse twice, delete."""
     name = group_name("cg1")
-    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", name, "first", bench.by(), done))
+    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", name, "first", bench.actor(), done))
     with pytest.raises(AlreadyExists):
-        bench.manager.create_group("hubmere", "orders", group_name("CG1"), "", bench.by(), lambda _: None)
-    bench.do(lambda done: bench.manager.update_group("hubmere", "orders", "cg1", "second", bench.by(), done))
+        bench.manager.create_group("hubmere", "orders", group_name("CG1"), "", bench.actor(), lambda _: None)
+    bench.do(lambda done: bench.manager.update_group("hubmere", "orders", "cg1", "second", bench.actor(), done))
 
     assert bench.catalog.view.group(bench.hub.entity, "CG1").user_metadata == "second"
-    bench.do(lambda done: bench.manager.delete_group("hubmere", "orders", "cg1", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_group("hubmere", "orders", "cg1", bench.actor(), done))
     with pytest.raises(GroupNotFound):
         bench.catalog.view.group(bench.hub.entity, "cg1")
 
@@ -107,12 +107,16 @@ def test_groups_come_and_go(bench: Bench) -> None:
 def test_rules_are_bounded_and_keys_rotate(bench: Bench) -> None:
     """12 on an entity; a 13th is refused and the 12 stay."""
     for i in range(12):
-        bench.do(partial(bench.manager.write_rule, "hubmere", "orders", rule_name(f"rule{i}"), Rights.SEND, bench.by()))
+        bench.do(
+            partial(bench.manager.write_rule, "hubmere", "orders", rule_name(f"rule{i}"), Rights.SEND, bench.actor())
+        )
     before = bench.catalog.view.rule(bench.hub.entity, "rule3")
 
     with pytest.raises(LimitReached):
-        bench.manager.write_rule("hubmere", "orders", rule_name("x"), Rights.SEND, bench.by(), lambda _: None)
-    bench.do(lambda d: bench.manager.regenerate_key("hubmere", "orders", "rule3", KeyKind.PRIMARY, None, bench.by(), d))
+        bench.manager.write_rule("hubmere", "orders", rule_name("x"), Rights.SEND, bench.actor(), lambda _: None)
+    bench.do(
+        lambda d: bench.manager.regenerate_key("hubmere", "orders", "rule3", KeyKind.PRIMARY, None, bench.actor(), d)
+    )
     after = bench.catalog.view.rule(bench.hub.entity, "rule3")
 
     assert len(bench.catalog.view.rules(bench.hub.entity)) == 12
@@ -123,20 +127,20 @@ def test_rules_are_bounded_and_keys_rotate(bench: Bench) -> None:
 def test_writing_a_rule_again_changes_rights_and_keeps_keys(bench: Bench) -> None:
     """PUT on an existing rule is an update."""
     name = rule_name("app")
-    bench.do(lambda d: bench.manager.write_rule("hubmere", None, name, Rights.SEND, bench.by(), d))
+    bench.do(lambda d: bench.manager.write_rule("hubmere", None, name, Rights.SEND, bench.actor(), d))
     namespace = bench.catalog.view.namespace("hubmere")
     first = bench.catalog.view.rule(namespace, "app")
 
     bench.do(
         lambda d: bench.manager.write_rule(
-            "hubmere", None, name, Rights.LISTEN, bench.by(), d, secondary_key="a-key-of-my-own"
+            "hubmere", None, name, Rights.LISTEN, bench.actor(), d, secondary_key="a-key-of-my-own"
         )
     )
     second = bench.catalog.view.rule(namespace, "app")
 
     assert (second.rights, second.primary_key) == (Rights.LISTEN, first.primary_key)
     assert second.secondary_key == "a-key-of-my-own"
-    bench.do(lambda d: bench.manager.delete_rule("hubmere", None, "app", bench.by(), d))
+    bench.do(lambda d: bench.manager.delete_rule("hubmere", None, "app", bench.actor(), d))
     assert bench.catalog.view.find_rule(namespace, "app") is None
 
 
@@ -145,7 +149,7 @@ def test_scaling_is_effective_at_once() -> None:
     bench = Bench(profile=Profile.STANDARD)
     publisher = bench.broker.open_publisher(bench.hub)
 
-    bench.do(lambda d: bench.manager.scale("hubmere", 4, bench.by(), d))
+    bench.do(lambda d: bench.manager.scale("hubmere", 4, bench.actor(), d))
     for second in range(3):
         bench.now = 1.0 + second
         for _ in range(3):
@@ -153,18 +157,18 @@ def test_scaling_is_effective_at_once() -> None:
 
     assert bench.hub.counters.throttled_requests == 0
     with pytest.raises(InvalidArgument):
-        bench.manager.scale("hubmere", 41, bench.by(), lambda _: None)
+        bench.manager.scale("hubmere", 41, bench.actor(), lambda _: None)
     bench.close()
 
 
 def test_namespaces_come_and_go_with_everything_in_them(bench: Bench) -> None:
     """Deleting a namespace frees its hubs' logs."""
     name = namespace_name("second")
-    bench.do(lambda d: bench.manager.create_namespace(name, NamespaceSpec(), bench.by(), d))
-    bench.do(lambda d: bench.manager.create_hub("second", hub_name("h"), HubSpec(), bench.by(), d))
+    bench.do(lambda d: bench.manager.create_namespace(name, NamespaceSpec(), bench.actor(), d))
+    bench.do(lambda d: bench.manager.create_hub("second", hub_name("h"), HubSpec(), bench.actor(), d))
     bench.broker.namespace("second").hub("h").log(0)
 
-    bench.do(lambda d: bench.manager.delete_namespace("SECOND", bench.by(), d))
+    bench.do(lambda d: bench.manager.delete_namespace("SECOND", bench.actor(), d))
 
     assert list(bench.engine.existing()) == []
     with pytest.raises(NamespaceNotFound):
@@ -185,7 +189,7 @@ def test_namespaces_come_and_go_with_everything_in_them(bench: Bench) -> None:
 def test_the_host_name_chooses_the_namespace(bench: Bench, host: str | None, namespace: str) -> None:
     """The first label names it; anything else means the node's own."""
     name = namespace_name("second")
-    bench.do(lambda d: bench.manager.create_namespace(name, NamespaceSpec(), bench.by(), d))
+    bench.do(lambda d: bench.manager.create_namespace(name, NamespaceSpec(), bench.actor(), d))
 
     assert bench.broker.namespace_for_host(host).entity.name == namespace
 
@@ -193,66 +197,66 @@ def test_the_host_name_chooses_the_namespace(bench: Bench, host: str | None, nam
 def test_an_alias_follows_its_primary_through_a_failover(bench: Bench) -> None:
     """Metadata goes along at pairing; after the failover the alias means the secondary, and the pairing is over."""
     partner = namespace_name("partner")
-    bench.do(lambda d: bench.manager.create_namespace(partner, NamespaceSpec(), bench.by(), d))
-    bench.do(lambda d: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.by(), d))
+    bench.do(lambda d: bench.manager.create_namespace(partner, NamespaceSpec(), bench.actor(), d))
+    bench.do(lambda d: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.actor(), d))
     alias = alias_name("shop-events")
 
-    bench.do(lambda d: bench.manager.pair("hubmere", alias, "partner", "", bench.by(), d))
+    bench.do(lambda d: bench.manager.pair("hubmere", alias, "partner", "", bench.actor(), d))
 
     assert bench.broker.namespace_for_host("shop-events.localhost").entity.name == "hubmere"
     copy = bench.broker.namespace("partner").hub("orders")
     assert [group.name for group in bench.catalog.view.groups(copy.entity)] == ["$Default", "cg1"]
     bench.a_hub("later")
-    bench.do(lambda d: bench.manager.create_group("hubmere", "later", group_name("cg2"), "", bench.by(), d))
+    bench.do(lambda d: bench.manager.create_group("hubmere", "later", group_name("cg2"), "", bench.actor(), d))
     disabled = HubSpec(status=Status.DISABLED)
-    bench.do(lambda d: bench.manager.update_hub("hubmere", "later", disabled, bench.by(), d))
+    bench.do(lambda d: bench.manager.update_hub("hubmere", "later", disabled, bench.actor(), d))
     follower = bench.broker.namespace("partner").hub("later")
     assert follower.entity.status is Status.DISABLED
     assert bench.catalog.view.find_group(follower.entity, "cg2") is not None
-    bench.do(lambda d: bench.manager.delete_hub("hubmere", "later", bench.by(), d))
+    bench.do(lambda d: bench.manager.delete_hub("hubmere", "later", bench.actor(), d))
     assert [hub.name for hub in bench.catalog.view.hubs("partner")] == ["orders"]
     with pytest.raises(Conflict):
-        bench.manager.create_hub("partner", hub_name("x"), HubSpec(), bench.by(), lambda _: None)
+        bench.manager.create_hub("partner", hub_name("x"), HubSpec(), bench.actor(), lambda _: None)
     with pytest.raises(Conflict):
-        bench.manager.delete_alias("hubmere", "shop-events", bench.by(), lambda _: None)
+        bench.manager.delete_alias("hubmere", "shop-events", bench.actor(), lambda _: None)
     with pytest.raises(Conflict):
-        bench.manager.fail_over("hubmere", "shop-events", bench.by(), lambda _: None)
-    bench.do(lambda d: bench.manager.fail_over("partner", "shop-events", bench.by(), d))
+        bench.manager.fail_over("hubmere", "shop-events", bench.actor(), lambda _: None)
+    bench.do(lambda d: bench.manager.fail_over("partner", "shop-events", bench.actor(), d))
     assert bench.broker.namespace_for_host("shop-events.localhost").entity.name == "partner"
     assert bench.catalog.view.alias("partner", "shop-events").role is GeoRole.PRIMARY_NOT_REPLICATING
-    bench.do(lambda d: bench.manager.create_hub("partner", hub_name("x"), HubSpec(), bench.by(), d))
-    bench.do(lambda d: bench.manager.delete_alias("partner", "shop-events", bench.by(), d))
+    bench.do(lambda d: bench.manager.create_hub("partner", hub_name("x"), HubSpec(), bench.actor(), d))
+    bench.do(lambda d: bench.manager.delete_alias("partner", "shop-events", bench.actor(), d))
 
 
 def test_a_broken_pairing_leaves_the_alias_with_the_primary(bench: Bench) -> None:
     """And the secondary is free again."""
     partner = namespace_name("partner")
-    bench.do(lambda d: bench.manager.create_namespace(partner, NamespaceSpec(), bench.by(), d))
+    bench.do(lambda d: bench.manager.create_namespace(partner, NamespaceSpec(), bench.actor(), d))
     alias = alias_name("shop-events")
-    bench.do(lambda d: bench.manager.pair("hubmere", alias, "partner", "", bench.by(), d))
+    bench.do(lambda d: bench.manager.pair("hubmere", alias, "partner", "", bench.actor(), d))
     with pytest.raises(Conflict):
-        bench.manager.delete_namespace("partner", bench.by(), lambda _: None)
+        bench.manager.delete_namespace("partner", bench.actor(), lambda _: None)
 
-    bench.do(lambda d: bench.manager.break_pairing("hubmere", "shop-events", bench.by(), d))
+    bench.do(lambda d: bench.manager.break_pairing("hubmere", "shop-events", bench.actor(), d))
 
     assert bench.broker.namespace_for_host("shop-events.localhost").entity.name == "hubmere"
-    bench.do(lambda d: bench.manager.delete_namespace("partner", bench.by(), d))
+    bench.do(lambda d: bench.manager.delete_namespace("partner", bench.actor(), d))
 
 
 def test_revoking_twice_and_restoring_nobody_are_refused(bench: Bench) -> None:
     """The management API answers 409 and 404."""
     name = publisher_name("dev")
-    bench.do(lambda d: bench.manager.revoke_publisher("hubmere", "orders", name, bench.by(), d))
+    bench.do(lambda d: bench.manager.revoke_publisher("hubmere", "orders", name, bench.actor(), d))
 
     with pytest.raises(AlreadyExists):
-        bench.manager.revoke_publisher("hubmere", "orders", name, bench.by(), lambda _: None)
+        bench.manager.revoke_publisher("hubmere", "orders", name, bench.actor(), lambda _: None)
     with pytest.raises(NotFound):
-        bench.manager.restore_publisher("hubmere", "orders", "somebody", bench.by(), lambda _: None)
+        bench.manager.restore_publisher("hubmere", "orders", "somebody", bench.actor(), lambda _: None)
 
 
 def test_every_change_is_in_the_audit_trail(bench: Bench) -> None:
     """Who did what to which resource."""
-    bench.do(lambda d: bench.manager.delete_hub("hubmere", "orders", bench.by(), d))
+    bench.do(lambda d: bench.manager.delete_hub("hubmere", "orders", bench.actor(), d))
 
     last = bench.catalog.audit()[-1]
 
@@ -289,10 +293,10 @@ def test_too_many_questions_are_refused_in_a_throttled_tier() -> None:
 def test_namespaces_beyond_the_limit_are_refused() -> None:
     """One is there from the start."""
     bench = Bench(limits={"namespaces": 2})
-    bench.do(lambda d: bench.manager.create_namespace(namespace_name("second"), NamespaceSpec(), bench.by(), d))
+    bench.do(lambda d: bench.manager.create_namespace(namespace_name("second"), NamespaceSpec(), bench.actor(), d))
 
     with pytest.raises(LimitReached):
-        bench.manager.create_namespace(namespace_name("another"), NamespaceSpec(), bench.by(), lambda _: None)
+        bench.manager.create_namespace(namespace_name("another"), NamespaceSpec(), bench.actor(), lambda _: None)
 
     bench.close()
 
@@ -303,8 +307,8 @@ def test_geo_recovery_is_refused_in_a_tier_without_it() -> None:
     alias = alias_name("shop-events")
 
     with pytest.raises(NotInTier):
-        bench.manager.pair("hubmere", alias, "", "", bench.by(), lambda _: None)
+        bench.manager.pair("hubmere", alias, "", "", bench.actor(), lambda _: None)
     with pytest.raises(NotInTier):
-        bench.manager.pair_away("hubmere", alias, "far", "", "id", bench.by(), lambda _: None)
+        bench.manager.pair_away("hubmere", alias, "far", "", "id", bench.actor(), lambda _: None)
 
     bench.close()

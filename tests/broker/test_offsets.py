@@ -97,7 +97,7 @@ def test_offsets_go_with_their_hub(bench: Bench, offsets: Offsets) -> None:
     """A hub made anew under the old name starts without a past."""
     commit(bench, offsets, a_commit(bench))
 
-    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
     bench.a_hub("orders")
 
     assert offsets.all("g") == []

@@ -123,7 +123,7 @@ def test_a_disabled_hub_takes_nothing_and_lets_open_publishers_go(bench: Bench) 
     publisher = bench.broker.open_publisher(bench.hub, evict=told.append)
     spec = HubSpec(status=Status.SEND_DISABLED)
 
-    bench.do(lambda done: bench.manager.update_hub("hubmere", "orders", spec, bench.by(), done))
+    bench.do(lambda done: bench.manager.update_hub("hubmere", "orders", spec, bench.actor(), done))
 
     assert [type(refusal) for refusal in told] == [EntityDisabled]
     with pytest.raises(EntityDisabled):
@@ -136,7 +136,7 @@ def test_disabled_and_active_again_loses_nothing(bench: Bench) -> None:
     """Sequence numbers go on."""
     send(bench.broker.open_publisher(bench.hub, partition="0"), count=3)
     for status in (Status.DISABLED, Status.ACTIVE):
-        bench.do(partial(bench.manager.update_hub, "hubmere", "orders", HubSpec(status=status), bench.by()))
+        bench.do(partial(bench.manager.update_hub, "hubmere", "orders", HubSpec(status=status), bench.actor()))
 
     receipt = send(bench.broker.open_publisher(bench.hub, partition="0"))
     bench.turn.run()
@@ -151,13 +151,13 @@ def test_a_revoked_publisher_is_shut_out_at_once_and_can_come_back(bench: Bench)
     other = bench.broker.open_publisher(bench.hub, publisher="dev-2")
     name = publisher_name("dev-1")
 
-    bench.do(lambda done: bench.manager.revoke_publisher("hubmere", "orders", name, bench.by(), done))
+    bench.do(lambda done: bench.manager.revoke_publisher("hubmere", "orders", name, bench.actor(), done))
 
     assert [type(refusal) for refusal in told] == [PublisherRevoked]
     with pytest.raises(PublisherRevoked):
         send(mine)
     send(other)
-    bench.do(lambda done: bench.manager.restore_publisher("hubmere", "orders", "DEV-1", bench.by(), done))
+    bench.do(lambda done: bench.manager.restore_publisher("hubmere", "orders", "DEV-1", bench.actor(), done))
     send(mine)
 
 
@@ -166,7 +166,7 @@ def test_a_closed_publisher_is_not_told_any_more(bench: Bench) -> None:
     told: list[Refusal] = []
     bench.broker.open_publisher(bench.hub, evict=told.append).close()
 
-    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.by(), done))
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
 
     assert told == []
 
@@ -226,7 +226,7 @@ def test_auto_inflate_rises_to_its_maximum_and_no_further() -> None:
                 send(publisher, size_bytes=MB, now=bench.now)
             except ServerBusy:
                 break
-        bench.broker.look_after(bench.by())
+        bench.broker.look_after(bench.actor())
         bench.catalog.apply()
         bench.turn.run()
 

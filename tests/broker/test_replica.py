@@ -27,23 +27,25 @@ class Secondary:
     def __init__(self, profile: Profile = Profile.DEVELOPER) -> None:
         self.bench = Bench(profile=profile)
         bench = self.bench
-        bench.do(lambda done: bench.manager.create_namespace(namespace_name(WEST), NamespaceSpec(), bench.by(), done))
+        bench.do(
+            lambda done: bench.manager.create_namespace(namespace_name(WEST), NamespaceSpec(), bench.actor(), done)
+        )
         self.begin()
 
     def begin(self, pairing: str = PAIRING) -> None:
         """Become the secondary of `east-ns`."""
         bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.begin(WEST, SHOP, "east-ns", pairing, bench.by(), done))
+        bench.do(lambda done: bench.broker.replicas.begin(WEST, SHOP, "east-ns", pairing, bench.actor(), done))
 
     def take(self, wish: HubWish, claim: Claim = CLAIM) -> None:
         """Take a copy of a hub."""
         bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.take_hub(claim, wish, bench.by(), done))
+        bench.do(lambda done: bench.broker.replicas.take_hub(claim, wish, bench.actor(), done))
 
     def take_namespace(self, *hubs: str, rules: tuple[RuleWish, ...] = ()) -> None:
         """Take a copy of the namespace."""
         bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.take_namespace(CLAIM, rules, hubs, bench.by(), done))
+        bench.do(lambda done: bench.broker.replicas.take_namespace(CLAIM, rules, hubs, bench.actor(), done))
 
     @property
     def version(self) -> int:
@@ -142,7 +144,7 @@ def test_what_the_tier_refuses_is_refused_whole(secondary: Secondary) -> None:
 def test_after_a_failover_the_old_primary_is_told(secondary: Secondary) -> None:
     """By the id of the pairing; a stranger is told of nothing."""
     bench = secondary.bench
-    bench.do(lambda done: bench.manager.fail_over(WEST, SHOP, bench.by(), done))
+    bench.do(lambda done: bench.manager.fail_over(WEST, SHOP, bench.actor(), done))
 
     with pytest.raises(FailedOver):
         secondary.take(a_hub())
@@ -155,20 +157,22 @@ def test_after_a_failover_the_old_primary_is_told(secondary: Secondary) -> None:
 def test_a_namespace_is_the_secondary_of_one_pairing(secondary: Secondary) -> None:
     """Neither another primary nor the same one anew may take it over, and no name is taken twice."""
     bench = secondary.bench
-    bench.do(lambda done: bench.manager.pair("hubmere", alias_name("taken"), "", "", bench.by(), done))
+    bench.do(lambda done: bench.manager.pair("hubmere", alias_name("taken"), "", "", bench.actor(), done))
 
     with pytest.raises(Conflict):
         secondary.begin("another-pairing-id")
     with pytest.raises(AlreadyExists):
-        bench.broker.replicas.begin(WEST, alias_name("taken"), "east-ns", PAIRING, bench.by(), lambda _: None)
+        bench.broker.replicas.begin(WEST, alias_name("taken"), "east-ns", PAIRING, bench.actor(), lambda _: None)
 
 
 def test_an_alias_that_replicates_is_not_paired_again(secondary: Secondary) -> None:
     """The first partner would be left behind as a secondary of nobody."""
     bench, other = secondary.bench, alias_name("other")
     bench.do(
-        lambda done: bench.manager.pair_away("hubmere", other, "north-ns", "", "another-pairing-id", bench.by(), done)
+        lambda done: bench.manager.pair_away(
+            "hubmere", other, "north-ns", "", "another-pairing-id", bench.actor(), done
+        )
     )
 
     with pytest.raises(Conflict, match="break the pairing first"):
-        bench.manager.pair("hubmere", other, "", "", bench.by(), lambda _: None)
+        bench.manager.pair("hubmere", other, "", "", bench.actor(), lambda _: None)

@@ -32,7 +32,7 @@ class Load:
         """Change some settings of the namespace."""
         spec = replace(NamespaceSpec.of(self.bench.catalog.planned.namespace("hubmere")), **wishes)  # type: ignore[arg-type]
         bench = self.bench
-        bench.do(lambda done: bench.manager.update_namespace("hubmere", spec, bench.by(), done))
+        bench.do(lambda done: bench.manager.update_namespace("hubmere", spec, bench.actor(), done))
 
     def flow(self, seconds: int, mb_per_s: int = 0) -> list[int]:
         """Offer so much for a while; the capacity after each second."""
@@ -47,7 +47,7 @@ class Load:
                 )
             except ServerBusy:
                 break
-        self.bench.broker.look_after(self.bench.by())
+        self.bench.broker.look_after(self.bench.actor())
         self.bench.catalog.apply()
         self.bench.turn.run()
         self.clock.advance(1.0)
@@ -130,7 +130,7 @@ def test_a_namespace_that_is_not_throttled_has_nothing_to_scale() -> None:
     bench = Bench(capacity=2, auto_inflate_to=4)
     bench.now = 10 * QUIET_SECONDS
 
-    bench.broker.look_after(bench.by())
+    bench.broker.look_after(bench.actor())
 
     assert bench.broker.namespace("hubmere").entity.capacity == 2
     bench.close()

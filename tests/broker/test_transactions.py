@@ -324,7 +324,7 @@ def test_partition_of_a_deleted_hub_needs_no_marker(desk: Desk) -> None:
     """The transaction must not hang on what is gone."""
     producer = desk.start()
     desk.add(producer)
-    desk.bench.do(lambda done: desk.bench.manager.delete_hub("hubmere", "orders", desk.bench.by(), done))
+    desk.bench.do(lambda done: desk.bench.manager.delete_hub("hubmere", "orders", desk.bench.actor(), done))
     known = desk.transactions.find("t")
     assert known is not None
 

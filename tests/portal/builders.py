@@ -60,7 +60,7 @@ class Desktop(Bench):
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """A rule, and the connection string of its primary key."""
         parsed = Rights.parse(rights)
-        self.do(lambda done: self.manager.write_rule("hubmere", hub, rule_name(name), parsed, self.by(), done))
+        self.do(lambda done: self.manager.write_rule("hubmere", hub, rule_name(name), parsed, self.actor(), done))
         return self.connection_string(name, hub)
 
     def connection_string(self, rule: str = ROOT_RULE, hub: str | None = None) -> str:

@@ -280,7 +280,7 @@ def test_namespace_at_its_limit_is_told_for_some_seconds() -> None:
 def test_disabled_hub_is_told(desktop: Desktop) -> None:
     """Clients only see that they are refused."""
     spec = HubSpec(partition_count=4, status=Status.SEND_DISABLED)
-    desktop.do(lambda done: desktop.manager.update_hub("hubmere", "orders", spec, desktop.by(), done))
+    desktop.do(lambda done: desktop.manager.update_hub("hubmere", "orders", spec, desktop.actor(), done))
 
     [finding] = examined(desktop)
 

@@ -170,7 +170,9 @@ def test_rotated_key_ends_the_session(desktop: Desktop) -> None:
     cookie = cookie_of(sign_in(portal, desktop.connection_string()))
     kind = KeyKind.PRIMARY
 
-    desktop.do(lambda done: desktop.manager.regenerate_key("hubmere", None, ROOT_RULE, kind, None, desktop.by(), done))
+    desktop.do(
+        lambda done: desktop.manager.regenerate_key("hubmere", None, ROOT_RULE, kind, None, desktop.actor(), done)
+    )
 
     assert ask(portal, "/n/hubmere", cookie=cookie).header("location") == "/portal/sign-in"
 

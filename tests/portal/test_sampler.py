@@ -78,7 +78,7 @@ def test_deleted_hub_is_forgotten(desktop: Desktop) -> None:
     """Its logs must not be opened again by whoever still looks."""
     namespace, hub = desktop.broker.namespace("hubmere"), desktop.hub
     desktop.sampler.look(namespace, hub)
-    desktop.do(lambda done: desktop.manager.delete_hub("hubmere", "orders", desktop.by(), done))
+    desktop.do(lambda done: desktop.manager.delete_hub("hubmere", "orders", desktop.actor(), done))
     desktop.clock.advance(1.0)
 
     track = desktop.sampler.look(namespace)

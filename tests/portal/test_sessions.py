@@ -37,7 +37,7 @@ def test_deleted_rule_ends_its_sessions(desktop: Desktop) -> None:
     """The session is worth what its credential is worth."""
     desk = desktop.a_desk(desktop.a_rule("watcher", "Listen"))
 
-    desktop.do(lambda done: desktop.manager.delete_rule("hubmere", None, "watcher", desktop.by(), done))
+    desktop.do(lambda done: desktop.manager.delete_rule("hubmere", None, "watcher", desktop.actor(), done))
 
     with pytest.raises(SignedOut):
         desk.principal  # noqa: B018
@@ -59,7 +59,7 @@ def test_address_that_is_shut_out_loses_its_session(desktop: Desktop) -> None:
     desk = desktop.a_desk(desktop.a_rule("watcher", "Listen"))
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8",))
 
-    desktop.do(lambda done: desktop.manager.update_network("hubmere", rules, desktop.by(), done))
+    desktop.do(lambda done: desktop.manager.update_network("hubmere", rules, desktop.actor(), done))
 
     with pytest.raises(SignedOut):
         desk.principal  # noqa: B018
@@ -94,7 +94,7 @@ def test_holder_of_a_hubs_key_sees_that_hub_only(desktop: Desktop) -> None:
 def test_holder_of_a_key_sees_no_other_namespace(desktop: Desktop) -> None:
     """A namespace of others cannot be told from one that does not exist."""
     other = namespace_name("elsewhere")
-    desktop.do(lambda done: desktop.manager.create_namespace(other, NamespaceSpec(), desktop.by(), done))
+    desktop.do(lambda done: desktop.manager.create_namespace(other, NamespaceSpec(), desktop.actor(), done))
     desk = desktop.a_desk(desktop.connection_string())
 
     with pytest.raises(NamespaceNotFound):

@@ -15,8 +15,8 @@ from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.connections import Roster
-from hubmere.broker.management.live_state import Following
-from hubmere.broker.management.manager import By, Manager
+from hubmere.broker.management.live_state import LiveState
+from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
 from hubmere.broker.metrics import Counters
@@ -111,12 +111,14 @@ class Broker:
         self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
         self.segment_bytes = segment_bytes
-        self._following = Following(catalog, engine, book, self.namespaces, segment_bytes, self.roster, self.revocation)
+        self._live_state = LiveState(
+            catalog, engine, book, self.namespaces, segment_bytes, self.roster, self.revocation
+        )
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(
             catalog,
             book,
-            self._following,
+            self._live_state,
             default_partition_count=default_partition_count,
             capture_targets=targets,
             audit=self.audit,
@@ -143,10 +145,10 @@ class Broker:
     def open(self, now: float) -> None:
         """Put everything in the catalog into service, and finish what a crash interrupted."""
         for entity in self.catalog.view.namespaces():
-            self._following.follow(Create(entity), now)
+            self._live_state.follow(Create(entity), now)
             for hub in self.catalog.view.hubs(entity.name):
-                self._following.follow(Create(hub), now)
-        self._following.finish_deletions()
+                self._live_state.follow(Create(hub), now)
+        self._live_state.finish_deletions()
 
     # --- finding ---
 
@@ -276,18 +278,18 @@ class Broker:
 
     # --- looking after ---
 
-    def look_after(self, by: By) -> list[EndedTransaction]:
+    def look_after(self, actor: Actor) -> list[EndedTransaction]:
         """Called every second: byte rates are worked out, and units of namespaces follow their load if they may.
 
         Gives the transactions that were ended because their markers are lost.
         """
-        ended = self.coordinators.look_after(by.now, by.now_ms)
+        ended = self.coordinators.look_after(actor.now, actor.now_ms)
         for live in list(self.namespaces.values()):
             for hub in live.hubs.values():
-                hub.look_at_rates(by.now)
-            capacity = self._scaling.wanted(live, by.now)
+                hub.look_at_rates(actor.now)
+            capacity = self._scaling.wanted(live, actor.now)
             if capacity is not None:
-                self.manager.scale(live.entity.name, capacity, by, _ignore)
+                self.manager.scale(live.entity.name, capacity, actor, _ignore)
         return ended
 
     # --- asking ---

@@ -1,7 +1,7 @@
 """Revocation: open connections are judged again when the rules of their namespace change.
 
 Algorithm:
-1. `Following` calls `review` when a change is durable: a rule was changed or deleted, a hub with its rules was deleted,
+1. `LiveState` calls `review` when a change is durable: a rule was changed or deleted, a hub with its rules was deleted,
    a namespace was deleted, or its network rules or `disableLocalAuth` changed.
 2. All connections that are open at this moment are put into `_pending`. Whoever connects later is judged by the new
    rules when it signs in.

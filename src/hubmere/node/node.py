@@ -25,7 +25,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.capture import LettingGo
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.endpoints import certificates
@@ -287,9 +287,9 @@ class Node:
             tier = self._book.default_tier
             spec = NamespaceSpec()
             entity = new_namespace(namespace_name(name), spec, self._book.of(tier), tier=tier, now_ms=now_ms)
-            by = self._by()
+            actor = self._by()
             catalog.apply(
-                Create(entity), Create(root_rule(entity, now_ms=now_ms)), audit=by.entry("create namespace", name)
+                Create(entity), Create(root_rule(entity, now_ms=now_ms)), audit=actor.entry("create namespace", name)
             )
 
     def _create_configured(self) -> None:
@@ -317,8 +317,8 @@ class Node:
                     groups = catalog.view.groups(hub)
                     catalog.apply(Create(new_group(hub, group_name(name), limits, existing=groups, now_ms=now_ms)))
 
-    def _by(self) -> By:
-        return By(actor=_SYSTEM, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
+    def _by(self) -> Actor:
+        return Actor(name=_SYSTEM, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
 
     def _host_names(self) -> tuple[str, ...]:
         own = (*self._settings.hostname, self._settings.host, "localhost", "127.0.0.1", "::1", socket.gethostname())

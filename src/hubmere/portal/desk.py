@@ -13,7 +13,7 @@ from typing import TypeVar
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.manager import By, Done
+from hubmere.broker.management.manager import Actor, Done
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import HubNotFound, NamespaceNotFound, Refusal
@@ -92,10 +92,10 @@ class Desk:
 
     # --- doing ---
 
-    def by(self) -> By:
+    def actor(self) -> Actor:
         """Who asks for a change, when and from where, for the audit log."""
-        return By(
-            actor=self.principal.rule,
+        return Actor(
+            name=self.principal.rule,
             now_ms=self.clock.now_ms(),
             now=self.clock.monotonic(),
             peer=self.peer,
@@ -104,9 +104,9 @@ class Desk:
 
     def note(self, action: str, target: str) -> None:
         """Leave a line in the audit log about something that was done and changes no entity."""
-        self.broker.audit.write(self.by().line(action, target))
+        self.broker.audit.write(self.actor().line(action, target))
 
-    async def carry_out(self, change: Callable[[By, Done], T]) -> T:
+    async def carry_out(self, change: Callable[[Actor, Done], T]) -> T:
         """Ask for a change and wait until it is durable; raises what refused it."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -118,7 +118,7 @@ class Desk:
             else:
                 waiting.set_exception(refusal)
 
-        result = change(self.by(), done)
+        result = change(self.actor(), done)
         await waiting
         return result
 

@@ -196,7 +196,7 @@ def govern(node: AmqpNode, *, enabled: bool = True) -> None:
         is_enabled=enabled,
         policies=(few,),
     )
-    node.manage(lambda manager, by, done: manager.write_application_group(group, by, done))
+    node.manage(lambda manager, actor, done: manager.write_application_group(group, actor, done))
 
 
 def test_only_the_rule_of_a_limited_application_group_is_slowed(grouped: AmqpNode) -> None:
@@ -234,7 +234,7 @@ def test_a_disabled_application_group_loses_its_connections_and_cannot_come_back
 def test_a_disabled_hub_is_told(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
     """`com.microsoft:entity-disabled`."""
     spec = HubSpec(partition_count=2, status=Status.SEND_DISABLED)
-    shared_node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, hub, spec, by, done))
+    shared_node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
 
     with pytest.raises(ConnectError, match="disabled"):
         send(connection_string, hub)
@@ -244,7 +244,7 @@ def test_a_deleted_hub_detaches_its_links(shared_node: AmqpNode, connection_stri
     """A program that goes on sending hears that the hub is gone."""
     with a_producer(connection_string, hub, retry_total=0) as producer:
         producer.send_event(EventData("x"), partition_id="0")
-        shared_node.manage(lambda manager, by, done: manager.delete_hub(NAMESPACE, hub, by, done))
+        shared_node.manage(lambda manager, actor, done: manager.delete_hub(NAMESPACE, hub, actor, done))
 
         with pytest.raises(EventHubError, match="could not be found"):
             producer.send_event(EventData("x"), partition_id="0")
@@ -292,7 +292,7 @@ def test_a_reader_goes_on_by_itself_after_its_hub_was_changed(shared_node: AmqpN
     send(text, hub, "before")
     reader = Received(a_consumer(text, hub, retry_total=3), 2, partition_id="0").start().wait_for_first()
     spec = HubSpec(retention_hours=3)
-    shared_node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, hub, spec, by, done))
+    shared_node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
     send(text, hub, "after")
 
     told = reader.wait()

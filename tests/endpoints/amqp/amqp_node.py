@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.management.manager import By, Done, Manager
+from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.listener import Listener, bind
@@ -120,29 +120,31 @@ class AmqpNode:
         namespace = self.broker.namespace(NAMESPACE).entity
         return self.broker.catalog.view.rule(namespace, name)
 
-    def manage(self, work: Callable[[Manager, By, Done], object]) -> None:
+    def manage(self, work: Callable[[Manager, Actor, Done], object]) -> None:
         """Have the manager change something, and wait until it is in force."""
         finished: Future[None] = Future()
 
         def done(refusal: Refusal | None) -> None:
             finished.set_result(None) if refusal is None else finished.set_exception(refusal)
 
-        by = By(actor="test", now_ms=self._clock.now_ms(), now=self._clock.monotonic())
-        self.call(lambda: work(self.broker.manager, by, done))
+        actor = Actor(name="test", now_ms=self._clock.now_ms(), now=self._clock.monotonic())
+        self.call(lambda: work(self.broker.manager, actor, done))
         finished.result(_START_SECONDS)
 
     def add_rule(self, name: str, *rights: str) -> str:
         """Make a rule on the namespace; its connection string for emulator clients."""
         wanted = Rights.parse(rights)
-        self.manage(lambda manager, by, done: manager.write_rule(NAMESPACE, None, rule_name(name), wanted, by, done))
+        self.manage(
+            lambda manager, actor, done: manager.write_rule(NAMESPACE, None, rule_name(name), wanted, actor, done)
+        )
         return self.connection_string(name, self.rule(name).primary_key)
 
     def add_hub(self, name: str, partitions: int) -> None:
         """Make a hub while the node runs."""
         spec = HubSpec(partition_count=partitions)
-        self.manage(lambda manager, by, done: manager.create_hub(NAMESPACE, hub_name(name), spec, by, done))
+        self.manage(lambda manager, actor, done: manager.create_hub(NAMESPACE, hub_name(name), spec, actor, done))
         group = group_name("second")
-        self.manage(lambda manager, by, done: manager.create_group(NAMESPACE, name, group, "", by, done))
+        self.manage(lambda manager, actor, done: manager.create_group(NAMESPACE, name, group, "", actor, done))
 
     def connection_string(self, rule: str = ROOT_RULE, key: str | None = None) -> str:
         """For clients in emulator mode."""

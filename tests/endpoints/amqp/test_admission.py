@@ -20,9 +20,9 @@ from hubmere.wire.amqp import ClientCredentials
 def test_the_host_name_decides_the_namespace(node: AmqpNode) -> None:
     """Two namespaces on one port: each host name leads to the hubs of its own."""
     other = namespace_name("other-space")
-    node.manage(lambda manager, by, done: manager.create_namespace(other, NamespaceSpec(), by, done))
+    node.manage(lambda manager, actor, done: manager.create_namespace(other, NamespaceSpec(), actor, done))
     spec = HubSpec(partition_count=1)
-    node.manage(lambda manager, by, done: manager.create_hub(other, hub_name("there"), spec, by, done))
+    node.manage(lambda manager, actor, done: manager.create_hub(other, hub_name("there"), spec, actor, done))
     key = node.broker.catalog.view.rule(node.broker.namespace(other).entity, "RootManageSharedAccessKey").primary_key
     credentials = ClientCredentials.plain("RootManageSharedAccessKey", key)
 
@@ -37,7 +37,7 @@ def test_the_host_name_decides_the_namespace(node: AmqpNode) -> None:
 def test_a_key_of_one_namespace_opens_nothing_in_another(node: AmqpNode) -> None:
     """Signing in under one host name and opening under another gains nothing."""
     other = namespace_name("other-space")
-    node.manage(lambda manager, by, done: manager.create_namespace(other, NamespaceSpec(), by, done))
+    node.manage(lambda manager, actor, done: manager.create_namespace(other, NamespaceSpec(), actor, done))
 
     with RawClient(node, hostname="other-space.localhost") as client:
         status, text = client.put_token("orders", client.token("orders"))
@@ -49,7 +49,7 @@ def test_a_key_of_one_namespace_opens_nothing_in_another(node: AmqpNode) -> None
 def test_an_address_that_is_not_let_in_loses_its_connection(node: AmqpNode) -> None:
     """Network rules are asked before any credential; PLAIN is not even looked at."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.1.2.0/24",))
-    node.manage(lambda manager, by, done: manager.update_network(NAMESPACE, rules, by, done))
+    node.manage(lambda manager, actor, done: manager.update_network(NAMESPACE, rules, actor, done))
 
     with RawClient(node, begins=False) as client:
         refused = client.closed()

@@ -10,10 +10,12 @@ PAIRING = "0123456789abcdef0123456789abcdef"
 
 def _become_secondary(node: AmqpNode) -> None:
     node.manage(
-        lambda manager, by, done: manager.create_namespace(namespace_name("west-ns"), NamespaceSpec(), by, done)
+        lambda manager, actor, done: manager.create_namespace(namespace_name("west-ns"), NamespaceSpec(), actor, done)
     )
     node.manage(
-        lambda _, by, done: node.broker.replicas.begin("west-ns", alias_name("shop"), "east-ns", PAIRING, by, done)
+        lambda _, actor, done: node.broker.replicas.begin(
+            "west-ns", alias_name("shop"), "east-ns", PAIRING, actor, done
+        )
     )
 
 
@@ -32,7 +34,7 @@ def test_a_secondary_answers_for_the_alias_once_it_was_failed_over(node: AmqpNod
     """The same name, the other node."""
     _become_secondary(node)
 
-    node.manage(lambda manager, by, done: manager.fail_over("west-ns", "shop", by, done))
+    node.manage(lambda manager, actor, done: manager.fail_over("west-ns", "shop", actor, done))
 
     with RawClient(node, hostname="shop.example.org") as client:
         assert client.session is not None

@@ -311,7 +311,9 @@ def test_an_open_link_outlives_its_regenerated_key_and_no_new_token_of_it_is_tak
         old = client.token("orders")
 
         node.manage(
-            lambda manager, by, done: manager.regenerate_key(NAMESPACE, None, root, KeyKind.PRIMARY, None, by, done)
+            lambda manager, actor, done: manager.regenerate_key(
+                NAMESPACE, None, root, KeyKind.PRIMARY, None, actor, done
+            )
         )
         client.publish(sender, an_event("after"))
         status, text = client.put_token("orders", old)

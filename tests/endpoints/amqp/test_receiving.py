@@ -645,7 +645,7 @@ def test_a_changed_hub_detaches_its_readers(node: AmqpNode, client: RawClient, s
     """The service does so for them to begin again under the new settings; they may attach again at once."""
     publish(client, 1)
     reader = client.reader()
-    node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, "orders", spec, by, done))
+    node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, "orders", spec, actor, done))
 
     refused = client.detached(reader)
 
@@ -659,6 +659,6 @@ def test_a_note_on_a_hub_leaves_its_readers_alone(node: AmqpNode, client: RawCli
     publish(client, 1)
     reader = client.reader()
     spec = HubSpec(user_metadata="mine")
-    node.manage(lambda manager, by, done: manager.update_hub(NAMESPACE, "orders", spec, by, done))
+    node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, "orders", spec, actor, done))
 
     assert numbers(client, reader, 1) == [0]

@@ -16,13 +16,13 @@ ADDRESS = "orders/Partitions/0"
 
 
 def delete_rule(node: AmqpNode, name: str) -> None:
-    node.manage(lambda manager, by, done: manager.delete_rule(NAMESPACE, None, name, by, done))
+    node.manage(lambda manager, actor, done: manager.delete_rule(NAMESPACE, None, name, actor, done))
 
 
 def rotate(node: AmqpNode, name: str, *, revokes_open_links: bool = False) -> None:
     node.manage(
-        lambda manager, by, done: manager.regenerate_key(
-            NAMESPACE, None, name, KeyKind.PRIMARY, None, by, done, revokes_open_links=revokes_open_links
+        lambda manager, actor, done: manager.regenerate_key(
+            NAMESPACE, None, name, KeyKind.PRIMARY, None, actor, done, revokes_open_links=revokes_open_links
         )
     )
 
@@ -70,7 +70,9 @@ def test_links_lose_only_what_their_rule_has_lost(node: AmqpNode) -> None:
         sender, reader = client.sender(ADDRESS), client.reader()
 
         node.manage(
-            lambda manager, by, done: manager.write_rule(NAMESPACE, None, rule_name("device"), Rights.SEND, by, done)
+            lambda manager, actor, done: manager.write_rule(
+                NAMESPACE, None, rule_name("device"), Rights.SEND, actor, done
+            )
         )
 
         assert client.detached(reader).condition == "amqp:unauthorized-access"
@@ -131,7 +133,7 @@ def test_a_network_rule_closes_open_connections(node: AmqpNode) -> None:
         client.sender(ADDRESS)
         rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8",))
 
-        node.manage(lambda manager, by, done: manager.update_network(NAMESPACE, rules, by, done))
+        node.manage(lambda manager, actor, done: manager.update_network(NAMESPACE, rules, actor, done))
 
         assert client.closed().condition == "amqp:connection:forced"
 
@@ -144,7 +146,7 @@ def test_disabling_local_authentication_ends_every_signature(node: AmqpNode) -> 
         entity = node.broker.namespace(NAMESPACE).entity
         spec = replace(NamespaceSpec.of(entity), disable_local_auth=True)
 
-        node.manage(lambda manager, by, done: manager.update_namespace(NAMESPACE, spec, by, done))
+        node.manage(lambda manager, actor, done: manager.update_namespace(NAMESPACE, spec, actor, done))
 
         assert client.detached(sender).condition == "amqp:unauthorized-access"
         assert plain.closed().condition == "amqp:connection:forced"
@@ -154,14 +156,14 @@ def test_a_hub_that_is_made_again_is_closed_to_the_keys_of_the_old_one(node: Amq
     """A hub's rules go with it, though the new hub has the same name."""
     node.add_hub("brief", 1)
     node.manage(
-        lambda manager, by, done: manager.write_rule(NAMESPACE, "brief", rule_name("own"), Rights.SEND, by, done)
+        lambda manager, actor, done: manager.write_rule(NAMESPACE, "brief", rule_name("own"), Rights.SEND, actor, done)
     )
     hub = node.hub("brief").entity
     key = node.broker.catalog.view.rule(hub, "own").primary_key
     with RawClient(node, credentials=ClientCredentials.plain("own", key)) as client:
         client.sender("brief")
 
-        node.manage(lambda manager, by, done: manager.delete_hub(NAMESPACE, "brief", by, done))
+        node.manage(lambda manager, actor, done: manager.delete_hub(NAMESPACE, "brief", actor, done))
         node.add_hub("brief", 1)
 
         assert client.closed().condition == "amqp:connection:forced"

@@ -14,7 +14,7 @@ import httpx
 from hubmere.broker.access import Access, host_names, make_token
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.endpoints.connections import Connections
 from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import build_app
@@ -192,9 +192,9 @@ class HttpNode:
         """A client with the administrator's token."""
         return self.client(Authorization=f"Bearer {ADMIN_TOKEN}")
 
-    def by(self) -> By:
+    def actor(self) -> Actor:
         """Who a test is."""
-        return By(actor="test", now_ms=self.clock.now_ms(), now=self.clock.monotonic())
+        return Actor(name="test", now_ms=self.clock.now_ms(), now=self.clock.monotonic())
 
     def changed(self, change: Callable[[Callable[[Any], None]], T]) -> T:
         """Carry a change of entities out and wait until it is durable."""
@@ -212,14 +212,16 @@ class HttpNode:
     def add_hub(self, name: str, spec: HubSpec | None = None, namespace: str = NAMESPACE) -> None:
         """An event hub."""
         self.changed(
-            lambda done: self.broker.manager.create_hub(namespace, hub_name(name), spec or HubSpec(), self.by(), done)
+            lambda done: self.broker.manager.create_hub(
+                namespace, hub_name(name), spec or HubSpec(), self.actor(), done
+            )
         )
 
     def add_namespace(self, name: str, spec: NamespaceSpec | None = None) -> None:
         """One more namespace."""
         self.changed(
             lambda done: self.broker.manager.create_namespace(
-                namespace_name(name), spec or NamespaceSpec(), self.by(), done
+                namespace_name(name), spec or NamespaceSpec(), self.actor(), done
             )
         )
 
@@ -227,7 +229,7 @@ class HttpNode:
         """An authorization rule on the namespace or a hub."""
         self.changed(
             lambda done: self.broker.manager.write_rule(
-                NAMESPACE, hub, rule_name(name), Rights.parse(rights), self.by(), done
+                NAMESPACE, hub, rule_name(name), Rights.parse(rights), self.actor(), done
             )
         )
 

@@ -230,7 +230,7 @@ def test_an_event_that_the_disk_refuses_is_told(node: HttpNode, disk: Disk, quic
 def test_a_hub_that_is_shut_refuses_on_an_open_connection(node: HttpNode, warm: Raw) -> None:
     """An admission is as old as the last change of an entity, and no older."""
     spec = HubSpec(partition_count=1, status=Status.SEND_DISABLED)
-    node.changed(lambda done: node.broker.manager.update_hub("orders-ns", "orders", spec, node.by(), done))
+    node.changed(lambda done: node.broker.manager.update_hub("orders-ns", "orders", spec, node.actor(), done))
 
     warm.send(an_event(node, b"late"))
 

@@ -12,7 +12,7 @@ from hubmere.model.errors import Refusal
 
 
 def delete_rule(node: HttpNode, name: str) -> None:
-    node.changed(lambda done: node.broker.manager.delete_rule(NAMESPACE, None, name, node.by(), done))
+    node.changed(lambda done: node.broker.manager.delete_rule(NAMESPACE, None, name, node.actor(), done))
 
 
 def test_a_body_that_arrives_after_its_rule_was_deleted_is_refused(node: HttpNode) -> None:

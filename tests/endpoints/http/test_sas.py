@@ -64,7 +64,7 @@ def test_both_keys_work_until_one_is_regenerated(node: HttpNode) -> None:
 
     node.changed(
         lambda done: node.broker.manager.regenerate_key(
-            NAMESPACE, None, rule.name, KeyKind.SECONDARY, None, node.by(), done
+            NAMESPACE, None, rule.name, KeyKind.SECONDARY, None, node.actor(), done
         )
     )
 
@@ -90,7 +90,7 @@ def test_a_namespace_without_local_auth_takes_no_sas(node: HttpNode) -> None:
     """21: the administrator still gets in."""
     spec = replace(NamespaceSpec.of(node.broker.namespace(NAMESPACE).entity), disable_local_auth=True)
 
-    node.changed(lambda done: node.broker.manager.update_namespace(NAMESPACE, spec, node.by(), done))
+    node.changed(lambda done: node.broker.manager.update_namespace(NAMESPACE, spec, node.actor(), done))
 
     assert _post(node, node.sas()) == 401
     assert _post(node, "Bearer an-admin-token-for-tests") == 201
@@ -108,7 +108,7 @@ def test_a_bad_credential_is_401(node: HttpNode, credential: str) -> None:
 def test_the_address_is_asked_for_before_the_credential(node: HttpNode) -> None:
     """Service 2.3: network rules come first, and the refusal does not name them."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8",))
-    node.changed(lambda done: node.broker.manager.update_network(NAMESPACE, rules, node.by(), done))
+    node.changed(lambda done: node.broker.manager.update_network(NAMESPACE, rules, node.actor(), done))
 
     with node.client(Authorization="rubbish") as client:
         response = client.post("/orders/messages", content=b"x")
@@ -121,7 +121,7 @@ def test_the_address_is_asked_for_before_the_credential(node: HttpNode) -> None:
 def test_an_address_that_a_rule_names_is_let_in(node: HttpNode) -> None:
     """`Deny` with a mask that holds the client."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("127.0.0.0/8",))
-    node.changed(lambda done: node.broker.manager.update_network(NAMESPACE, rules, node.by(), done))
+    node.changed(lambda done: node.broker.manager.update_network(NAMESPACE, rules, node.actor(), done))
 
     assert _post(node, node.sas()) == 201
 

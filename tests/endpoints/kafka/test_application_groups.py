@@ -6,7 +6,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import NAMESPACE, KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.names import application_group_name, namespace_name
@@ -34,8 +34,8 @@ def govern(node: KafkaNode, rule: str, *policies: tuple[ThrottlingMetric, int], 
         ),
     )
     done: list[object] = []
-    by = By(actor="test", now_ms=0, now=SystemClock().monotonic())
-    node.call(lambda: node.broker.manager.write_application_group(group, by, done.append))
+    actor = Actor(name="test", now_ms=0, now=SystemClock().monotonic())
+    node.call(lambda: node.broker.manager.write_application_group(group, actor, done.append))
     node.call(node.broker.catalog.apply)
     node.call(lambda: None)
     assert done == [None]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from endpoints.kafka.kafka_node import NAMESPACE, KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.broker.management.manager import By, Done, Manager
+from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import DefaultAction, KeyKind, NetworkRuleSet, Rights
 from hubmere.model.names import rule_name
@@ -14,12 +14,12 @@ from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 
-def manage(node: KafkaNode, work: Callable[[Manager, By, Done], object]) -> None:
+def manage(node: KafkaNode, work: Callable[[Manager, Actor, Done], object]) -> None:
     """Have the manager change something, in force when this returns."""
     done: list[object] = []
     clock = SystemClock()
-    by = By(actor="test", now_ms=clock.now_ms(), now=clock.monotonic())
-    node.call(lambda: work(node.broker.manager, by, done.append))
+    actor = Actor(name="test", now_ms=clock.now_ms(), now=clock.monotonic())
+    node.call(lambda: work(node.broker.manager, actor, done.append))
     node.call(node.broker.catalog.apply)
     node.call(lambda: None)
     assert done == [None]
@@ -28,8 +28,8 @@ def manage(node: KafkaNode, work: Callable[[Manager, By, Done], object]) -> None
 def rotate(node: KafkaNode, name: str, *, revokes_open_links: bool = False) -> None:
     manage(
         node,
-        lambda manager, by, done: manager.regenerate_key(
-            NAMESPACE, None, name, KeyKind.PRIMARY, None, by, done, revokes_open_links=revokes_open_links
+        lambda manager, actor, done: manager.regenerate_key(
+            NAMESPACE, None, name, KeyKind.PRIMARY, None, actor, done, revokes_open_links=revokes_open_links
         ),
     )
 
@@ -43,7 +43,7 @@ def test_an_open_connection_is_closed_when_its_rule_is_deleted() -> None:
             reader.sign_in().send(a_fetch(1, max_wait_ms=30_000), 11)
             other.sign_in()
 
-            manage(node, lambda manager, by, done: manager.delete_rule(NAMESPACE, None, "device", by, done))
+            manage(node, lambda manager, actor, done: manager.delete_rule(NAMESPACE, None, "device", actor, done))
 
             assert (reader.is_closed_by_peer(), writer.is_closed_by_peer()) == (True, True)
             assert only(other.call(a_produce(a_batch()), 9)).error_code == ErrorCode.NONE
@@ -105,8 +105,8 @@ def test_a_connection_that_lost_a_right_it_uses_is_closed_and_one_that_does_not_
 
             manage(
                 node,
-                lambda manager, by, done: manager.write_rule(
-                    NAMESPACE, None, rule_name("device"), Rights.SEND, by, done
+                lambda manager, actor, done: manager.write_rule(
+                    NAMESPACE, None, rule_name("device"), Rights.SEND, actor, done
                 ),
             )
 
@@ -120,11 +120,11 @@ def test_network_rules_and_disabled_local_authentication_close_open_connections(
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8",))
     with KafkaNode() as node, RawClient(node) as client:
         client.sign_in()
-        manage(node, lambda manager, by, done: manager.update_network(NAMESPACE, rules, by, done))
+        manage(node, lambda manager, actor, done: manager.update_network(NAMESPACE, rules, actor, done))
         assert client.is_closed_by_peer()
 
     with KafkaNode() as node, RawClient(node) as client:
         client.sign_in()
         spec = replace(NamespaceSpec.of(node.broker.namespace(NAMESPACE).entity), disable_local_auth=True)
-        manage(node, lambda manager, by, done: manager.update_namespace(NAMESPACE, spec, by, done))
+        manage(node, lambda manager, actor, done: manager.update_namespace(NAMESPACE, spec, actor, done))
         assert client.is_closed_by_peer()

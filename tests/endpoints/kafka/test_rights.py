@@ -9,7 +9,7 @@ from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, o
 from endpoints.kafka.test_admin import a_topic, create, grow
 from endpoints.kafka.test_groups import a_commit, a_join
 from endpoints.kafka.test_transactions import an_init
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import DeletableTopic, DeleteTopicsRequest
 from hubmere.wire.kafka.messages.fetch import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -137,7 +137,7 @@ def test_deleted_namespace_closes_its_connections(node: KafkaNode, client: RawCl
     """Nothing may be written into what is gone."""
     done: list[Any] = []
     manager = node.broker.manager
-    node.call(lambda: manager.delete_namespace("hubmere", By(actor="test", now_ms=0, now=0.0), done.append))
+    node.call(lambda: manager.delete_namespace("hubmere", Actor(name="test", now_ms=0, now=0.0), done.append))
     while not node.call(lambda: list(done)):
         pass
 

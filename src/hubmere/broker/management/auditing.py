@@ -14,7 +14,7 @@ from hubmere.model.errors import Refusal
 from hubmere.store.audit import DONE, REFUSED, AuditLine, AuditLog
 from hubmere.store.catalog.progress import AuditEntry
 
-__all__ = ["AuditLine", "Audited", "By", "Done", "audited"]
+__all__ = ["AuditLine", "Audited", "Actor", "Done", "audited"]
 
 Done = Callable[[Refusal | None], None]
 
@@ -23,10 +23,10 @@ _R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class By:
+class Actor:
     """Who asks for a change, when and from where: for the audit log and for times."""
 
-    actor: str
+    name: str
     now_ms: int
     now: float
     peer: str = ""
@@ -34,13 +34,13 @@ class By:
 
     def entry(self, action: str, resource: str) -> AuditEntry:
         """A line of the catalog's own trail, which is as durable as the change."""
-        return AuditEntry(at_ms=self.now_ms, actor=self.actor, action=action, resource=resource)
+        return AuditEntry(at_ms=self.now_ms, actor=self.name, action=action, resource=resource)
 
     def line(self, action: str, target: str, refusal: Refusal | None = None) -> AuditLine:
         """A line of the audit log."""
         return AuditLine(
             at_ms=self.now_ms,
-            actor=self.actor,
+            actor=self.name,
             peer=self.peer,
             action=action,
             target=target,
@@ -71,19 +71,19 @@ def audited(names: int) -> Callable[[_Method[_S, _P, _R]], _Method[_S, _P, _R]]:
         @wraps(method)
         def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
             given: list[Any] = list(args)
-            place = next(index for index, value in enumerate(given) if isinstance(value, By))
-            by, done = given[place], given[place + 1]
+            place = next(index for index, value in enumerate(given) if isinstance(value, Actor))
+            actor, done = given[place], given[place + 1]
             target = _target(given[:names])
 
             def completed(refusal: Refusal | None) -> None:
-                self.audit.write(by.line(action, target, refusal))
+                self.audit.write(actor.line(action, target, refusal))
                 done(refusal)
 
             given[place + 1] = completed
             try:
                 return method(self, *given, **kwargs)
             except Refusal as refusal:
-                self.audit.write(by.line(action, target, refusal))
+                self.audit.write(actor.line(action, target, refusal))
                 raise
 
         return call

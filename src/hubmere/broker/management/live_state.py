@@ -19,7 +19,7 @@ from hubmere.store.catalog.view import Create, Delete, Drop, Replace, Step
 from hubmere.store.engine import LogEngine, log_id
 
 
-class Following:
+class LiveState:
     """Keeps the table of live namespaces in step with the catalog.
 
     Thread rule: the owner's thread only.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hubmere.broker.management import pairing
-from hubmere.broker.management.auditing import By, Done, audited
-from hubmere.broker.management.live_state import Following
+from hubmere.broker.management.auditing import Actor, Done, audited
+from hubmere.broker.management.live_state import LiveState
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import (
     AccessRule,
@@ -50,7 +50,7 @@ from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create, Delete, Replace, Step
 
-__all__ = ["By", "Done", "Manager"]
+__all__ = ["Actor", "Done", "Manager"]
 
 
 class Manager:
@@ -63,7 +63,7 @@ class Manager:
         self,
         catalog: Catalog,
         book: LimitsBook,
-        following: Following,
+        following: LiveState,
         *,
         default_partition_count: int,
         capture_targets: CaptureTargets,
@@ -72,7 +72,7 @@ class Manager:
         self.audit = audit
         self._catalog = catalog
         self._book = book
-        self._following = following
+        self._live_state = following
         self._default_partition_count = default_partition_count
         self._capture_targets = capture_targets
         self._watchers: list[Callable[[], None]] = []
@@ -84,7 +84,7 @@ class Manager:
     # --- namespaces ---
 
     @audited(1)
-    def create_namespace(self, name: NamespaceName, spec: NamespaceSpec, by: By, done: Done) -> Namespace:
+    def create_namespace(self, name: NamespaceName, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
         """A namespace with its root rule."""
         tier = spec.tier or self._book.default_tier
         limits = self._book.of(tier)
@@ -92,44 +92,44 @@ class Manager:
         if planned.find_namespace(name) is not None or planned.find_alias(name) is not None:
             raise AlreadyExists(name)
         check_room("namespaces", len(planned.namespaces()), limits.namespaces)
-        entity = new_namespace(name, spec, limits, tier=tier, now_ms=by.now_ms)
-        steps = [Create(entity), Create(root_rule(entity, now_ms=by.now_ms))]
-        self.carry_out(steps, "create namespace", name, by, done)
+        entity = new_namespace(name, spec, limits, tier=tier, now_ms=actor.now_ms)
+        steps = [Create(entity), Create(root_rule(entity, now_ms=actor.now_ms))]
+        self.carry_out(steps, "create namespace", name, actor, done)
         return entity
 
     @audited(1)
-    def update_namespace(self, name: str, spec: NamespaceSpec, by: By, done: Done) -> Namespace:
+    def update_namespace(self, name: str, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
         """Replace a namespace's settings; throughput follows at once."""
         current = self._catalog.planned.namespace(name)
-        entity = changed_namespace(current, spec, self._book.of(current.tier), now_ms=by.now_ms)
-        self.carry_out([Replace(entity)], "update namespace", entity.name, by, done)
+        entity = changed_namespace(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
+        self.carry_out([Replace(entity)], "update namespace", entity.name, actor, done)
         return entity
 
     @audited(1)
-    def update_network(self, name: str, rules: NetworkRuleSet, by: By, done: Done) -> Namespace:
+    def update_network(self, name: str, rules: NetworkRuleSet, actor: Actor, done: Done) -> Namespace:
         """Replace a namespace's network rules."""
         current = self._catalog.planned.namespace(name)
-        entity = changed_network(current, rules, self._book.of(current.tier), now_ms=by.now_ms)
-        self.carry_out([Replace(entity)], "update network rules", entity.name, by, done)
+        entity = changed_network(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
+        self.carry_out([Replace(entity)], "update network rules", entity.name, actor, done)
         return entity
 
-    def scale(self, name: str, capacity: int, by: By, done: Done) -> Namespace:
+    def scale(self, name: str, capacity: int, actor: Actor, done: Done) -> Namespace:
         """Change a namespace's throughput units and nothing else."""
         current = self._catalog.planned.namespace(name)
-        return self.update_namespace(name, replace(NamespaceSpec.of(current), capacity=capacity), by, done)
+        return self.update_namespace(name, replace(NamespaceSpec.of(current), capacity=capacity), actor, done)
 
     @audited(1)
-    def delete_namespace(self, name: str, by: By, done: Done) -> None:
+    def delete_namespace(self, name: str, actor: Actor, done: Done) -> None:
         """A namespace with everything in it."""
         entity = self._catalog.planned.namespace(name)
         if self._catalog.planned.aliases(name):
             raise Conflict(f"The namespace '{name}' is paired; break the pairing and delete the alias first.")
-        self.carry_out([Delete(entity, by.now_ms)], "delete namespace", entity.name, by, done)
+        self.carry_out([Delete(entity, actor.now_ms)], "delete namespace", entity.name, actor, done)
 
     # --- hubs ---
 
     @audited(2)
-    def create_hub(self, namespace: str, name: HubName, spec: HubSpec, by: By, done: Done) -> Hub:
+    def create_hub(self, namespace: str, name: HubName, spec: HubSpec, actor: Actor, done: Done) -> Hub:
         """A hub with its `$Default` group."""
         parent = self._writable(namespace)
         view = self._catalog.planned
@@ -138,43 +138,43 @@ class Manager:
         if spec.partition_count is None:
             spec = replace(spec, partition_count=self._default_partition_count)
         limits = self._book.of(parent.tier)
-        hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=by.now_ms)
-        hub = self._capturing(hub, None, by)
-        self.carry_out([Create(hub), Create(group)], "create event hub", _resource(parent, name), by, done)
+        hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=actor.now_ms)
+        hub = self._capturing(hub, None, actor)
+        self.carry_out([Create(hub), Create(group)], "create event hub", _resource(parent, name), actor, done)
         return hub
 
     @audited(2)
-    def update_hub(self, namespace: str, name: str, spec: HubSpec, by: By, done: Done) -> Hub:
+    def update_hub(self, namespace: str, name: str, spec: HubSpec, actor: Actor, done: Done) -> Hub:
         """Replace a hub's settings, effective on open links."""
         parent = self._writable(namespace)
         existing = self._catalog.planned.hubs(namespace)
         limits = self._book.of(parent.tier)
         current = self._hub(parent, name)
-        hub = changed_hub(parent, current, spec, limits, existing=existing, now_ms=by.now_ms)
-        hub = self._capturing(hub, current, by)
-        self.carry_out([Replace(hub)], "update event hub", _resource(parent, hub.name), by, done)
+        hub = changed_hub(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
+        hub = self._capturing(hub, current, actor)
+        self.carry_out([Replace(hub)], "update event hub", _resource(parent, hub.name), actor, done)
         return hub
 
     @audited(2)
-    def delete_hub(self, namespace: str, name: str, by: By, done: Done) -> None:
+    def delete_hub(self, namespace: str, name: str, actor: Actor, done: Done) -> None:
         """A hub, its groups, rules and events; open links are let go and its files freed."""
         parent = self._writable(namespace)
         hub = self._hub(parent, name)
-        self.carry_out([Delete(hub, by.now_ms)], "delete event hub", _resource(parent, hub.name), by, done)
+        self.carry_out([Delete(hub, actor.now_ms)], "delete event hub", _resource(parent, hub.name), actor, done)
 
-    def _capturing(self, hub: Hub, before: Hub | None, by: By) -> Hub:
+    def _capturing(self, hub: Hub, before: Hub | None, actor: Actor) -> Hub:
         """The hub with the place of its captured files checked, and with the start of its capture if that is now."""
         # A target that has left the settings since must not stand in the way of other changes.
         is_new = before is None or before.capture != hub.capture
         if is_new and hub.capture is not None and hub.capture.enabled:
             self._capture_targets.place_of(hub.capture.destination)
-        return with_capture_start(hub, before, lambda: self._following.ends(hub), now_ms=by.now_ms)
+        return with_capture_start(hub, before, lambda: self._live_state.ends(hub), now_ms=actor.now_ms)
 
     # --- consumer groups ---
 
     @audited(3)
     def create_group(
-        self, namespace: str, hub: str, name: GroupName, metadata: str, by: By, done: Done
+        self, namespace: str, hub: str, name: GroupName, metadata: str, actor: Actor, done: Done
     ) -> ConsumerGroup:
         """A consumer group on a hub."""
         parent = self._writable(namespace)
@@ -183,27 +183,29 @@ class Manager:
         if self._catalog.planned.find_group(entity, name) is not None:
             raise AlreadyExists(_resource(parent, hub, name))
         limits = self._book.of(parent.tier)
-        group = new_group(entity, name, limits, existing=existing, now_ms=by.now_ms, user_metadata=metadata)
-        self.carry_out([Create(group)], "create consumer group", _resource(parent, hub, name), by, done)
+        group = new_group(entity, name, limits, existing=existing, now_ms=actor.now_ms, user_metadata=metadata)
+        self.carry_out([Create(group)], "create consumer group", _resource(parent, hub, name), actor, done)
         return group
 
     @audited(3)
-    def update_group(self, namespace: str, hub: str, name: str, metadata: str, by: By, done: Done) -> ConsumerGroup:
+    def update_group(
+        self, namespace: str, hub: str, name: str, metadata: str, actor: Actor, done: Done
+    ) -> ConsumerGroup:
         """Replace a group's metadata."""
         parent = self._writable(namespace)
         current = self._catalog.planned.group(self._hub(parent, hub), name)
-        group = changed_group(current, user_metadata=metadata, now_ms=by.now_ms)
-        self.carry_out([Replace(group)], "update consumer group", _resource(parent, hub, name), by, done)
+        group = changed_group(current, user_metadata=metadata, now_ms=actor.now_ms)
+        self.carry_out([Replace(group)], "update consumer group", _resource(parent, hub, name), actor, done)
         return group
 
     @audited(3)
-    def delete_group(self, namespace: str, hub: str, name: str, by: By, done: Done) -> None:
+    def delete_group(self, namespace: str, hub: str, name: str, actor: Actor, done: Done) -> None:
         """A consumer group with its checkpoints; its readers are let go."""
         parent = self._writable(namespace)
         group = self._catalog.planned.group(self._hub(parent, hub), name)
         check_group_deletable(group)
         resource = _resource(parent, hub, group.name)
-        self.carry_out([Delete(group, by.now_ms)], "delete consumer group", resource, by, done)
+        self.carry_out([Delete(group, actor.now_ms)], "delete consumer group", resource, actor, done)
 
     # --- authorization rules ---
 
@@ -214,7 +216,7 @@ class Manager:
         hub: str | None,
         name: RuleName,
         rights: Rights,
-        by: By,
+        actor: Actor,
         done: Done,
         *,
         primary_key: str | None = None,
@@ -230,17 +232,17 @@ class Manager:
                 rights,
                 self._book.of(self._catalog.planned.namespace(namespace).tier),
                 existing=self._catalog.planned.rules(scope),
-                now_ms=by.now_ms,
+                now_ms=actor.now_ms,
                 primary_key=primary_key,
                 secondary_key=secondary_key,
             )
         else:
-            rule = changed_rule(current, rights, now_ms=by.now_ms)
+            rule = changed_rule(current, rights, now_ms=actor.now_ms)
             for which, key in ((KeyKind.PRIMARY, primary_key), (KeyKind.SECONDARY, secondary_key)):
                 if key is not None:
-                    rule = with_new_key(rule, which, now_ms=by.now_ms, key=key)
+                    rule = with_new_key(rule, which, now_ms=actor.now_ms, key=key)
         step = Create(rule) if current is None else Replace(rule)
-        self.carry_out([step], "write authorization rule", _rule_resource(namespace, hub, name), by, done)
+        self.carry_out([step], "write authorization rule", _rule_resource(namespace, hub, name), actor, done)
         return rule
 
     @audited(3)
@@ -251,7 +253,7 @@ class Manager:
         name: str,
         which: KeyKind,
         key: str | None,
-        by: By,
+        actor: Actor,
         done: Done,
         *,
         revokes_open_links: bool = False,
@@ -261,58 +263,62 @@ class Manager:
         `revokes_open_links` ends what was opened with the old key at once; else it lives on for the grace time.
         """
         current = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
-        rule = with_new_key(current, which, now_ms=by.now_ms, key=key)
+        rule = with_new_key(current, which, now_ms=actor.now_ms, key=key)
 
         def completed(refusal: Refusal | None) -> None:
             if refusal is None and revokes_open_links:
-                self._following.end_rotated(rule)
+                self._live_state.end_rotated(rule)
             done(refusal)
 
-        self.carry_out([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), by, completed)
+        self.carry_out([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), actor, completed)
         return rule
 
     @audited(3)
-    def delete_rule(self, namespace: str, hub: str | None, name: str, by: By, done: Done) -> None:
+    def delete_rule(self, namespace: str, hub: str | None, name: str, actor: Actor, done: Done) -> None:
         """A rule; what was opened with its keys is closed."""
         rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
         resource = _rule_resource(namespace, hub, name)
-        self.carry_out([Delete(rule, by.now_ms)], "delete authorization rule", resource, by, done)
+        self.carry_out([Delete(rule, actor.now_ms)], "delete authorization rule", resource, actor, done)
 
     # --- publishers ---
 
     @audited(3)
-    def revoke_publisher(self, namespace: str, hub: str, name: PublisherName, by: By, done: Done) -> RevokedPublisher:
+    def revoke_publisher(
+        self, namespace: str, hub: str, name: PublisherName, actor: Actor, done: Done
+    ) -> RevokedPublisher:
         """Close a publisher's path, effective on open links at once."""
         parent = self._catalog.planned.namespace(namespace)
         entity = self._hub(parent, hub)
         resource = _resource(parent, hub, "revokedpublishers", name)
         if self._catalog.planned.find_revoked_publisher(entity, name) is not None:
             raise AlreadyExists(resource)
-        revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=by.now_ms)
-        self.carry_out([Create(revoked)], "revoke publisher", resource, by, done)
+        revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=actor.now_ms)
+        self.carry_out([Create(revoked)], "revoke publisher", resource, actor, done)
         return revoked
 
     @audited(3)
-    def restore_publisher(self, namespace: str, hub: str, name: str, by: By, done: Done) -> None:
+    def restore_publisher(self, namespace: str, hub: str, name: str, actor: Actor, done: Done) -> None:
         """Open a publisher's path again."""
         parent = self._catalog.planned.namespace(namespace)
         resource = _resource(parent, hub, "revokedpublishers", name)
         revoked = self._catalog.planned.find_revoked_publisher(self._hub(parent, hub), name)
         if revoked is None:
             raise NotFound(resource)
-        self.carry_out([Delete(revoked, by.now_ms)], "restore publisher", resource, by, done)
+        self.carry_out([Delete(revoked, actor.now_ms)], "restore publisher", resource, actor, done)
 
     # --- application groups ---
 
     @audited(1)
-    def write_application_group(self, group: ApplicationGroup, by: By, done: Done) -> ApplicationGroup:
+    def write_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> ApplicationGroup:
         """An application group, new or changed."""
         parent = self._catalog.planned.namespace(group.namespace)
         checked = checked_application_group(group, self._book.of(parent.tier), tier=parent.tier)
         known = self._catalog.planned.find_application_group(parent.name, group.name)
         self._require_own_clients(parent, checked)
         step = Create(checked) if known is None else Replace(checked)
-        self.carry_out([step], "write application group", _resource(parent, "applicationGroups", group.name), by, done)
+        self.carry_out(
+            [step], "write application group", _resource(parent, "applicationGroups", group.name), actor, done
+        )
         return checked
 
     def _require_own_clients(self, parent: Namespace, group: ApplicationGroup) -> None:
@@ -322,11 +328,11 @@ class Manager:
                 raise Conflict(f"The application group '{other.name}' has the client identifier '{other.client_id}'.")
 
     @audited(1)
-    def delete_application_group(self, group: ApplicationGroup, by: By, done: Done) -> None:
+    def delete_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> None:
         """An application group; its clients are limited no longer."""
         parent = self._catalog.planned.namespace(group.namespace)
         resource = _resource(parent, "applicationGroups", group.name)
-        self.carry_out([Delete(group, by.now_ms)], "delete application group", resource, by, done)
+        self.carry_out([Delete(group, actor.now_ms)], "delete application group", resource, actor, done)
 
     # --- geo-disaster recovery ---
 
@@ -335,64 +341,73 @@ class Manager:
             raise NotInTier("Geo-disaster recovery", namespace.tier)
 
     @audited(2)
-    def pair(self, namespace: str, alias: AliasName, partner: str, alternate_name: str, by: By, done: Done) -> GeoAlias:
+    def pair(
+        self, namespace: str, alias: AliasName, partner: str, alternate_name: str, actor: Actor, done: Done
+    ) -> GeoAlias:
         """Give a namespace an alias, and pair it with an empty one of this node if a partner is named."""
         view = self._catalog.planned
         self._require_geo_recovery(view.namespace(namespace))
         entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
-        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", actor, done)
         return entity
 
     @audited(2)
     def pair_away(
-        self, namespace: str, alias: AliasName, partner: str, alternate_name: str, pairing_id: str, by: By, done: Done
+        self,
+        namespace: str,
+        alias: AliasName,
+        partner: str,
+        alternate_name: str,
+        pairing_id: str,
+        actor: Actor,
+        done: Done,
     ) -> GeoAlias:
         """Give a namespace an alias under which it replicates to one on another node, which has agreed."""
         view = self._catalog.planned
         self._require_geo_recovery(view.namespace(namespace))
         entity, steps = pairing.pair_away(view, view.namespace(namespace), alias, partner, alternate_name, pairing_id)
-        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", actor, done)
         return entity
 
     @audited(2)
-    def give_up_alias(self, namespace: str, alias: str, pairing_id: str, by: By, done: Done) -> None:
+    def give_up_alias(self, namespace: str, alias: str, pairing_id: str, actor: Actor, done: Done) -> None:
         """Let an alias go that the partner on another node has taken."""
         steps = pairing.give_up(self._catalog.planned, namespace, alias, pairing_id)
-        self.carry_out(steps, "give up alias", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "give up alias", f"{namespace}/{alias}", actor, done)
 
     @audited(2)
-    def break_pairing(self, namespace: str, alias: str, by: By, done: Done) -> None:
+    def break_pairing(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
         """End the replication; the alias stays with the primary."""
         steps = pairing.break_pairing(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, "break pairing", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "break pairing", f"{namespace}/{alias}", actor, done)
 
     @audited(2)
-    def fail_over(self, namespace: str, alias: str, by: By, done: Done) -> None:
+    def fail_over(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
         """The alias moves to the secondary, on which this is asked, and the pairing ends."""
         steps = pairing.fail_over(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, "fail over", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "fail over", f"{namespace}/{alias}", actor, done)
 
     @audited(2)
-    def delete_alias(self, namespace: str, alias: str, by: By, done: Done) -> None:
+    def delete_alias(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
         """An alias whose pairing is over."""
         steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, "delete alias", f"{namespace}/{alias}", by, done)
+        self.carry_out(steps, "delete alias", f"{namespace}/{alias}", actor, done)
 
     # --- how ---
 
-    def carry_out(self, steps: Sequence[Step], action: str, resource: str, by: By, done: Done) -> None:
+    def carry_out(self, steps: Sequence[Step], action: str, resource: str, actor: Actor, done: Done) -> None:
         """Write checked steps, let the secondary of this node and the live objects follow, and tell who watches."""
         everything = [*steps, *pairing.mirrored(self._catalog.planned, steps)]
 
         def completed(refusal: Refusal | None) -> None:
             if refusal is None:
                 for step in everything:
-                    self._following.follow(step, by.now)
+                    self._live_state.follow(step, actor.now)
                 for changed in self._watchers:
                     changed()
             done(refusal)
 
-        self._catalog.submit(*everything, callback=completed, audit=by.entry(action, resource))
+        self._catalog.submit(*everything, callback=completed, audit=actor.entry(action, resource))
 
     def _writable(self, namespace: str) -> Namespace:
         parent = self._catalog.planned.namespace(namespace)

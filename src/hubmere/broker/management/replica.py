@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hubmere.broker.management import pairing
-from hubmere.broker.management.manager import By, Done
+from hubmere.broker.management.manager import Actor, Done
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
@@ -18,7 +18,7 @@ from hubmere.model.tier import Limits, LimitsBook
 from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 
-CarryOut = Callable[[Sequence[Step], str, str, By, Done], None]
+CarryOut = Callable[[Sequence[Step], str, str, Actor, Done], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,9 @@ class Replicas:
         self._book = book
         self._carry_out = carry_out
 
-    def begin(self, namespace: str, name: AliasName, primary: str, pairing_id: str, by: By, done: Done) -> GeoAlias:
+    def begin(
+        self, namespace: str, name: AliasName, primary: str, pairing_id: str, actor: Actor, done: Done
+    ) -> GeoAlias:
         """Let an empty namespace become the secondary of one on another node; asking again changes nothing."""
         view = self._catalog.planned
         secondary = view.namespace(namespace)
@@ -81,33 +83,35 @@ class Replicas:
             pairing=pairing_id,
         )
         if alias in view.aliases(namespace):
-            self._submit([], "become secondary", alias, by, done)
+            self._submit([], "become secondary", alias, actor, done)
             return alias
         if view.find_namespace(name) is not None or view.find_alias(name) is not None:
             raise AlreadyExists(name)
         pairing.require_free(view, secondary)
-        self._submit([Create(alias)], "become secondary", alias, by, done)
+        self._submit([Create(alias)], "become secondary", alias, actor, done)
         return alias
 
-    def take_namespace(self, claim: Claim, rules: Sequence[RuleWish], hubs: Sequence[str], by: By, done: Done) -> None:
+    def take_namespace(
+        self, claim: Claim, rules: Sequence[RuleWish], hubs: Sequence[str], actor: Actor, done: Done
+    ) -> None:
         """The namespace's rules become the primary's, and hubs that the primary has not are deleted."""
         view, alias, namespace = self._claimed(claim)
         wanted = {fold(hub) for hub in hubs}
         gone = [hub for hub in view.hubs(namespace.name) if fold(hub.name) not in wanted]
-        steps: list[Step] = [Delete(hub, by.now_ms) for hub in gone]
-        steps += _rule_steps(namespace, view.rules(namespace), rules, self._book.of(namespace.tier), by.now_ms)
-        self._submit(steps, "follow primary", alias, by, done)
+        steps: list[Step] = [Delete(hub, actor.now_ms) for hub in gone]
+        steps += _rule_steps(namespace, view.rules(namespace), rules, self._book.of(namespace.tier), actor.now_ms)
+        self._submit(steps, "follow primary", alias, actor, done)
 
-    def take_hub(self, claim: Claim, wish: HubWish, by: By, done: Done) -> None:
+    def take_hub(self, claim: Claim, wish: HubWish, actor: Actor, done: Done) -> None:
         """One hub, its groups and its rules become what the primary has."""
         view, alias, namespace = self._claimed(claim)
-        steps = list(_hub_steps(view, namespace, wish, self._book.of(namespace.tier), by.now_ms))
-        self._submit(steps, "follow primary", alias, by, done)
+        steps = list(_hub_steps(view, namespace, wish, self._book.of(namespace.tier), actor.now_ms))
+        self._submit(steps, "follow primary", alias, actor, done)
 
-    def end(self, claim: Claim, by: By, done: Done) -> None:
+    def end(self, claim: Claim, actor: Actor, done: Done) -> None:
         """The primary broke the pairing: the namespace keeps what it has and is its own again."""
         _, alias, _ = self._claimed(claim)
-        self._submit([Delete(alias)], "leave primary", alias, by, done)
+        self._submit([Delete(alias)], "leave primary", alias, actor, done)
 
     def _claimed(self, claim: Claim) -> tuple[View, GeoAlias, Namespace]:
         view = self._catalog.planned
@@ -118,9 +122,9 @@ class Replicas:
             raise FailedOver(alias.name)
         return view, alias, view.namespace(claim.namespace)
 
-    def _submit(self, steps: Sequence[Step], action: str, alias: GeoAlias, by: By, done: Done) -> None:
+    def _submit(self, steps: Sequence[Step], action: str, alias: GeoAlias, actor: Actor, done: Done) -> None:
         if steps:
-            self._carry_out(steps, action, f"{alias.namespace}/{alias.name}", by, done)
+            self._carry_out(steps, action, f"{alias.namespace}/{alias.name}", actor, done)
         else:
             done(None)
 

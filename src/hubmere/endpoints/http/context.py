@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.manager import By, Done
+from hubmere.broker.management.manager import Actor, Done
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.memory import MemoryBudget
@@ -92,10 +92,10 @@ class HttpContext:
         except HubNotFound:
             return None
 
-    def by(self, principal: Principal, scope: Scope) -> By:
+    def actor(self, principal: Principal, scope: Scope) -> Actor:
         """Who asks for a change, when, from where, and by which tracking id it is found again."""
-        return By(
-            actor=principal.rule,
+        return Actor(
+            name=principal.rule,
             now_ms=self.clock.now_ms(),
             now=self.clock.monotonic(),
             peer=peer_of(scope),

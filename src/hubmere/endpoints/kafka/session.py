@@ -18,7 +18,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.connections import MAX_LINKS, ConnectionView, shown
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.broker.network import require_address
 from hubmere.broker.revocation import Judge
 from hubmere.endpoints.kafka.reach import Followed, Reach
@@ -377,9 +377,9 @@ class KafkaSession:
         """Groups, offsets and transactions of the client's namespace."""
         return self.shared.broker.coordinators.of(self.namespace, self.now, self.now_ms)
 
-    def by(self) -> By:
+    def actor(self) -> Actor:
         """Who changes things here, for the audit log; Kafka has no place to tell a tracking id."""
-        return By(actor=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now, peer=self.wire.peer)
+        return Actor(name=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now, peer=self.wire.peer)
 
     def respond(self, request: Request, body: object) -> None:
         """Answer a request; what is given while a read is handled goes out at its end, else at the end of the turn."""

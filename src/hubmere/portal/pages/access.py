@@ -113,7 +113,9 @@ def _new_rule(place: Place) -> None:
             rights = Rights.parse([right for right, box in boxes.items() if box.value])
             checked = rule_name((name.value or "").strip())
             manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda by, done: manager.write_rule(namespace, hub, checked, rights, by, done))
+            await place.desk.carry_out(
+                lambda actor, done: manager.write_rule(namespace, hub, checked, rights, actor, done)
+            )
             dialog.close()
             ui.notify(f"Rule {checked} is there.", type="positive")
 
@@ -125,7 +127,7 @@ async def _delete_rule(place: Place, scope: str, name: str) -> None:
     if await theme.confirmed(f"Delete the rule {name} on {scope}? Its keys stop working at once.", _DELETE):
         hub = _managed(place, scope)
         manager, namespace = place.desk.broker.manager, place.namespace_name
-        await place.desk.carry_out(lambda by, done: manager.delete_rule(namespace, hub, name, by, done))
+        await place.desk.carry_out(lambda actor, done: manager.delete_rule(namespace, hub, name, actor, done))
         ui.notify(f"Rule {name} is gone.", type="positive")
 
 
@@ -177,7 +179,7 @@ class _Key:
         hub = _managed(self._place, self._scope)
         manager, namespace = self._place.desk.broker.manager, self._place.namespace_name
         await self._place.desk.carry_out(
-            lambda by, done: manager.regenerate_key(namespace, hub, self._name, self._kind, None, by, done)
+            lambda actor, done: manager.regenerate_key(namespace, hub, self._name, self._kind, None, actor, done)
         )
         self._text.text = _HIDDEN
         ui.notify(f"The {self._title.lower()} key is new.", type="positive")
@@ -229,7 +231,7 @@ async def _revoke(place: Place, scope: str, name: str) -> None:
     hub, checked = _managed(place, scope), publisher_name(name)
     assert hub is not None
     manager, namespace = place.desk.broker.manager, place.namespace_name
-    await place.desk.carry_out(lambda by, done: manager.revoke_publisher(namespace, hub, checked, by, done))
+    await place.desk.carry_out(lambda actor, done: manager.revoke_publisher(namespace, hub, checked, actor, done))
     ui.notify(f"Publisher {checked} is shut out.", type="positive")
 
 
@@ -237,5 +239,5 @@ async def _restore(place: Place, scope: str, name: str) -> None:
     hub = _managed(place, scope)
     assert hub is not None
     manager, namespace = place.desk.broker.manager, place.namespace_name
-    await place.desk.carry_out(lambda by, done: manager.restore_publisher(namespace, hub, name, by, done))
+    await place.desk.carry_out(lambda actor, done: manager.restore_publisher(namespace, hub, name, actor, done))
     ui.notify(f"Publisher {name} may send again.", type="positive")

@@ -156,7 +156,7 @@ def _edit(place: Place, name: str) -> None:
             place.desk.require(Rights.MANAGE, place.namespace, current)
             spec = replace(HubSpec.of(current.entity), capture=form.described(_of(current)))
             manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda by, done: manager.update_hub(namespace, name, spec, by, done))
+            await place.desk.carry_out(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
             dialog.close()
             ui.notify(f"Capture of {name} is saved.", type="positive")
 

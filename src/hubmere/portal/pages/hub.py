@@ -137,7 +137,7 @@ class _Groups:
             self._standings = PagedTable[Standing](
                 (
                     Column("group", "Group", lambda row: row.group, lambda row: row.group),
-                    Column("protocol", "By", lambda row: row.protocol, lambda row: row.protocol),
+                    Column("protocol", "Actor", lambda row: row.protocol, lambda row: row.protocol),
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
                     Column("reader", "Owner or reader", lambda row: row.reader),
                     Column("epoch", "Epoch", lambda row: "" if row.epoch is None else row.epoch, is_number=True),
@@ -194,7 +194,9 @@ class _Groups:
         hub = self._place.hub(self._name)
         self._place.desk.require(Rights.MANAGE, self._place.namespace, hub)
         manager, namespace = self._place.desk.broker.manager, self._place.namespace_name
-        await self._place.desk.carry_out(lambda by, done: manager.delete_group(namespace, self._name, group, by, done))
+        await self._place.desk.carry_out(
+            lambda actor, done: manager.delete_group(namespace, self._name, group, actor, done)
+        )
         ui.notify(f"Consumer group {group} is gone.", type="positive")
 
     def _new(self) -> None:
@@ -207,7 +209,7 @@ class _Groups:
                 checked = group_name((wanted.value or "").strip())
                 manager, namespace = self._place.desk.broker.manager, self._place.namespace_name
                 await self._place.desk.carry_out(
-                    lambda by, done: manager.create_group(namespace, self._name, checked, "", by, done)
+                    lambda actor, done: manager.create_group(namespace, self._name, checked, "", actor, done)
                 )
                 dialog.close()
                 ui.notify(f"Consumer group {checked} is there.", type="positive")
@@ -315,7 +317,7 @@ def _settings(place: Place, name: str) -> None:
                 status=Status(status.value),
             )
             manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda by, done: manager.update_hub(namespace, name, spec, by, done))
+            await place.desk.carry_out(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
             ui.notify("Saved.", type="positive")
 
         async def delete() -> None:
@@ -323,7 +325,7 @@ def _settings(place: Place, name: str) -> None:
                 return
             place.desk.require(Rights.MANAGE, place.namespace, place.hub(name))
             manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda by, done: manager.delete_hub(namespace, name, by, done))
+            await place.desk.carry_out(lambda actor, done: manager.delete_hub(namespace, name, actor, done))
             ui.navigate.to(place.url(""))
 
         with theme.row():

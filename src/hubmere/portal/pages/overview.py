@@ -222,7 +222,7 @@ def _new_hub(place: Place) -> None:
             )
             checked = hub_name((name.value or "").strip())
             manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda by, done: manager.create_hub(namespace, checked, spec, by, done))
+            await place.desk.carry_out(lambda actor, done: manager.create_hub(namespace, checked, spec, actor, done))
             dialog.close()
             ui.notify(f"Event hub {checked} is there.", type="positive")
 

@@ -92,7 +92,7 @@ def _change(place: Place) -> None:
                 minimum_throughput_units=namespace.entity.minimum_throughput_units if inflate.value else 0,
             )
             manager, name = place.desk.broker.manager, namespace.entity.name
-            await place.desk.carry_out(lambda by, done: manager.update_namespace(name, spec, by, done))
+            await place.desk.carry_out(lambda actor, done: manager.update_namespace(name, spec, actor, done))
             ui.notify("Saved; it counts at once.", type="positive")
 
         with theme.row():

@@ -66,8 +66,8 @@ def _closed(call: Request, principal: Principal, namespace: str | None) -> Respo
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise NotFound(f"connections/{given}")
     view = broker.roster.cut(int(given), CLOSED_BY_MANAGER, namespace)
-    by = call.context.by(principal, call.scope)
-    broker.audit.write(by.line("close connection", f"{view.namespace}/connections/{view.number}"))
+    actor = call.context.actor(principal, call.scope)
+    broker.audit.write(actor.line("close connection", f"{view.namespace}/connections/{view.number}"))
     return json_answer(_connection(view))
 
 

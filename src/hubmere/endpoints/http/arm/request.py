@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from starlette.responses import Response
 
 from hubmere.broker.access import Principal
-from hubmere.broker.management.manager import By, Manager
+from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.management.outbox import copies_of
 from hubmere.endpoints.http.arm.capture_models import partition_shape, standing_shape
 from hubmere.endpoints.http.arm.shapes import Frame, Json
@@ -52,9 +52,9 @@ class ArmRequest:
         return self._principal
 
     @property
-    def by(self) -> By:
+    def actor(self) -> Actor:
         """Who asks for a change, and when."""
-        return self._call.context.by(self._principal, self._call.scope)
+        return self._call.context.actor(self._principal, self._call.scope)
 
     @property
     def hub(self) -> Hub:

@@ -186,7 +186,7 @@ class ArmPlane:
             subscription=known.subscription, resource_group=known.resource_group, location=known.location
         )
         entity = await await_change(
-            lambda done: ask.manager.update_namespace(known.name, body.spec(base), ask.by, done)
+            lambda done: ask.manager.update_namespace(known.name, body.spec(base), ask.actor, done)
         )
         return json_answer(ask.frame.namespace(entity))
 
@@ -194,8 +194,8 @@ class ArmPlane:
         name = namespace_name(call.names["namespace"])
         body = models.parsed(models.NamespaceBody, await call.body())
         base = NamespaceSpec(subscription=call.names["subscription"], resource_group=call.names["resourceGroup"])
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
-        entity = await await_change(lambda done: manager.create_namespace(name, body.spec(base), by, done))
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        entity = await await_change(lambda done: manager.create_namespace(name, body.spec(base), actor, done))
         return json_answer(frame_of(call).namespace(entity), 201)
 
     async def patch_namespace(self, call: Request) -> Response:
@@ -205,7 +205,9 @@ class ArmPlane:
         spec = body.spec(NamespaceSpec.of(ask.namespace))
         if not spec.auto_inflate:
             spec = replace(spec, maximum_throughput_units=0, minimum_throughput_units=0)
-        entity = await await_change(lambda done: ask.manager.update_namespace(ask.namespace.name, spec, ask.by, done))
+        entity = await await_change(
+            lambda done: ask.manager.update_namespace(ask.namespace.name, spec, ask.actor, done)
+        )
         return json_answer(ask.frame.namespace(entity))
 
     async def get_namespace(self, call: Request) -> Response:
@@ -220,7 +222,7 @@ class ArmPlane:
             return gone_answer()
         if fold(ask.namespace.name) == fold(call.context.places.namespace):
             raise Conflict(f"The namespace '{ask.namespace.name}' is the node's own and cannot be deleted.")
-        await await_change(lambda done: ask.manager.delete_namespace(ask.namespace.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_namespace(ask.namespace.name, ask.actor, done))
         return done_answer()
 
     async def fail_over_namespace(self, call: Request) -> Response:
@@ -245,10 +247,10 @@ class ArmPlane:
         ask = ArmRequest(call)
         body = models.parsed(models.NetworkBody, await call.body())
         name, rules, access = ask.namespace.name, body.rules(), body.access(ask.namespace)
-        entity = await await_change(lambda done: ask.manager.update_network(name, rules, ask.by, done))
+        entity = await await_change(lambda done: ask.manager.update_network(name, rules, ask.actor, done))
         if access is not entity.public_network_access:
             spec = replace(NamespaceSpec.of(entity), public_network_access=access)
-            entity = await await_change(lambda done: ask.manager.update_namespace(name, spec, ask.by, done))
+            entity = await await_change(lambda done: ask.manager.update_namespace(name, spec, ask.actor, done))
         return json_answer(ask.frame.network(entity))
 
     # --- hubs and groups ---
@@ -266,9 +268,11 @@ class ArmPlane:
         place = ask.namespace.name
         if call.context.broker.catalog.planned.find_hub(place, call.names["hub"]) is None:
             name = hub_name(call.names["hub"])
-            hub = await await_change(lambda done: ask.manager.create_hub(place, name, spec, ask.by, done))
+            hub = await await_change(lambda done: ask.manager.create_hub(place, name, spec, ask.actor, done))
         else:
-            hub = await await_change(lambda done: ask.manager.update_hub(place, call.names["hub"], spec, ask.by, done))
+            hub = await await_change(
+                lambda done: ask.manager.update_hub(place, call.names["hub"], spec, ask.actor, done)
+            )
         return json_answer(ask.frame.hub(ask.namespace, hub))
 
     async def get_hub(self, call: Request) -> Response:
@@ -282,7 +286,7 @@ class ArmPlane:
         hub = call.context.broker.catalog.planned.find_hub(ask.namespace.name, call.names["hub"])
         if hub is None:
             return gone_answer()
-        await await_change(lambda done: ask.manager.delete_hub(ask.namespace.name, hub.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_hub(ask.namespace.name, hub.name, ask.actor, done))
         return done_answer()
 
     async def list_capture_states(self, call: Request) -> Response:
@@ -315,9 +319,9 @@ class ArmPlane:
         hub, metadata = ask.hub, models.parsed(models.GroupBody, await call.body()).metadata
         name, place = group_name(call.names["group"]), (ask.namespace.name, ask.hub.name)
         if call.context.broker.catalog.planned.find_group(hub, name) is None:
-            group = await await_change(lambda done: ask.manager.create_group(*place, name, metadata, ask.by, done))
+            group = await await_change(lambda done: ask.manager.create_group(*place, name, metadata, ask.actor, done))
         else:
-            group = await await_change(lambda done: ask.manager.update_group(*place, name, metadata, ask.by, done))
+            group = await await_change(lambda done: ask.manager.update_group(*place, name, metadata, ask.actor, done))
         return json_answer(ask.frame.group(ask.namespace, hub, group))
 
     async def get_group(self, call: Request) -> Response:
@@ -333,7 +337,7 @@ class ArmPlane:
         group = call.context.broker.catalog.planned.find_group(ask.hub, call.names["group"])
         if group is None:
             return gone_answer()
-        await await_change(lambda done: ask.manager.delete_group(*place, group.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_group(*place, group.name, ask.actor, done))
         return done_answer()
 
     # --- authorization rules ---
@@ -350,7 +354,7 @@ class ArmPlane:
         rights = Rights.parse(models.parsed(models.RuleBody, await call.body()).rights)
         name, hub = rule_name(call.names["rule"]), ask.hub_name
         rule = await await_change(
-            lambda done: ask.manager.write_rule(ask.namespace.name, hub, name, rights, ask.by, done)
+            lambda done: ask.manager.write_rule(ask.namespace.name, hub, name, rights, ask.actor, done)
         )
         return json_answer(ask.frame.rule(ask.namespace, rule))
 
@@ -366,14 +370,14 @@ class ArmPlane:
         if rule is None:
             return gone_answer()
         hub = ask.hub_name
-        await await_change(lambda done: ask.manager.delete_rule(ask.namespace.name, hub, rule.name, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_rule(ask.namespace.name, hub, rule.name, ask.actor, done))
         return done_answer()
 
     async def list_keys(self, call: Request) -> Response:
         """The keys of a rule and their connection strings."""
         ask = ArmRequest(call)
         target = "/".join(name for name in (ask.namespace.name, ask.hub_name, ask.rule.name) if name)
-        call.context.broker.audit.write(ask.by.line("list keys", target))
+        call.context.broker.audit.write(ask.actor.line("list keys", target))
         return json_answer(ask.frame.keys(ask.rule, ask.shown_alias))
 
     async def regenerate_keys(self, call: Request) -> Response:
@@ -383,7 +387,7 @@ class ArmPlane:
         place = (ask.namespace.name, ask.hub_name, ask.rule.name)
         rule = await await_change(
             lambda done: ask.manager.regenerate_key(
-                *place, body.kind, body.key or None, ask.by, done, revokes_open_links=body.revoke_open_links
+                *place, body.kind, body.key or None, ask.actor, done, revokes_open_links=body.revoke_open_links
             )
         )
         return json_answer(ask.frame.keys(rule, ask.shown_alias))
@@ -418,9 +422,11 @@ class ArmPlane:
         place, partner, partners = ask.namespace.name, body.partner, call.context.partners
         is_here = call.context.broker.catalog.planned.find_namespace(partner) is not None
         if partners is not None and not is_here and partners.knows(partner):
-            await partners.pair(ask.namespace, name, partner, body.alternate_name, ask.by)
+            await partners.pair(ask.namespace, name, partner, body.alternate_name, ask.actor)
         else:
-            await await_change(lambda done: ask.manager.pair(place, name, partner, body.alternate_name, ask.by, done))
+            await await_change(
+                lambda done: ask.manager.pair(place, name, partner, body.alternate_name, ask.actor, done)
+            )
 
     async def get_alias(self, call: Request) -> Response:
         """One pairing."""
@@ -431,7 +437,7 @@ class ArmPlane:
         """A pairing that was broken."""
         ask = ArmRequest(call)
         place = (ask.namespace.name, call.names["alias"])
-        await await_change(lambda done: ask.manager.delete_alias(*place, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_alias(*place, ask.actor, done))
         return done_answer()
 
     async def break_pairing(self, call: Request) -> Response:
@@ -439,16 +445,16 @@ class ArmPlane:
         ask = ArmRequest(call)
         alias = ask.view.alias(ask.namespace.name, call.names["alias"])
         if call.context.partners is not None and alias.is_replicating_away:
-            await call.context.partners.break_pairing(alias, ask.by)
+            await call.context.partners.break_pairing(alias, ask.actor)
         else:
-            await await_change(lambda done: ask.manager.break_pairing(alias.namespace, alias.name, ask.by, done))
+            await await_change(lambda done: ask.manager.break_pairing(alias.namespace, alias.name, ask.actor, done))
         return done_answer()
 
     async def fail_over(self, call: Request) -> Response:
         """The alias moves to the secondary, on which this is asked."""
         ask = ArmRequest(call)
         place = (ask.namespace.name, call.names["alias"])
-        await await_change(lambda done: ask.manager.fail_over(*place, ask.by, done))
+        await await_change(lambda done: ask.manager.fail_over(*place, ask.actor, done))
         return done_answer()
 
     # --- application groups ---
@@ -471,7 +477,7 @@ class ArmPlane:
             is_enabled=given.is_enabled is not False,
             policies=body.policies(),
         )
-        await await_change(lambda done: ask.manager.write_application_group(group, ask.by, done))
+        await await_change(lambda done: ask.manager.write_application_group(group, ask.actor, done))
         return json_answer(ask.frame.application_group(ask.namespace, group))
 
     async def get_application_group(self, call: Request) -> Response:
@@ -485,7 +491,7 @@ class ArmPlane:
         group = call.context.broker.catalog.planned.find_application_group(ask.namespace.name, call.names["group"])
         if group is None:
             return gone_answer()
-        await await_change(lambda done: ask.manager.delete_application_group(group, ask.by, done))
+        await await_change(lambda done: ask.manager.delete_application_group(group, ask.actor, done))
         return done_answer()
 
     # --- what is never there ---

@@ -94,9 +94,9 @@ class AtomPlane:
             return await self._replace_hub(call, principal, namespace, name, spec, rules)
         if known is not None:
             raise AlreadyExists(known.resource)
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
         checked = hub_name(name)
-        hub = await await_change(lambda done: manager.create_hub(namespace.entity.name, checked, spec, by, done))
+        hub = await await_change(lambda done: manager.create_hub(namespace.entity.name, checked, spec, actor, done))
         await self._write_rules(call, principal, hub, rules)
         return _entry(_hub_entry(call, hub, is_manager=True), 201)
 
@@ -109,8 +109,8 @@ class AtomPlane:
         spec: HubSpec,
         rules: list[_Rule],
     ) -> Response:
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
-        hub = await await_change(lambda done: manager.update_hub(namespace.entity.name, name, spec, by, done))
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        hub = await await_change(lambda done: manager.update_hub(namespace.entity.name, name, spec, actor, done))
         if rules:
             kept = {rule[0].lower() for rule in rules}
             for rule in call.context.broker.catalog.view.rules(hub):
@@ -120,14 +120,14 @@ class AtomPlane:
         return _entry(_hub_entry(call, hub, is_manager=True), 200)
 
     async def _write_rules(self, call: Request, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
         for name, rights, primary, secondary in rules:
             write = partial(manager.write_rule, primary_key=primary, secondary_key=secondary)
-            await await_change(partial(write, hub.namespace, hub.name, name, rights, by))
+            await await_change(partial(write, hub.namespace, hub.name, name, rights, actor))
 
     async def _delete_rule(self, call: Request, principal: Principal, hub: Hub, rule: AccessRule) -> None:
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
-        await await_change(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, by, done))
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        await await_change(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, actor, done))
 
     async def get_hub(self, call: Request) -> Response:
         """A hub's description; keys for managers only."""
@@ -138,8 +138,8 @@ class AtomPlane:
     async def delete_hub(self, call: Request) -> Response:
         """A hub with everything in it."""
         hub, principal = _managed(call)
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
-        await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, by, done))
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, actor, done))
         return _done()
 
     # --- consumer groups ---
@@ -155,13 +155,13 @@ class AtomPlane:
         hub, principal = _managed(call)
         elements = xml.description_of(await call.body(), "ConsumerGroupDescription", _GROUP_ORDER)
         metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
         name = group_name(call.names["group"])
         place = (hub.entity.namespace, hub.name)
         if call.is_update:
-            group = await await_change(lambda done: manager.update_group(*place, name, metadata, by, done))
+            group = await await_change(lambda done: manager.update_group(*place, name, metadata, actor, done))
             return _entry(_group_entry(call, hub, group), 200)
-        group = await await_change(lambda done: manager.create_group(*place, name, metadata, by, done))
+        group = await await_change(lambda done: manager.create_group(*place, name, metadata, actor, done))
         return _entry(_group_entry(call, hub, group), 201)
 
     async def get_group(self, call: Request) -> Response:
@@ -173,9 +173,9 @@ class AtomPlane:
     async def delete_group(self, call: Request) -> Response:
         """A consumer group; its readers are let go."""
         hub, principal = _managed(call)
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
         await await_change(
-            lambda done: manager.delete_group(hub.entity.namespace, hub.name, call.names["group"], by, done)
+            lambda done: manager.delete_group(hub.entity.namespace, hub.name, call.names["group"], actor, done)
         )
         return _done()
 
@@ -209,10 +209,10 @@ class AtomPlane:
     async def revoke(self, call: Request) -> Response:
         """Close a publisher's path, at once."""
         hub, principal = _managed(call)
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
         name = publisher_name(call.names["publisher"])
         revoked = await await_change(
-            lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, by, done)
+            lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, actor, done)
         )
         return _entry(_revoked_entry(call, hub, revoked), 201)
 
@@ -227,9 +227,9 @@ class AtomPlane:
     async def restore(self, call: Request) -> Response:
         """Open a publisher's path again."""
         hub, principal = _managed(call)
-        manager, by = call.context.broker.manager, call.context.by(principal, call.scope)
+        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
         await await_change(
-            lambda done: manager.restore_publisher(hub.entity.namespace, hub.name, call.names["publisher"], by, done)
+            lambda done: manager.restore_publisher(hub.entity.namespace, hub.name, call.names["publisher"], actor, done)
         )
         return _done()
 

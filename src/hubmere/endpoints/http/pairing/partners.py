@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
 from hubmere.broker.broker import Broker
-from hubmere.broker.management.manager import By
+from hubmere.broker.management.manager import Actor
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.endpoints.http.arm.shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
 from hubmere.endpoints.http.context import await_change
@@ -131,7 +131,7 @@ class Partners:
         """Whether a namespace on another node goes by this name."""
         return fold(name) in self._partners
 
-    async def pair(self, primary: Namespace, alias: AliasName, partner: str, alternate_name: str, by: By) -> None:
+    async def pair(self, primary: Namespace, alias: AliasName, partner: str, alternate_name: str, actor: Actor) -> None:
         """Pair a namespace with one on another node; nothing is changed here unless the partner agrees."""
         known = self._partners[fold(partner)]
         pairing = uuid.uuid4().hex
@@ -139,16 +139,16 @@ class Partners:
         manager = self._broker.manager
         try:
             await await_change(
-                lambda done: manager.pair_away(primary.name, alias, known.name, alternate_name, pairing, by, done)
+                lambda done: manager.pair_away(primary.name, alias, known.name, alternate_name, pairing, actor, done)
             )
         except Refusal:
             await self._release(known, alias, pairing)
             raise
 
-    async def break_pairing(self, alias: GeoAlias, by: By) -> None:
+    async def break_pairing(self, alias: GeoAlias, actor: Actor) -> None:
         """End a pairing: the alias stays here, and the partner is told if it can be reached."""
         manager = self._broker.manager
-        await await_change(lambda done: manager.break_pairing(alias.namespace, alias.name, by, done))
+        await await_change(lambda done: manager.break_pairing(alias.namespace, alias.name, actor, done))
         self._broker.outboxes.forget(alias.pairing)
         partner = self._partners.get(fold(alias.partner_namespace))
         if partner is not None:
@@ -227,10 +227,12 @@ class Partners:
         return copies_of(view, view.namespace(alias.namespace))
 
     async def _give_up(self, alias: GeoAlias) -> None:
-        by = By(actor=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
+        actor = Actor(name=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
         manager = self._broker.manager
         with contextlib.suppress(NotFound):
-            await await_change(lambda done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, by, done))
+            await await_change(
+                lambda done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, actor, done)
+            )
 
 
 def _sent(alias: GeoAlias, copy: Copy) -> tuple[str, Json]:

@@ -100,7 +100,7 @@ class ReplicaPlane:
         body = parsed(ReplicaBody, await call.body())
         name, primary = alias_name(call.names["alias"]), namespace_name(body.primary_namespace)
         replicas, place = call.context.broker.replicas, ask.namespace.name
-        await await_change(lambda done: replicas.begin(place, name, primary, body.pairing, ask.by, done))
+        await await_change(lambda done: replicas.begin(place, name, primary, body.pairing, ask.actor, done))
         return json_answer(alias_shape(ask, name))
 
     async def put_namespace_copy(self, call: Request) -> Response:
@@ -109,7 +109,7 @@ class ReplicaPlane:
         body = parsed(NamespaceCopyBody, await call.body())
         rules = [rule.wish() for rule in body.rules]
         replicas = call.context.broker.replicas
-        await await_change(lambda done: replicas.take_namespace(_claim(call, ask), rules, body.hubs, ask.by, done))
+        await await_change(lambda done: replicas.take_namespace(_claim(call, ask), rules, body.hubs, ask.actor, done))
         return done_answer()
 
     async def put_hub_copy(self, call: Request) -> Response:
@@ -117,14 +117,14 @@ class ReplicaPlane:
         ask = _asked_by_admin(call)
         wish = parsed(HubCopyBody, await call.body()).wish(call.names["hub"])
         replicas = call.context.broker.replicas
-        await await_change(lambda done: replicas.take_hub(_claim(call, ask), wish, ask.by, done))
+        await await_change(lambda done: replicas.take_hub(_claim(call, ask), wish, ask.actor, done))
         return done_answer()
 
     async def delete_replica(self, call: Request) -> Response:
         """The primary has broken the pairing: the namespace is its own again."""
         ask = _asked_by_admin(call)
         replicas = call.context.broker.replicas
-        await await_change(lambda done: replicas.end(_claim(call, ask), ask.by, done))
+        await await_change(lambda done: replicas.end(_claim(call, ask), ask.actor, done))
         return done_answer()
 
 

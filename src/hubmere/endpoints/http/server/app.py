@@ -167,8 +167,8 @@ class HttpApp:
             or is_message_path(scope["raw_path"])
         ):
             return
-        by = self._site.by(scope.get(CALLER) or _STRANGER, scope)
-        self._site.broker.audit.write(by.line(scope["method"], shown_path(scope), refusal))
+        actor = self._site.actor(scope.get(CALLER) or _STRANGER, scope)
+        self._site.broker.audit.write(actor.line(scope["method"], shown_path(scope), refusal))
 
 
 def _count(counters: Counters, refusal: Refusal) -> None:

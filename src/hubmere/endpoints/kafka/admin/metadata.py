@@ -201,7 +201,7 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         put(encoded(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
         return
     try:
-        session.shared.broker.manager.create_hub(namespace, hub_name(name), HubSpec(), session.by(), done)
+        session.shared.broker.manager.create_hub(namespace, hub_name(name), HubSpec(), session.actor(), done)
     except AlreadyExists:
         # Somebody else's request is on its way to the disk: clients ask again, as they do while Kafka elects a leader.
         put(encoded(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))

@@ -126,7 +126,7 @@ def _create(
             made.append(_rehearsed(session, topic.name, spec))
         else:
             create = session.shared.broker.manager.create_hub
-            made.append(create(namespace, hub_name(topic.name), spec, session.by(), done))
+            made.append(create(namespace, hub_name(topic.name), spec, session.actor(), done))
     except Refusal as refusal:
         done(refusal)
     else:
@@ -234,7 +234,7 @@ def _delete(
 
     try:
         hub = session.reach.hub(name, Rights.MANAGE)
-        session.shared.broker.manager.delete_hub(session.namespace.entity.name, hub.name, session.by(), done)
+        session.shared.broker.manager.delete_hub(session.namespace.entity.name, hub.name, session.actor(), done)
     except Refusal as refusal:
         done(refusal)
 
@@ -291,7 +291,7 @@ def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, vali
         changed_hub(namespace.entity, hub, spec, namespace.limits, existing=existing, now_ms=session.now_ms)
         done(None)
         return
-    broker.manager.update_hub(namespace.entity.name, name, spec, session.by(), done)
+    broker.manager.update_hub(namespace.entity.name, name, spec, session.actor(), done)
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------
