@@ -77,5 +77,5 @@ def test_every_change_of_the_manager_is_audited() -> None:
 
     assert changes
     assert [name for name, method in changes.items() if not hasattr(method, "__wrapped__")] == []
-    assert all("by" in inspect.signature(method).parameters for method in changes.values())
-    assert Actor.__dataclass_fields__.keys() >= {"actor", "peer", "tracking_id"}
+    assert all("actor" in inspect.signature(method).parameters for method in changes.values())
+    assert Actor.__dataclass_fields__.keys() >= {"name", "peer", "tracking_id"}
