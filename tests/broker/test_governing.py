@@ -300,7 +300,7 @@ class _Connection:
     def callers(self) -> tuple[Principal, ...]:
         return self._principals
 
-    def cut(self, why: str) -> None:
+    def disconnect(self, why: str) -> None:
         self.cuts.append(why)
 
     def review(self, judge: Judge) -> None:
@@ -315,7 +315,7 @@ def test_disabling_a_group_closes_the_connections_of_its_clients(world: World) -
     principals = (a_client("slow"), a_client("other"), replace(a_client("slow"), namespace="elsewhere"))
     connections = [_Connection(principal) for principal in principals] + [_Connection()]
     for number, connection in enumerate(connections):
-        world.bench.broker.roster.add(connection, number)
+        world.bench.broker.connections.add(connection, number)
 
     world.write(a_group())
     untouched = [list(connection.cuts) for connection in connections]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from hubmere.endpoints.connections import RESERVED, Connections
+from hubmere.endpoints.connections import RESERVED, ConnectionLimits
 
 
 @pytest.fixture
-def shared() -> Connections:
+def shared() -> ConnectionLimits:
     """Ten connections, of which a protocol gets five and an address seven."""
-    return Connections(10, protocol_percent=50, address_percent=70)
+    return ConnectionLimits(10, protocol_percent=50, address_percent=70)
 
 
 class Client:
@@ -22,11 +22,11 @@ class Client:
         self.is_closed = True
 
 
-def _entered(connections: Connections, protocol: str, address: str, tries: int) -> int:
+def _entered(connections: ConnectionLimits, protocol: str, address: str, tries: int) -> int:
     return sum(connections.enter(protocol, address) for _ in range(tries))
 
 
-def test_one_protocol_does_not_take_the_connections_of_others(shared: Connections) -> None:
+def test_one_protocol_does_not_take_the_connections_of_others(shared: ConnectionLimits) -> None:
     """Half of all is HTTP's; Kafka finds room though HTTP wants more."""
     assert _entered(shared, "HTTP", "192.0.2.1", 20) == 5
 
@@ -34,7 +34,7 @@ def test_one_protocol_does_not_take_the_connections_of_others(shared: Connection
     assert not shared.has_room("HTTP", "192.0.2.2")
 
 
-def test_one_address_does_not_take_the_connections_of_others(shared: Connections) -> None:
+def test_one_address_does_not_take_the_connections_of_others(shared: ConnectionLimits) -> None:
     """An address that uses every protocol still leaves some for others."""
     assert _entered(shared, "HTTP", "192.0.2.1", 20) + _entered(shared, "Kafka", "192.0.2.1", 20) == 7
 
@@ -42,7 +42,7 @@ def test_one_address_does_not_take_the_connections_of_others(shared: Connections
     assert shared.has_room("AMQP", "192.0.2.2")
 
 
-def test_all_together_stay_within_the_limit(shared: Connections) -> None:
+def test_all_together_stay_within_the_limit(shared: ConnectionLimits) -> None:
     """Shares overlap; the sum is bounded."""
     taken = sum(
         _entered(shared, protocol, f"192.0.2.{host}", 9) for protocol in ("HTTP", "Kafka", "AMQP") for host in range(9)
@@ -51,7 +51,7 @@ def test_all_together_stay_within_the_limit(shared: Connections) -> None:
     assert taken == shared.count == 10
 
 
-def test_a_connection_that_leaves_makes_room(shared: Connections) -> None:
+def test_a_connection_that_leaves_makes_room(shared: ConnectionLimits) -> None:
     """Counts go down with every end, and nothing is kept of an address that is gone."""
     for _ in range(100):
         assert shared.enter("HTTP", "192.0.2.1")
@@ -63,12 +63,12 @@ def test_a_connection_that_leaves_makes_room(shared: Connections) -> None:
 
 def test_the_smallest_node_serves_one() -> None:
     """A share of one connection is one connection."""
-    assert Connections(1, protocol_percent=1, address_percent=1).enter("HTTP", "192.0.2.1")
+    assert ConnectionLimits(1, protocol_percent=1, address_percent=1).enter("HTTP", "192.0.2.1")
 
 
 def test_a_newcomer_replaces_the_oldest_silent_connection_of_the_reserve() -> None:
     """Silent clients do not keep an operator out, those with a request are not disturbed."""
-    connections = Connections(1)
+    connections = ConnectionLimits(1)
     busy = Client(is_silent=False)
     silent = [Client(is_silent=True) for _ in range(RESERVED - 1)]
     for client in (busy, *silent):
@@ -81,7 +81,7 @@ def test_a_newcomer_replaces_the_oldest_silent_connection_of_the_reserve() -> No
 
 def test_a_reserve_in_use_is_full() -> None:
     """Nobody who is being answered is closed for another."""
-    connections = Connections(1)
+    connections = ConnectionLimits(1)
     clients = [Client(is_silent=False) for _ in range(RESERVED)]
     assert all(connections.enter_reserve(client) for client in clients)
 

@@ -14,7 +14,7 @@ from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.management.capture import Captures
-from hubmere.broker.management.connections import Roster
+from hubmere.broker.management.connections import Connections
 from hubmere.broker.management.live_state import LiveState
 from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.management.outbox import Outboxes
@@ -105,14 +105,14 @@ class Broker:
         self.book = book
         self.access = access
         self.counters = Counters()
-        self.roster = Roster()
+        self.connections = Connections()
         self.conditions = Conditions()
-        self.revocation = Revocation(access, self.roster.connections)
+        self.revocation = Revocation(access, self.connections.open_connections)
         self.audit = AuditLog() if audit is None else audit
         self.namespaces: dict[str, LiveNamespace] = {}
         self.segment_bytes = segment_bytes
         self._live_state = LiveState(
-            catalog, engine, book, self.namespaces, segment_bytes, self.roster, self.revocation
+            catalog, engine, book, self.namespaces, segment_bytes, self.connections, self.revocation
         )
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(

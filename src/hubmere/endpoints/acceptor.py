@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 
 log = logging.getLogger("hubmere.connection")
 
@@ -38,7 +38,7 @@ class TlsAcceptor:
         make_protocol: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext,
         *,
-        connections: Connections | None,
+        limits: ConnectionLimits | None,
         may_enter: Callable[[str], bool],
         handshake_timeout_s: float,
     ) -> None:
@@ -47,8 +47,8 @@ class TlsAcceptor:
         self._tls = tls
         self._may_enter = may_enter
         self._handshake_timeout_s = handshake_timeout_s
-        limit = _MIN_HANDSHAKES if connections is None else connections.limit // _HANDSHAKE_SHARE
-        self._most_at_once = max(limit, _MIN_HANDSHAKES)
+        most = _MIN_HANDSHAKES if limits is None else limits.limit // _HANDSHAKE_SHARE
+        self._most_at_once = max(most, _MIN_HANDSHAKES)
         self._loop = asyncio.get_running_loop()
         # In the order of their coming.
         self._handshakes: dict[asyncio.Task[None], None] = {}

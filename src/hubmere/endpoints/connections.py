@@ -36,8 +36,8 @@ class Reserved(Protocol):
 
 
 @dataclass(slots=True)
-class Connections:
-    """Every open connection of the node, and the most that it serves at once.
+class ConnectionLimits:
+    """Counts open connections against the limits of the node, of a protocol and of an address.
 
     AMQP and Kafka streams are listed, so that the node can close them. The HTTP server closes its own, which are only
     counted.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.stream import Stream, StreamSession
 
 # A client that began TLS must finish it.
@@ -62,8 +62,8 @@ class Listener:
     Thread rule: the node's loop only.
     """
 
-    def __init__(self, connections: Connections, *, handshake_timeout_s: float = _HANDSHAKE_SECONDS) -> None:
-        self._connections = connections
+    def __init__(self, limits: ConnectionLimits, *, handshake_timeout_s: float = _HANDSHAKE_SECONDS) -> None:
+        self._limits = limits
         self._handshake_timeout_s = handshake_timeout_s
         self._servers: list[asyncio.Server | TlsAcceptor] = []
 
@@ -78,7 +78,7 @@ class Listener:
         """Accept connections on a bound socket; `protocol` is whose share of the connections they use."""
 
         def make_stream() -> Stream:
-            return Stream(self._connections, make_session, protocol)
+            return Stream(self._limits, make_session, protocol)
 
         if tls is None:
             loop = asyncio.get_running_loop()
@@ -88,8 +88,8 @@ class Listener:
             listening,
             make_stream,
             tls,
-            connections=self._connections,
-            may_enter=partial(self._connections.has_room, protocol),
+            limits=self._limits,
+            may_enter=partial(self._limits.has_room, protocol),
             handshake_timeout_s=self._handshake_timeout_s,
         )
         acceptor.start()
@@ -99,12 +99,12 @@ class Listener:
         """Stop accepting, say good-bye on every connection, and end those that do not answer."""
         for server in self._servers:
             server.close()
-        for stream in list(self._connections.streams):
+        for stream in list(self._limits.streams):
             stream.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_SECONDS):
-                while self._connections.streams:
+                while self._limits.streams:
                     await asyncio.sleep(0.01)
-        for stream in list(self._connections.streams):
+        for stream in list(self._limits.streams):
             stream.abort()
         self._servers.clear()

@@ -30,7 +30,7 @@ from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.endpoints import certificates
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import build_app
 from hubmere.endpoints.http.server.server import HttpServers
@@ -363,7 +363,7 @@ class Node:
         admin_token = self._vault.admin_token()
         sessions, app = self._build_endpoints(broker, places, admin_token)
         counters = broker.counters
-        connections = Connections(
+        limits = ConnectionLimits(
             settings.max_connections,
             counters.count_opened,
             counters.count_closed,
@@ -371,9 +371,9 @@ class Node:
             address_percent=settings.address_connections_percent,
         )
         timeout_s = settings.handshake_timeout_s
-        listener = self._listener = Listener(connections, handshake_timeout_s=timeout_s)
+        listener = self._listener = Listener(limits, handshake_timeout_s=timeout_s)
         http = self._http = HttpServers(
-            app, roster=broker.roster, connections=connections, handshake_timeout_s=timeout_s
+            app, connections=broker.connections, limits=limits, handshake_timeout_s=timeout_s
         )
         for name, entry in bound.items():
             if entry is None:

@@ -18,7 +18,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.listener import Listener, bind
 from hubmere.endpoints.places import Places
 from hubmere.model.clock import Clock, SystemClock
@@ -74,7 +74,7 @@ class AmqpNode:
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._started: Future[None] = Future()
-        self.connections = Connections(20_000)
+        self.connections = ConnectionLimits(20_000)
         self.port = port
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from hubmere.broker.access import Access, host_names, make_token
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.manager import Actor
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import build_app
 from hubmere.endpoints.http.server.server import HttpServers
@@ -135,8 +135,8 @@ class HttpNode:
             partners=partners,
         )
         counters = self.broker.counters
-        connections = Connections(self._max_connections, counters.count_opened, counters.count_closed)
-        self._servers = HttpServers(app, connections=connections)
+        limits = ConnectionLimits(self._max_connections, counters.count_opened, counters.count_closed)
+        self._servers = HttpServers(app, limits=limits)
         await self._servers.serve("http", listening)
         self._pushing = asyncio.create_task(partners.run())
 

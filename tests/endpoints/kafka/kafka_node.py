@@ -17,7 +17,7 @@ from typing import ClassVar, Self, TypeVar
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, bind
 from hubmere.endpoints.places import Places
@@ -81,7 +81,7 @@ class KafkaNode:
         self._loop = self.loops[0]()
         self._stopping = asyncio.Event()
         self._started: Future[None] = Future()
-        self.connections = Connections(20_000)
+        self.connections = ConnectionLimits(20_000)
         self.port = 0
 
     def __enter__(self) -> Self:

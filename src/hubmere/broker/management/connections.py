@@ -1,8 +1,8 @@
-"""Who is connected: what every open connection of the node tells of itself when somebody asks.
+"""Registry of the node's open connections, for monitoring and for closing one of them.
 
-Endpoints put a connection in when it opens and take it out when it is gone. Nothing is written in between: what a
-connection is doing is read from the connection itself, by whoever looks, so that links cost the data path nothing.
-Numbers are never used twice, so that "close number 7" cannot hit a connection that came later.
+Endpoints add a connection when it opens and remove it when it closes. Nothing is recorded in between: a snapshot is
+taken from the connection itself when monitoring asks for it, so the data path pays nothing. Numbers are never reused,
+so "close number 7" cannot hit a later connection.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,16 +16,16 @@ from hubmere.broker.read import Subscription
 from hubmere.broker.revocation import Judge
 from hubmere.model.errors import NotFound
 
-# Connections that one look describes, at some 10 µs each; a node with more shows the first and says how many there are.
+# Connections per listing, at some 10 µs each. A larger node lists the oldest ones and reports the total.
 MAX_DESCRIBED = 1000
-# Links of one connection that are described; the largest hubs have a reader for each of 1,024 partitions.
+# Links per connection in a snapshot: the largest hubs have a reader for each of 1,024 partitions.
 MAX_LINKS = 1024
-# What clients say of themselves is shown to people: names longer than this are cut.
+# Names that clients choose are displayed; longer ones are truncated.
 MAX_NAME_CHARACTERS = 200
 
 
 class Role(StrEnum):
-    """What a link is there for, seen from the client."""
+    """Purpose of a link, from the client's side."""
 
     READS = "reads"
     PUBLISHES = "publishes"
@@ -34,9 +34,9 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkView:
-    """One thing that a connection does: a link of AMQP, a topic of Kafka, a request of HTTP.
+    """Snapshot of one activity of a connection: an AMQP link, a Kafka topic, an HTTP request.
 
-    `hub` is empty for what concerns no hub; numbers are None where the protocol has none.
+    `hub` is empty for activities without a hub; numbers are None where the protocol has none.
     """
 
     role: Role
@@ -54,7 +54,7 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionView:
-    """A connection as it is now. `namespace` and `rule` are empty until the client has proven something."""
+    """Snapshot of a connection. `namespace` and `rule` are empty until the client is authenticated."""
 
     number: int
     protocol: str
@@ -70,27 +70,27 @@ class ConnectionView:
 
     @property
     def label(self) -> str:
-        """How a sentence names the connection."""
+        """Name of the connection for messages."""
         return f"connection {self.number} ({self.client or self.software or self.protocol} from {self.peer})"
 
 
 class LiveConnection(Protocol):
-    """What an endpoint's connection offers to those who look. Thread rule: the owner's thread only."""
+    """What an endpoint's connection offers to monitoring. Thread rule: the owner's thread only."""
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
-        """The connection as it is now."""
+        """Snapshot of the connection."""
 
     def callers(self) -> Iterable[Principal]:
-        """Who it was proven to be, for as long as it is open; none where every request is asked anew."""
+        """Authenticated principals; empty for protocols that authenticate each request."""
 
-    def cut(self, why: str) -> None:
-        """Close it in its protocol's way, with a reason where the protocol has a place for one."""
+    def disconnect(self, why: str) -> None:
+        """Close the connection as its protocol prescribes, with the reason if the protocol can carry one."""
 
     def review(self, judge: Judge) -> None:
-        """End what the rules in force do not allow; see `broker.revocation`."""
+        """Close what the current rules do not allow; see `broker.revocation`."""
 
 
-class Roster:
+class Connections:
     """Every open connection of a node. Thread rule: the owner's thread only."""
 
     __slots__ = ("_open", "_previous")
@@ -103,41 +103,41 @@ class Roster:
         return len(self._open)
 
     def add(self, connection: LiveConnection, now_ms: int) -> None:
-        """A connection has opened."""
+        """Register a connection that has opened."""
         self._previous += 1
         self._open[connection] = (self._previous, now_ms)
 
-    def drop(self, connection: LiveConnection) -> None:
-        """It is gone; dropping twice is harmless."""
+    def remove(self, connection: LiveConnection) -> None:
+        """Remove a closed connection; removing it twice is harmless."""
         self._open.pop(connection, None)
 
-    def connections(self) -> Iterable[LiveConnection]:
+    def open_connections(self) -> Iterable[LiveConnection]:
         """Every open connection."""
         return list(self._open)
 
-    def look(self, namespace: str | None = None) -> Iterator[ConnectionView]:
-        """The oldest connections as they are now, all of the node or those of one namespace (by its folded name)."""
+    def snapshots(self, namespace: str | None = None) -> Iterator[ConnectionView]:
+        """Snapshots of the oldest connections of the node, or of one namespace (by its folded name)."""
         oldest = list(islice(self._open.items(), MAX_DESCRIBED))
         described = (connection.view(*entry) for connection, entry in oldest)
         return (view for view in described if namespace in (None, view.namespace))
 
-    def cut(self, number: int, why: str, namespace: str | None = None) -> ConnectionView:
-        """Close a connection, which may have to be one of a namespace; raises NotFound when there is none."""
+    def disconnect(self, number: int, why: str, namespace: str | None = None) -> ConnectionView:
+        """Close a connection by its number; raises NotFound if it does not exist or belongs to another namespace."""
         for connection, entry in self._open.items():
             if entry[0] == number:
                 view = connection.view(*entry)
                 if namespace in (None, view.namespace):
-                    connection.cut(why)
+                    connection.disconnect(why)
                     return view
         raise NotFound(f"connections/{number}")
 
-    def cut_callers(self, are_meant: Callable[[Principal], bool], why: str) -> None:
-        """Close every connection of somebody who is meant."""
+    def disconnect_callers(self, is_match: Callable[[Principal], bool], why: str) -> None:
+        """Close every connection that has a matching principal."""
         for connection in list(self._open):
-            if any(map(are_meant, connection.callers())):
-                connection.cut(why)
+            if any(map(is_match, connection.callers())):
+                connection.disconnect(why)
 
 
-def shown(text: object) -> str:
-    """What a client says of itself, in one line of bounded length."""
+def display_text(text: object) -> str:
+    """A text chosen by a client, as one line of bounded length."""
     return " ".join(str(text).split())[:MAX_NAME_CHARACTERS]

@@ -7,7 +7,7 @@ the catalog each time.
 from collections.abc import Callable
 
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.connections import Roster
+from hubmere.broker.management.connections import Connections
 from hubmere.broker.quotas.application_groups import names_rule
 from hubmere.broker.revocation import Revocation
 from hubmere.model.entity import AccessRule, ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
@@ -32,10 +32,10 @@ class LiveState:
         book: LimitsBook,
         namespaces: dict[str, LiveNamespace],
         segment_bytes: int,
-        roster: Roster,
+        connections: Connections,
         revocation: Revocation,
     ) -> None:
-        self._roster = roster
+        self._connections = connections
         self._revocation = revocation
         self._catalog = catalog
         self._engine = engine
@@ -146,7 +146,7 @@ class LiveState:
             # Whoever comes back is refused where it signs in.
             namespace = fold(group.namespace)
             why = ApplicationGroupDisabled(group.name).text()
-            self._roster.cut_callers(
+            self._connections.disconnect_callers(
                 lambda caller: (
                     caller.namespace == namespace
                     and names_rule(group.client_id, caller.rule, is_of_hub=bool(caller.hub))

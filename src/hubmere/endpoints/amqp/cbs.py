@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hubmere.broker.access import Access, Principal, Resource, Token, split_audience
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.management.connections import shown
+from hubmere.broker.management.connections import display_text
 from hubmere.broker.revocation import Judge
 from hubmere.endpoints.amqp.errors import row_of, tracking_part
 from hubmere.endpoints.amqp.replies import reply_to, text_property
@@ -148,7 +148,7 @@ class ClaimsNode:
             return
         self._logged += 1
         asked = request.application_properties or {}
-        rule, audience = _rule_in(request), shown(asked.get("name", ""))
+        rule, audience = _rule_in(request), display_text(asked.get("name", ""))
         log.info("a token of rule '%s' for '%s' from %s is refused: %s", rule, audience, self._peer, refusal)
 
     def _description(self, refusal: Refusal) -> str:
@@ -203,7 +203,7 @@ def _token_in(request: Message) -> str | None:
 def _rule_in(request: Message) -> str:
     """The rule that a token names, whether or not it was signed by it; empty when it cannot be read."""
     try:
-        return shown(Token.parse(_token_in(request) or "").rule)
+        return display_text(Token.parse(_token_in(request) or "").rule)
     except MalformedToken:
         return ""
 

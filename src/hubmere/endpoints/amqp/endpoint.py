@@ -14,7 +14,7 @@ from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.connections import MAX_LINKS as MAX_SHOWN_LINKS
-from hubmere.broker.management.connections import ConnectionView, shown
+from hubmere.broker.management.connections import ConnectionView, display_text
 from hubmere.broker.network import is_allowed, require_address
 from hubmere.broker.revocation import Judge
 from hubmere.endpoints.amqp.addresses import HubAddress, parse_address
@@ -116,7 +116,7 @@ class AmqpEndpoint:
 
 
 class AmqpSession:
-    """What one connection does (`endpoints.stream.Session`) and tells those who look (`roster.LiveConnection`).
+    """What one connection does (`endpoints.stream.Session`) and tells those who look (`broker.LiveConnection`).
 
     Thread rule: the loop's thread only.
     """
@@ -172,7 +172,7 @@ class AmqpSession:
         self._wire = wire
         self._engine = Connection(Role.SERVER, self._endpoint.options, now)
         self._prove_by = now + self._endpoint.handshake_timeout_s
-        self._endpoint.shared.broker.roster.add(self, self.clock.now_ms())
+        self._endpoint.shared.broker.connections.add(self, self.clock.now_ms())
         self._arm()
 
     def room(self) -> memoryview:
@@ -210,7 +210,7 @@ class AmqpSession:
             self._timer = None
         self._blocked = None
         self._account.close()
-        self._endpoint.shared.broker.roster.drop(self)
+        self._endpoint.shared.broker.connections.remove(self)
         self._take(self.engine.connection_lost())
         if self._peer is not None:
             self._peer.namespace.counters.connections_closed += 1
@@ -232,7 +232,7 @@ class AmqpSession:
         elif self.engine.phase is not Phase.CLOSING:
             self.wire.close()
 
-    # --- what those see who look (roster.LiveConnection)
+    # --- monitoring (broker.LiveConnection) ---
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         """The connection as it is now."""
@@ -255,7 +255,7 @@ class AmqpSession:
         """Whose claims it holds."""
         return () if self._peer is None else self._peer.claims.all
 
-    def cut(self, why: str) -> None:
+    def disconnect(self, why: str) -> None:
         """Close the connection, with the reason; one that is not open yet has no place for it."""
         if self.engine.phase is not Phase.OPENED:
             self.wire.close()
@@ -274,7 +274,7 @@ class AmqpSession:
         if peer is None or self.engine.phase is not Phase.OPENED:
             return  # judged when it opens
         if not is_allowed(peer.namespace.entity, self.wire.peer):
-            self.cut(AddressNotAllowed().text())
+            self.disconnect(AddressNotAllowed().text())
             return
         why = peer.review(judge)
         if why is None:
@@ -283,7 +283,7 @@ class AmqpSession:
             return
         log.info("the credential of a connection from %s is revoked: %s", self.wire.peer, why)
         if self._principal is not None:
-            self.cut(why.text())
+            self.disconnect(why.text())
             return
         self._is_proven = False
         self._unproven = 0
@@ -456,7 +456,7 @@ class AmqpSession:
             self._close(*self.explain(refusal, ""))
             return
         namespace.counters.connections_opened += 1
-        client, software = shown(signal.open.container_id), _software(signal.open.properties or {})
+        client, software = display_text(signal.open.container_id), _software(signal.open.properties or {})
         self._peer = Peer(self._endpoint.shared, self, namespace, self._proven, client=client, software=software)
         try:
             if self._principal is not None:
@@ -582,7 +582,7 @@ def _software(properties: Mapping[Value, Value]) -> str:
     """What a peer says it is made of: the SDKs' user agent where there is one, else product and version."""
     agent = properties.get("user-agent")
     named = [properties[name] for name in ("product", "version") if name in properties]
-    return shown(agent) if agent is not None else shown(" ".join(map(str, named)))
+    return display_text(agent) if agent is not None else display_text(" ".join(map(str, named)))
 
 
 def _require_room(namespace: LiveNamespace) -> None:

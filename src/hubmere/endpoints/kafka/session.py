@@ -17,7 +17,7 @@ from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
 from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.management.connections import MAX_LINKS, ConnectionView, shown
+from hubmere.broker.management.connections import MAX_LINKS, ConnectionView, display_text
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.network import require_address
 from hubmere.broker.revocation import Judge
@@ -87,7 +87,7 @@ class SignIn:
 
 
 class KafkaSession:
-    """What one connection does (`endpoints.stream.Session`) and tells those who look (`roster.LiveConnection`).
+    """What one connection does (`endpoints.stream.Session`) and tells those who look (`broker.LiveConnection`).
 
     Thread rule: the loop's thread only.
     """
@@ -139,9 +139,9 @@ class KafkaSession:
         # Kept by the fetch handlers; freed with the connection.
         self.fetch_sessions: dict[int, object] = {}
         self.full_reading: object = None
-        # What the last fetch asked for, for those who look.
+        # What the last fetch asked for, for monitoring.
         self.followed: Collection[Followed] = ()
-        # What the client says of itself, for those who look.
+        # Client id and software, for monitoring.
         self.client_id = ""
         self.software = ""
         # What to call when the connection is gone: parked requests that watch something.
@@ -182,7 +182,7 @@ class KafkaSession:
         self._engine.admit_frames(self._account.admits)
         self._seen_at = self.shared.clock.monotonic()
         self._timer = wire.call_at(self._seen_at + self.shared.handshake_timeout_s, self._check_idle)
-        self.shared.broker.roster.add(self, self.shared.clock.now_ms())
+        self.shared.broker.connections.add(self, self.shared.clock.now_ms())
 
     def room(self) -> memoryview:
         """The rest of a large request that arrives in pieces is read straight to its place."""
@@ -254,7 +254,7 @@ class KafkaSession:
     def lost(self) -> None:
         """The connection is gone: whoever waits for it is told, and everything it held is free."""
         self._is_lost = self._is_closing = True
-        self.shared.broker.roster.drop(self)
+        self.shared.broker.connections.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -279,7 +279,7 @@ class KafkaSession:
         self._write_everything()
         self.wire.close()
 
-    # --- what those see who look (roster.LiveConnection) ---
+    # --- monitoring (broker.LiveConnection) ---
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         """The connection as it is now."""
@@ -287,8 +287,8 @@ class KafkaSession:
         return ConnectionView(
             number=number,
             protocol="Kafka",
-            client=shown(self.client_id),
-            software=shown(self.software),
+            client=display_text(self.client_id),
+            software=display_text(self.software),
             rule="" if reach is None else reach.principal.rule,
             peer=self.wire.peer,
             namespace="" if reach is None else reach.namespace_key,
@@ -302,7 +302,7 @@ class KafkaSession:
         """Who has signed in."""
         return () if self._reach is None else (self._reach.principal,)
 
-    def cut(self, why: str) -> None:
+    def disconnect(self, why: str) -> None:
         """Close the connection; Kafka has no place for a reason."""
         self.drop(why)
 

@@ -147,7 +147,7 @@ class _Connections:
         desk.require(Rights.MANAGE, namespace)
         return [
             view
-            for view in desk.broker.roster.look()
+            for view in desk.broker.connections.snapshots()
             if view.namespace == namespace.entity.key[0]
             or (not view.namespace and desk.principal.is_admin and not self._is_our_own(view))
         ]
@@ -159,7 +159,7 @@ class _Connections:
     def show(self, views: Sequence[ConnectionView]) -> None:
         """Show them."""
         self._table.show(views)
-        count = len(self._place.desk.broker.roster)
+        count = len(self._place.desk.broker.connections)
         self._note.text = f"The oldest {MAX_DESCRIBED:,} of {count:,} are looked at." if count > MAX_DESCRIBED else ""
 
     async def _act(self, action: str, key: str) -> None:
@@ -177,7 +177,7 @@ class _Connections:
                 return
         # Asked again: the connection, and the right to close it, may have gone meanwhile.
         if any(other.number == view.number for other in self.look()):
-            self._place.desk.broker.roster.cut(view.number, _CLOSED)
+            self._place.desk.broker.connections.disconnect(view.number, _CLOSED)
             self._place.desk.note("close connection", f"{view.namespace}/connections/{view.number}")
         ui.notify(f"Connection {view.number} is closed.", type="positive")
 

@@ -24,13 +24,13 @@ _MAX_DIGITS = 15
 async def list_connections(call: Request) -> Response:
     """The open connections of a namespace."""
     ask = ArmRequest(call)
-    return page_answer(call, call.context.broker.roster.look(ask.namespace.key[0]), _connection)
+    return page_answer(call, call.context.broker.connections.snapshots(ask.namespace.key[0]), _connection)
 
 
 async def list_all_connections(call: Request) -> Response:
     """The open connections of the node, those that have proven nothing yet included."""
     manager_of_node(call)
-    return page_answer(call, call.context.broker.roster.look(), _connection)
+    return page_answer(call, call.context.broker.connections.snapshots(), _connection)
 
 
 async def close_connection(call: Request) -> Response:
@@ -65,7 +65,7 @@ def _closed(call: Request, principal: Principal, namespace: str | None) -> Respo
     given, broker = call.names["connection"], call.context.broker
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise NotFound(f"connections/{given}")
-    view = broker.roster.cut(int(given), CLOSED_BY_MANAGER, namespace)
+    view = broker.connections.disconnect(int(given), CLOSED_BY_MANAGER, namespace)
     actor = call.context.actor(principal, call.scope)
     broker.audit.write(actor.line("close connection", f"{view.namespace}/connections/{view.number}"))
     return json_answer(_connection(view))

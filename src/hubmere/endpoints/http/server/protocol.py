@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from hubmere.broker.access import Principal
-from hubmere.broker.management.connections import ConnectionView, LinkView, Role, Roster, shown
+from hubmere.broker.management.connections import Connections, ConnectionView, LinkView, Role, display_text
 from hubmere.broker.revocation import Judge
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.context import ANSWER_CREATED, CALLER, Scope, log, shown_path
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
 from hubmere.endpoints.http.publish.heads import is_message_path
@@ -57,13 +57,13 @@ class BoundedProtocol(GuardedProtocol):
     def __init__(
         self,
         *args: Any,
-        roster: Roster | None = None,
-        registry: Connections | None = None,
+        connections: Connections | None = None,
+        registry: ConnectionLimits | None = None,
         app: HttpApp | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._roster = roster
+        self._connections = connections
         # Who counts this connection, once it was let in.
         self._registry = registry
         self._is_counted = False
@@ -85,10 +85,10 @@ class BoundedProtocol(GuardedProtocol):
             self._is_refused = True
             transport.abort()
             return
-        if self._roster is not None:
-            self._roster.add(self, SystemClock().now_ms())
+        if self._connections is not None:
+            self._connections.add(self, SystemClock().now_ms())
 
-    def _enter(self, registry: Connections) -> bool:
+    def _enter(self, registry: ConnectionLimits) -> bool:
         self._is_counted = registry.enter(PROTOCOL, self._address)
         if self._is_counted:
             return True
@@ -105,8 +105,8 @@ class BoundedProtocol(GuardedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's count."""
         self._leave()
-        if self._roster is not None:
-            self._roster.drop(self)
+        if self._connections is not None:
+            self._connections.remove(self)
         super().connection_lost(exc)
 
     def _leave(self) -> None:
@@ -217,8 +217,8 @@ class BoundedProtocol(GuardedProtocol):
     def handle_websocket_upgrade(self) -> None:
         """The connection is handed over: from here on the WebSocket side has its own limits."""
         self._is_in_request = False
-        if self._roster is not None:
-            self._roster.drop(self)
+        if self._connections is not None:
+            self._connections.remove(self)
         # It goes on as another protocol, and keeps its place until that is over.
         from hubmere.endpoints.http.server.upgrade import WebSocketProtocol
 
@@ -236,7 +236,7 @@ class BoundedProtocol(GuardedProtocol):
         """Close at once for one that came later."""
         self.transport.abort()
 
-    # --- those who look call these (roster.LiveConnection) ---
+    # --- monitoring (broker.LiveConnection) ---
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         """The connection as it is now, known by the last request on it."""
@@ -247,7 +247,7 @@ class BoundedProtocol(GuardedProtocol):
             number=number,
             protocol="HTTP",
             client="",
-            software=shown(headers.get(b"user-agent", b"").decode("latin-1")),
+            software=display_text(headers.get(b"user-agent", b"").decode("latin-1")),
             rule="" if caller is None else caller.rule,
             peer=self.client[0] if self.client else "",
             namespace="" if caller is None else caller.namespace,
@@ -264,7 +264,7 @@ class BoundedProtocol(GuardedProtocol):
     def review(self, judge: Judge) -> None:
         """Nothing to do: each request is judged by the rules in force."""
 
-    def cut(self, why: str) -> None:
+    def disconnect(self, why: str) -> None:
         """Close the connection; an answer that is on its way is lost."""
         log.info("a connection from %s is closed: %s", self.client[0] if self.client else "", why)
         self.transport.close()

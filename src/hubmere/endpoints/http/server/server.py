@@ -16,9 +16,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from hubmere.broker.management.connections import Roster
+from hubmere.broker.management.connections import Connections
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
-from hubmere.endpoints.connections import Connections
+from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import SERVER_NAME
 from hubmere.endpoints.http.server.protocol import BoundedProtocol
@@ -50,12 +50,12 @@ class HttpServers:
         *,
         keep_alive_s: float = 120.0,
         handshake_timeout_s: float = _HANDSHAKE_SECONDS,
-        roster: Roster | None = None,
         connections: Connections | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._app = app
-        self._roster = roster
         self._connections = connections
+        self._limits = limits
         self._keep_alive_s = keep_alive_s
         self._handshake_timeout_s = handshake_timeout_s
         self._state = ServerState()
@@ -86,7 +86,7 @@ class HttpServers:
             listening,
             make,
             tls,
-            connections=self._connections,
+            limits=self._limits,
             # One that finds no room may still use the reserve, which is known when it is there.
             may_enter=lambda _address: True,
             handshake_timeout_s=self._handshake_timeout_s,
@@ -99,8 +99,8 @@ class HttpServers:
             config,
             self._state,
             {},
-            roster=self._roster,
-            registry=self._connections,
+            connections=self._connections,
+            registry=self._limits,
             app=app,
             first_request_s=self._handshake_timeout_s,
         )
