@@ -254,15 +254,6 @@ def test_revoking_twice_and_restoring_nobody_are_refused(bench: Bench) -> None:
         bench.manager.restore_publisher("hubmere", "orders", "somebody", bench.actor(), lambda _: None)
 
 
-def test_every_change_is_in_the_audit_trail(bench: Bench) -> None:
-    """Who did what to which resource."""
-    bench.do(lambda d: bench.manager.delete_hub("hubmere", "orders", bench.actor(), d))
-
-    last = bench.catalog.audit()[-1]
-
-    assert (last.actor, last.action, last.resource) == ("test", "delete event hub", "sb://hubmere/orders")
-
-
 def test_runtime_information_tells_begin_and_end(bench: Bench) -> None:
     """Empty partitions show -1 as the service does."""
     bench.hub.log(1).append(a_batch(4), NOW_MS)

@@ -33,9 +33,8 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
 from hubmere.model.spec import new_group
-from hubmere.store.catalog.catalog import AUDIT_KEPT, MEMORY, SqliteCatalog, reserve_numbers
+from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog, reserve_numbers
 from hubmere.store.catalog.progress import (
-    AuditEntry,
     CaptureState,
     Counter,
     GroupMetadata,
@@ -303,12 +302,10 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
         Put(TransactionState(namespace="ns1234", transactional_id="t", state="{}")),
         Put(Counter(name="producer-id", next_value=1000)),
         Put(Meta(name="node-id", text="n")),
-        audit=AuditEntry(at_ms=1, actor="me", action="create", resource="all"),
     )
     _, gone = with_hub(catalog, "gone")
     catalog.apply(Delete(gone))
     before = list(catalog.view.items())
-    trail = catalog.audit()
     catalog.close()
 
     reopened = a_catalog(path)
@@ -316,7 +313,6 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
     assert {type(item) for item in before} == set(TABLES)
     assert set(reopened.view.items()) == set(before)
     assert reopened.view.namespace("ns1234").tags == {"team": "ä\ud800"}
-    assert reopened.audit() == trail
     reopened.close()
 
 
@@ -336,13 +332,13 @@ def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> Non
     assert view.group_offset(namespace.name, "g", hub.uid, 1) == offsets[1]
     assert view.group_offset(namespace.name, "G", hub.uid, 1) is None
     assert view.groups_with_offsets(namespace.name) == ["g"]
-    assert (view.group_metadata("NS1234"), view.find_group_metadata("ns1234", "g")) == ([metadata], metadata)
-    assert (view.transactions("ns1234"), view.find_transaction("ns1234", "t")) == ([transaction], transaction)
+    assert view.group_metadata("NS1234") == [metadata]
+    assert view.transactions("ns1234") == [transaction]
     assert (view.ownerships(hub.uid, "$Default"), view.find_ownership(hub.uid, "$Default", 0)) == (
         [ownership],
         ownership,
     )
-    assert view.find_checkpoint(hub.uid, "$Default", 0) == a_checkpoint(hub)
+    assert view.checkpoints(hub.uid, "$Default") == [a_checkpoint(hub)]
     assert view.capture_states(hub.uid) == [capture]
     assert (view.counter("absent"), view.meta("absent")) == (0, None)
     assert view.find_revoked_publisher(hub, "p") is None
@@ -498,18 +494,6 @@ def test_numbers_are_reserved_in_blocks_that_never_overlap(tmp_path: Path) -> No
     assert blocks == [range(first, first + 1000) for first in range(0, 6000, 1000)]
 
 
-def test_audit_trail_is_bounded(catalog: SqliteCatalog) -> None:
-    """The latest entries stay, in memory and in the file."""
-    for number in range(AUDIT_KEPT + 10):
-        catalog.submit(audit=AuditEntry(at_ms=number, actor="me", action="touch", resource="x"))
-    catalog.apply()
-
-    kept = [entry.at_ms for entry in catalog.audit()]
-
-    assert kept == list(range(10, AUDIT_KEPT + 10))
-    assert catalog._connection.execute("SELECT count(*), min(at_ms) FROM audit").fetchone() == (AUDIT_KEPT, 10)
-
-
 # --- a broken disk ---------------------------------------------------------------------------------------------------
 
 
@@ -545,7 +529,7 @@ def test_change_submitted_after_a_failure_that_is_not_yet_known_is_refused(tmp_p
     assert isinstance(disk, SmallDisk)
     outcomes: list[Refusal | None] = []
     disk.fill()
-    failing = catalog._enqueue([Put(Meta(name="big", text="x" * 1_000_000))], None, outcomes.append)
+    failing = catalog._enqueue([Put(Meta(name="big", text="x" * 1_000_000))], outcomes.append)
     with catalog._lock:
         catalog._lock.wait_for(lambda: failing.is_finished)
     disk.make_room()

@@ -69,8 +69,22 @@ def test_new_file_has_a_table_for_every_kind(tmp_path: Path) -> None:
     migrate(connection, "catalog.db")
 
     tables = {row[1]: row[5] for row in connection.execute("PRAGMA table_list") if not row[1].startswith("sqlite_")}
-    assert tables.keys() == {table.name for table in TABLES.values()} | {"audit", "revision"}
+    assert tables.keys() == {table.name for table in TABLES.values()} | {"revision"}
     assert set(tables.values()) == {1}
+    connection.close()
+
+
+def test_audit_table_of_older_versions_is_dropped(tmp_path: Path) -> None:
+    """The audit log is a file; the table that older versions filled must not keep its rows for ever."""
+    path = an_old_file(tmp_path / "catalog.db", version=5)
+    connection = open_connection(path)
+    connection.execute("INSERT INTO audit (at_ms, actor, action, resource) VALUES (1, 'me', 'create', 'x')")
+    connection.close()
+
+    a_catalog(path).close()
+
+    connection = open_connection(path)
+    assert "audit" not in {row[1] for row in connection.execute("PRAGMA table_list")}
     connection.close()
 
 

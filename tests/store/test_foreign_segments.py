@@ -80,7 +80,6 @@ def test_what_neighbours_may_use_is_what_is_listed() -> None:
         "LogState",
         "MemoryEngine",
         "PartitionLog",
-        "StoredBatch",
         "Watcher",
         "acquire_lock",
         "log_id",

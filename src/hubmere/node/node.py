@@ -287,10 +287,7 @@ class Node:
             tier = self._book.default_tier
             spec = NamespaceSpec()
             entity = new_namespace(namespace_name(name), spec, self._book.of(tier), tier=tier, now_ms=now_ms)
-            actor = self._by()
-            catalog.apply(
-                Create(entity), Create(root_rule(entity, now_ms=now_ms)), audit=actor.entry("create namespace", name)
-            )
+            catalog.apply(Create(entity), Create(root_rule(entity, now_ms=now_ms)))
 
     def _create_configured(self) -> None:
         """Make what the settings name and is not there yet; what is there stays as it is."""
@@ -311,7 +308,7 @@ class Node:
                 existing = catalog.view.hubs(parent.name)
                 checked = emulator_hub_name(wish.name) if self._settings.is_emulator else hub_name(wish.name)
                 hub, group = new_hub(parent, checked, spec, limits, existing=existing, now_ms=now_ms)
-                catalog.apply(Create(hub), Create(group), audit=self._by().entry("create event hub", wish.name))
+                catalog.apply(Create(hub), Create(group))
             for name in wish.consumer_groups:
                 if catalog.view.find_group(hub, name) is None:
                     groups = catalog.view.groups(hub)

@@ -8,7 +8,6 @@ from hubmere.store.engine import (
     LogId,
     LogState,
     PartitionLog,
-    StoredBatch,
     Watcher,
     log_id,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "LogId",
     "LogState",
     "PartitionLog",
-    "StoredBatch",
     "Watcher",
     "log_id",
     "FolderInUse",

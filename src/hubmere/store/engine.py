@@ -61,13 +61,6 @@ class LogState(NamedTuple):
     size_bytes: int
 
 
-class StoredBatch(NamedTuple):
-    """One batch as it lies in the log: the closed bytes and the byte number of its beginning."""
-
-    offset: int
-    data: memoryview
-
-
 class AbortedTransaction(NamedTuple):
     """A range of one producer's events that readers of committed data must drop."""
 

@@ -12,7 +12,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from hubmere.model.errors import Refusal
 from hubmere.store.audit import DONE, REFUSED, AuditLine, AuditLog
-from hubmere.store.catalog.progress import AuditEntry
 
 __all__ = ["AuditLine", "Audited", "Actor", "Done", "audited"]
 
@@ -31,10 +30,6 @@ class Actor:
     now: float
     peer: str = ""
     tracking_id: str = ""
-
-    def entry(self, action: str, resource: str) -> AuditEntry:
-        """A line of the catalog's own trail, which is as durable as the change."""
-        return AuditEntry(at_ms=self.now_ms, actor=self.name, action=action, resource=resource)
 
     def line(self, action: str, target: str, refusal: Refusal | None = None) -> AuditLine:
         """A line of the audit log."""

@@ -94,7 +94,7 @@ class Manager:
         check_room("namespaces", len(planned.namespaces()), limits.namespaces)
         entity = new_namespace(name, spec, limits, tier=tier, now_ms=actor.now_ms)
         steps = [Create(entity), Create(root_rule(entity, now_ms=actor.now_ms))]
-        self.carry_out(steps, "create namespace", name, actor, done)
+        self.carry_out(steps, actor, done)
         return entity
 
     @audited(1)
@@ -102,7 +102,7 @@ class Manager:
         """Replace a namespace's settings; throughput follows at once."""
         current = self._catalog.planned.namespace(name)
         entity = changed_namespace(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
-        self.carry_out([Replace(entity)], "update namespace", entity.name, actor, done)
+        self.carry_out([Replace(entity)], actor, done)
         return entity
 
     @audited(1)
@@ -110,7 +110,7 @@ class Manager:
         """Replace a namespace's network rules."""
         current = self._catalog.planned.namespace(name)
         entity = changed_network(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
-        self.carry_out([Replace(entity)], "update network rules", entity.name, actor, done)
+        self.carry_out([Replace(entity)], actor, done)
         return entity
 
     def scale(self, name: str, capacity: int, actor: Actor, done: Done) -> Namespace:
@@ -124,7 +124,7 @@ class Manager:
         entity = self._catalog.planned.namespace(name)
         if self._catalog.planned.aliases(name):
             raise Conflict(f"The namespace '{name}' is paired; break the pairing and delete the alias first.")
-        self.carry_out([Delete(entity, actor.now_ms)], "delete namespace", entity.name, actor, done)
+        self.carry_out([Delete(entity, actor.now_ms)], actor, done)
 
     # --- hubs ---
 
@@ -140,7 +140,7 @@ class Manager:
         limits = self._book.of(parent.tier)
         hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=actor.now_ms)
         hub = self._capturing(hub, None, actor)
-        self.carry_out([Create(hub), Create(group)], "create event hub", _resource(parent, name), actor, done)
+        self.carry_out([Create(hub), Create(group)], actor, done)
         return hub
 
     @audited(2)
@@ -152,7 +152,7 @@ class Manager:
         current = self._hub(parent, name)
         hub = changed_hub(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
         hub = self._capturing(hub, current, actor)
-        self.carry_out([Replace(hub)], "update event hub", _resource(parent, hub.name), actor, done)
+        self.carry_out([Replace(hub)], actor, done)
         return hub
 
     @audited(2)
@@ -160,7 +160,7 @@ class Manager:
         """A hub, its groups, rules and events; open links are let go and its files freed."""
         parent = self._writable(namespace)
         hub = self._hub(parent, name)
-        self.carry_out([Delete(hub, actor.now_ms)], "delete event hub", _resource(parent, hub.name), actor, done)
+        self.carry_out([Delete(hub, actor.now_ms)], actor, done)
 
     def _capturing(self, hub: Hub, before: Hub | None, actor: Actor) -> Hub:
         """The hub with the place of its captured files checked, and with the start of its capture if that is now."""
@@ -184,7 +184,7 @@ class Manager:
             raise AlreadyExists(_resource(parent, hub, name))
         limits = self._book.of(parent.tier)
         group = new_group(entity, name, limits, existing=existing, now_ms=actor.now_ms, user_metadata=metadata)
-        self.carry_out([Create(group)], "create consumer group", _resource(parent, hub, name), actor, done)
+        self.carry_out([Create(group)], actor, done)
         return group
 
     @audited(3)
@@ -195,7 +195,7 @@ class Manager:
         parent = self._writable(namespace)
         current = self._catalog.planned.group(self._hub(parent, hub), name)
         group = changed_group(current, user_metadata=metadata, now_ms=actor.now_ms)
-        self.carry_out([Replace(group)], "update consumer group", _resource(parent, hub, name), actor, done)
+        self.carry_out([Replace(group)], actor, done)
         return group
 
     @audited(3)
@@ -204,8 +204,7 @@ class Manager:
         parent = self._writable(namespace)
         group = self._catalog.planned.group(self._hub(parent, hub), name)
         check_group_deletable(group)
-        resource = _resource(parent, hub, group.name)
-        self.carry_out([Delete(group, actor.now_ms)], "delete consumer group", resource, actor, done)
+        self.carry_out([Delete(group, actor.now_ms)], actor, done)
 
     # --- authorization rules ---
 
@@ -242,7 +241,7 @@ class Manager:
                 if key is not None:
                     rule = with_new_key(rule, which, now_ms=actor.now_ms, key=key)
         step = Create(rule) if current is None else Replace(rule)
-        self.carry_out([step], "write authorization rule", _rule_resource(namespace, hub, name), actor, done)
+        self.carry_out([step], actor, done)
         return rule
 
     @audited(3)
@@ -270,15 +269,14 @@ class Manager:
                 self._live_state.end_rotated(rule)
             done(refusal)
 
-        self.carry_out([Replace(rule)], "regenerate key", _rule_resource(namespace, hub, name), actor, completed)
+        self.carry_out([Replace(rule)], actor, completed)
         return rule
 
     @audited(3)
     def delete_rule(self, namespace: str, hub: str | None, name: str, actor: Actor, done: Done) -> None:
         """A rule; what was opened with its keys is closed."""
         rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
-        resource = _rule_resource(namespace, hub, name)
-        self.carry_out([Delete(rule, actor.now_ms)], "delete authorization rule", resource, actor, done)
+        self.carry_out([Delete(rule, actor.now_ms)], actor, done)
 
     # --- publishers ---
 
@@ -293,7 +291,7 @@ class Manager:
         if self._catalog.planned.find_revoked_publisher(entity, name) is not None:
             raise AlreadyExists(resource)
         revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=actor.now_ms)
-        self.carry_out([Create(revoked)], "revoke publisher", resource, actor, done)
+        self.carry_out([Create(revoked)], actor, done)
         return revoked
 
     @audited(3)
@@ -304,7 +302,7 @@ class Manager:
         revoked = self._catalog.planned.find_revoked_publisher(self._hub(parent, hub), name)
         if revoked is None:
             raise NotFound(resource)
-        self.carry_out([Delete(revoked, actor.now_ms)], "restore publisher", resource, actor, done)
+        self.carry_out([Delete(revoked, actor.now_ms)], actor, done)
 
     # --- application groups ---
 
@@ -316,9 +314,7 @@ class Manager:
         known = self._catalog.planned.find_application_group(parent.name, group.name)
         self._require_own_clients(parent, checked)
         step = Create(checked) if known is None else Replace(checked)
-        self.carry_out(
-            [step], "write application group", _resource(parent, "applicationGroups", group.name), actor, done
-        )
+        self.carry_out([step], actor, done)
         return checked
 
     def _require_own_clients(self, parent: Namespace, group: ApplicationGroup) -> None:
@@ -330,9 +326,8 @@ class Manager:
     @audited(1)
     def delete_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> None:
         """An application group; its clients are limited no longer."""
-        parent = self._catalog.planned.namespace(group.namespace)
-        resource = _resource(parent, "applicationGroups", group.name)
-        self.carry_out([Delete(group, actor.now_ms)], "delete application group", resource, actor, done)
+        self._catalog.planned.namespace(group.namespace)
+        self.carry_out([Delete(group, actor.now_ms)], actor, done)
 
     # --- geo-disaster recovery ---
 
@@ -348,7 +343,7 @@ class Manager:
         view = self._catalog.planned
         self._require_geo_recovery(view.namespace(namespace))
         entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
-        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", actor, done)
+        self.carry_out(steps, actor, done)
         return entity
 
     @audited(2)
@@ -366,36 +361,36 @@ class Manager:
         view = self._catalog.planned
         self._require_geo_recovery(view.namespace(namespace))
         entity, steps = pairing.pair_away(view, view.namespace(namespace), alias, partner, alternate_name, pairing_id)
-        self.carry_out(steps, "pair namespaces", f"{namespace}/{alias}", actor, done)
+        self.carry_out(steps, actor, done)
         return entity
 
     @audited(2)
     def give_up_alias(self, namespace: str, alias: str, pairing_id: str, actor: Actor, done: Done) -> None:
         """Let an alias go that the partner on another node has taken."""
         steps = pairing.give_up(self._catalog.planned, namespace, alias, pairing_id)
-        self.carry_out(steps, "give up alias", f"{namespace}/{alias}", actor, done)
+        self.carry_out(steps, actor, done)
 
     @audited(2)
     def break_pairing(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
         """End the replication; the alias stays with the primary."""
         steps = pairing.break_pairing(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, "break pairing", f"{namespace}/{alias}", actor, done)
+        self.carry_out(steps, actor, done)
 
     @audited(2)
     def fail_over(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
         """The alias moves to the secondary, on which this is asked, and the pairing ends."""
         steps = pairing.fail_over(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, "fail over", f"{namespace}/{alias}", actor, done)
+        self.carry_out(steps, actor, done)
 
     @audited(2)
     def delete_alias(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
         """An alias whose pairing is over."""
         steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, "delete alias", f"{namespace}/{alias}", actor, done)
+        self.carry_out(steps, actor, done)
 
     # --- how ---
 
-    def carry_out(self, steps: Sequence[Step], action: str, resource: str, actor: Actor, done: Done) -> None:
+    def carry_out(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
         """Write checked steps, let the secondary of this node and the live objects follow, and tell who watches."""
         everything = [*steps, *pairing.mirrored(self._catalog.planned, steps)]
 
@@ -407,7 +402,7 @@ class Manager:
                     changed()
             done(refusal)
 
-        self._catalog.submit(*everything, callback=completed, audit=actor.entry(action, resource))
+        self._catalog.submit(*everything, callback=completed)
 
     def _writable(self, namespace: str) -> Namespace:
         parent = self._catalog.planned.namespace(namespace)
@@ -427,7 +422,3 @@ class Manager:
 
 def _resource(namespace: Namespace, *path: str) -> str:
     return "/".join((f"sb://{namespace.name}", *path))
-
-
-def _rule_resource(namespace: str, hub: str | None, name: str) -> str:
-    return "/".join((f"sb://{namespace}", *([hub] if hub else []), "authorizationRules", name))

@@ -18,7 +18,7 @@ from hubmere.model.tier import Limits, LimitsBook
 from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 
-CarryOut = Callable[[Sequence[Step], str, str, Actor, Done], None]
+CarryOut = Callable[[Sequence[Step], Actor, Done], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,35 +83,35 @@ class Replicas:
             pairing=pairing_id,
         )
         if alias in view.aliases(namespace):
-            self._submit([], "become secondary", alias, actor, done)
+            self._submit([], actor, done)
             return alias
         if view.find_namespace(name) is not None or view.find_alias(name) is not None:
             raise AlreadyExists(name)
         pairing.require_free(view, secondary)
-        self._submit([Create(alias)], "become secondary", alias, actor, done)
+        self._submit([Create(alias)], actor, done)
         return alias
 
     def take_namespace(
         self, claim: Claim, rules: Sequence[RuleWish], hubs: Sequence[str], actor: Actor, done: Done
     ) -> None:
         """The namespace's rules become the primary's, and hubs that the primary has not are deleted."""
-        view, alias, namespace = self._claimed(claim)
+        view, _, namespace = self._claimed(claim)
         wanted = {fold(hub) for hub in hubs}
         gone = [hub for hub in view.hubs(namespace.name) if fold(hub.name) not in wanted]
         steps: list[Step] = [Delete(hub, actor.now_ms) for hub in gone]
         steps += _rule_steps(namespace, view.rules(namespace), rules, self._book.of(namespace.tier), actor.now_ms)
-        self._submit(steps, "follow primary", alias, actor, done)
+        self._submit(steps, actor, done)
 
     def take_hub(self, claim: Claim, wish: HubWish, actor: Actor, done: Done) -> None:
         """One hub, its groups and its rules become what the primary has."""
-        view, alias, namespace = self._claimed(claim)
+        view, _, namespace = self._claimed(claim)
         steps = list(_hub_steps(view, namespace, wish, self._book.of(namespace.tier), actor.now_ms))
-        self._submit(steps, "follow primary", alias, actor, done)
+        self._submit(steps, actor, done)
 
     def end(self, claim: Claim, actor: Actor, done: Done) -> None:
         """The primary broke the pairing: the namespace keeps what it has and is its own again."""
         _, alias, _ = self._claimed(claim)
-        self._submit([Delete(alias)], "leave primary", alias, actor, done)
+        self._submit([Delete(alias)], actor, done)
 
     def _claimed(self, claim: Claim) -> tuple[View, GeoAlias, Namespace]:
         view = self._catalog.planned
@@ -122,9 +122,9 @@ class Replicas:
             raise FailedOver(alias.name)
         return view, alias, view.namespace(claim.namespace)
 
-    def _submit(self, steps: Sequence[Step], action: str, alias: GeoAlias, actor: Actor, done: Done) -> None:
+    def _submit(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
         if steps:
-            self._carry_out(steps, action, f"{alias.namespace}/{alias.name}", actor, done)
+            self._carry_out(steps, actor, done)
         else:
             done(None)
 

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
 from hubmere.store.catalog.migrations import CatalogUnusable, migrate
 from hubmere.store.catalog.mirror import EntitySum, HubDescriptions, Revision, make_copy, write_revision
-from hubmere.store.catalog.progress import AuditEntry, Counter, Deletion
+from hubmere.store.catalog.progress import Counter, Deletion
 from hubmere.store.catalog.rows import TABLES, Item
 from hubmere.store.catalog.view import Move, Put, Replace, Step, View
 
@@ -50,8 +50,6 @@ MAX_WAITING_MOVES = 100_000
 MAX_ROUND_MOVES = 10_000
 # Rounds in which callbacks may begin further changes while the catalog closes: a chain has two or three.
 MAX_CLOSING_ROUNDS = 100
-# Entries of the audit trail that are kept, in memory and in the file.
-AUDIT_KEPT = 5_000
 # Another process (doctor, a backup) may hold the file this long before a write is refused.
 _BUSY_TIMEOUT_S = 5.0
 
@@ -66,13 +64,10 @@ EXCLUSIVELY = "PRAGMA locking_mode = EXCLUSIVE"
 # SQLite's extended error codes have the kind of error in their lowest byte.
 _PRIMARY_CODE = 0xFF
 
-_PUT_AUDIT = "INSERT INTO audit (at_ms, actor, action, resource) VALUES (?, ?, ?, ?)"
-_TRIM_AUDIT = "DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?"
 _PUT_REVISION = (
     "INSERT INTO revision (id, number, checksum) VALUES (1, ?, ?) "
     "ON CONFLICT (id) DO UPDATE SET number = excluded.number, checksum = excluded.checksum"
 )
-_LOAD_AUDIT = "SELECT at_ms, actor, action, resource FROM audit ORDER BY id"
 
 
 class Catalog(Protocol):
@@ -89,20 +84,17 @@ class Catalog(Protocol):
     def planned(self) -> View:
         """What is durable or on its way: for checks before a change."""
 
-    def submit(self, *steps: Step, callback: Callback | None = None, audit: AuditEntry | None = None) -> None:
+    def submit(self, *steps: Step, callback: Callback | None = None) -> None:
         """Begin a change, all or nothing; the callback comes when it is durable or refused.
 
         Raises NotFound, AlreadyExists, StorageFull or ShuttingDown at once, and then nothing was changed.
         """
 
-    def apply(self, *steps: Step, audit: AuditEntry | None = None) -> None:
+    def apply(self, *steps: Step) -> None:
         """The same, but wait until it is durable: for start-up, the command line and tests."""
 
     def pending_deletions(self) -> Sequence[Deletion]:
         """Deleted hubs whose logs may still be there."""
-
-    def audit(self) -> Sequence[AuditEntry]:
-        """The latest entries of the audit trail, oldest first."""
 
     def close(self) -> None:
         """Write what waits, then close."""
@@ -111,11 +103,10 @@ class Catalog(Protocol):
 class _Waiting:
     """One submitted change on its way through the writer."""
 
-    __slots__ = ("audit", "callback", "error", "generation", "is_finished", "moves")
+    __slots__ = ("callback", "error", "generation", "is_finished", "moves")
 
-    def __init__(self, moves: list[Move], audit: AuditEntry | None, callback: Callback | None, generation: int) -> None:
+    def __init__(self, moves: list[Move], callback: Callback | None, generation: int) -> None:
         self.moves = moves
-        self.audit = audit
         self.callback = callback
         self.generation = generation
         self.error: Refusal | None = None
@@ -134,7 +125,6 @@ class SqliteCatalog:
         self._post = post
         self._view = View()
         self._planned = View()
-        self._audit: deque[AuditEntry] = deque(maxlen=AUDIT_KEPT)
         self._sum = EntitySum()
         self._number = 0
         self._data: Path | None = None
@@ -182,10 +172,6 @@ class SqliteCatalog:
         for table in TABLES.values():
             rows = self._connection.execute(table.load_sql)
             self._view.repeat(Move(table.from_row(row)) for row in rows)
-        self._audit.extend(
-            AuditEntry(at_ms=at_ms, actor=actor, action=action, resource=resource)
-            for at_ms, actor, action, resource in self._connection.execute(_LOAD_AUDIT)
-        )
         self._planned = self._view.copy()
         self._load_revision()
 
@@ -249,17 +235,13 @@ class SqliteCatalog:
         """Deleted hubs whose logs may still be there."""
         return self._view.deletions()
 
-    def audit(self) -> Sequence[AuditEntry]:
-        """The latest entries of the audit trail, oldest first."""
-        return tuple(self._audit)
-
-    def submit(self, *steps: Step, callback: Callback | None = None, audit: AuditEntry | None = None) -> None:
+    def submit(self, *steps: Step, callback: Callback | None = None) -> None:
         """Begin a change, all or nothing; the callback comes when it is durable or refused."""
-        self._enqueue(steps, audit, callback)
+        self._enqueue(steps, callback)
 
-    def apply(self, *steps: Step, audit: AuditEntry | None = None) -> None:
+    def apply(self, *steps: Step) -> None:
         """The same, but wait until it is durable; changes submitted before are completed on the way, in order."""
-        waiting = self._enqueue(steps, audit, None)
+        waiting = self._enqueue(steps, None)
         with self._lock:
             self._lock.wait_for(lambda: waiting.is_finished)
         self._complete_finished()
@@ -284,13 +266,13 @@ class SqliteCatalog:
         with self._lock:
             return not self._is_closing and self._unfinished > 0
 
-    def _enqueue(self, steps: Sequence[Step], audit: AuditEntry | None, callback: Callback | None) -> _Waiting:
+    def _enqueue(self, steps: Sequence[Step], callback: Callback | None) -> _Waiting:
         with self._lock:
             if self._is_closing:
                 raise ShuttingDown
             if steps and self._waiting_moves >= MAX_WAITING_MOVES:
                 raise StorageFull("the catalog's queue is full")
-        waiting = _Waiting(self._planned.plan(steps), audit, callback, self._generation)
+        waiting = _Waiting(self._planned.plan(steps), callback, self._generation)
         with self._lock:
             self._queue.append(waiting)
             self._waiting_moves += len(waiting.moves)
@@ -317,8 +299,6 @@ class SqliteCatalog:
     def _complete(self, waiting: _Waiting) -> None:
         if waiting.error is None:
             self._view.repeat(waiting.moves)
-            if waiting.audit is not None:
-                self._audit.append(waiting.audit)
         elif waiting.generation == self._generation:
             # Whatever was planned since then stood on a change that is not there: the writer refuses all of it.
             self._generation += 1
@@ -373,11 +353,6 @@ class SqliteCatalog:
         if has_changed:
             self._number += 1
             self._connection.execute(_PUT_REVISION, (self._number, f"{self._sum.value:016x}"))
-        trail = [waiting.audit for waiting in batch if waiting.audit is not None]
-        if trail:
-            rows = [(entry.at_ms, entry.actor, entry.action, entry.resource) for entry in trail]
-            self._connection.executemany(_PUT_AUDIT, rows)
-            self._connection.execute(_TRIM_AUDIT, (AUDIT_KEPT,))
         self._connection.execute("COMMIT")
         if has_changed:
             self._mirror(moves)

@@ -162,7 +162,12 @@ CREATE TABLE revision (
 ) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, _REVISION)
+# The audit log is a file of its own (`audit.log`); nothing read this table.
+_DROP_AUDIT = """
+DROP TABLE audit;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, _REVISION, _DROP_AUDIT)
 
 
 class CatalogUnusable(Exception):

@@ -208,16 +208,6 @@ class Deletion:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
-    """Who did what to which resource."""
-
-    at_ms: int
-    actor: str
-    action: str
-    resource: str
-
-
 Record = (
     GroupOffset | GroupMetadata | TransactionState | Checkpoint | Ownership | CaptureState | Counter | Meta | Deletion
 )

@@ -258,25 +258,13 @@ class View:
         """What the coordinator keeps of each Kafka group."""
         return self._list(GroupMetadata, (fold(namespace),))
 
-    def find_group_metadata(self, namespace: str, group_id: str) -> GroupMetadata | None:
-        """What the coordinator keeps of one Kafka group."""
-        return self._find(GroupMetadata, (fold(namespace), group_id))
-
     def transactions(self, namespace: str) -> Sequence[TransactionState]:
         """Every transactional producer of a namespace."""
         return self._list(TransactionState, (fold(namespace),))
 
-    def find_transaction(self, namespace: str, transactional_id: str) -> TransactionState | None:
-        """One transactional producer."""
-        return self._find(TransactionState, (fold(namespace), transactional_id))
-
     def checkpoints(self, hub_uid: str, group: str) -> Sequence[Checkpoint]:
         """How far a group has come on each partition."""
         return self._list(Checkpoint, (hub_uid, fold(group)))
-
-    def find_checkpoint(self, hub_uid: str, group: str, partition: int) -> Checkpoint | None:
-        """How far a group has come on one partition."""
-        return self._find(Checkpoint, (hub_uid, fold(group), partition))
 
     def ownerships(self, hub_uid: str, group: str) -> Sequence[Ownership]:
         """Which processor of a group reads which partition."""
