@@ -1,9 +1,10 @@
-"""Writes the reference pages that are made from code: command line, settings, limits, refusals, exit codes.
+"""Generates the manual pages that describe code: command line, settings, limits, refusals, exit codes, source tree.
 
-`python docs/generate.py` puts them under docs/reference; `pages()` gives them to the test that holds them current.
-Decides nothing: every word in a table comes from the declaration that is enforced.
+`python docs/generate.py` writes them; `pages()` returns them for the test that compares them with the files. Every text
+in a table comes from the declaration that is enforced, or from the docstring of the module that it describes.
 """
 
+import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
@@ -30,6 +31,8 @@ from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
 from hubmere.settings.partners import PARTNER_KEYS
 
 REFERENCE = Path(__file__).parent / "reference"
+TREE = Path(__file__).parent / "internals" / "tree.md"
+SOURCE = Path(__file__).parents[1] / "src" / "hubmere"
 NOTE = "<!-- Made by docs/generate.py; change the code that it describes and run `make docs`. -->\n"
 
 
@@ -39,8 +42,8 @@ def pages() -> dict[Path, str]:
 
 
 def write() -> None:
-    """Put the pages in place, touching only those that changed."""
-    for path, text in pages().items():
+    """Write the pages that have changed."""
+    for path, text in {**pages(), TREE: tree_page()}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 
@@ -52,6 +55,37 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _code(text: str) -> str:
     return f"`{text}`" if text else ""
+
+
+# --- source tree -----------------------------------------------------------------------------------------------------
+
+
+def tree_page() -> str:
+    """Every package and module of `src/hubmere` with the first sentence of its docstring."""
+    parts = [
+        "# The source tree",
+        "Every package and module of `src/hubmere`, with the first paragraph of its docstring. "
+        "[Internals](index.md) has the layers and the way of an event through them.",
+        "## `hubmere`",
+        _modules(SOURCE),
+    ]
+    for package in sorted(path.parent for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE):
+        name = package.relative_to(SOURCE).as_posix()
+        parts += [f"{'#' * (2 + name.count('/'))} `{name}`", _summary(package / "__init__.py"), _modules(package)]
+    return NOTE + "\n" + "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _modules(package: Path) -> str:
+    modules = sorted(path for path in package.glob("*.py") if path.name != "__init__.py")
+    return (
+        _table(["module", "what it does"], ((_code(path.name), _summary(path)) for path in modules)) if modules else ""
+    )
+
+
+def _summary(module: Path) -> str:
+    """The first paragraph of a module's docstring."""
+    text = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

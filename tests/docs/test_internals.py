@@ -1,4 +1,4 @@
-"""The internals pages: every citation opens, and the list of packages is complete."""
+"""The internals pages: every citation and link opens, every package is listed, every named file exists."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "hubmere"
 INTERNALS = ROOT / "docs" / "internals"
 _PAGES = {"amqp": "amqp.md", "kafka": "kafka.md", "service": "service.md"}
 _CITATION = re.compile(r"\(reference: ([^)]*)\)")
@@ -20,7 +21,7 @@ def headings(page: str) -> set[str]:
 
 
 def citations() -> list[tuple[str, str, str]]:
-    """Where something is cited, the page, and the section."""
+    """All citations: the citing file, the page, and the section."""
     found = []
     for folder in ("src", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -31,7 +32,7 @@ def citations() -> list[tuple[str, str, str]]:
 
 
 def _cited(citation: str) -> list[tuple[str, str]]:
-    """The sections in one citation: `kafka 1.7 and 2.14`, `AMQP 5.5, service 7`; numbers of checks are left out."""
+    """The sections in one citation: `kafka 1.7 and 2.14`, `AMQP 5.5, service 7`; numbers of checks are ignored."""
     words = re.split(r",? ?\bchecks?\b", citation, maxsplit=1)[0]
     parts = re.split(_PAGE, words)
     pairs = zip(parts[1::2], parts[2::2], strict=True)
@@ -62,16 +63,55 @@ def test_every_citation_names_its_page() -> None:
     assert bare == []
 
 
-@pytest.mark.parametrize("package", sorted(p.parent.name for p in (ROOT / "src" / "hubmere").glob("*/__init__.py")))
-def test_every_package_is_in_the_table(package: str) -> None:
-    """Who looks for a place for a change finds all of them."""
+PACKAGES = sorted(path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*/__init__.py"))
+# The pages that describe the code; the others describe protocols and name files only in passing.
+GUIDES = sorted(path.name for path in INTERNALS.glob("*.md") if path.name not in _PAGES.values())
+
+
+@pytest.mark.parametrize("package", [name for name in PACKAGES if "/" not in name])
+def test_every_package_is_in_the_table_of_layers(package: str) -> None:
+    """A newcomer learns from one table which package does what."""
     assert f"| `{package}` |" in (INTERNALS / "index.md").read_text(encoding="utf-8")
 
 
-def test_every_file_that_the_walk_names_is_there() -> None:
-    """The walk of an event names real files."""
-    text = (INTERNALS / "index.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", text))
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_in_the_tree(package: str) -> None:
+    """Sub-packages too: the tree is complete or it misleads."""
+    assert re.search(rf"^##+ `{package}`$", (INTERNALS / "tree.md").read_text(encoding="utf-8"), re.MULTILINE)
 
-    assert named
-    assert [name for name in sorted(named) if not (ROOT / "src" / "hubmere" / name).exists()] == []
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_every_file_that_a_guide_names_exists(page: str) -> None:
+    """Paths start at `src/hubmere` or at the root of the repository."""
+    text = (INTERNALS / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.\w+)`", text))
+
+    missing = [name for name in sorted(named) if not any((base / name).exists() for base in (SOURCE, ROOT))]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in INTERNALS.glob("*.md")))
+def test_every_relative_link_opens(page: str) -> None:
+    """A link leads to a file of the manual, and to a heading of it where it names one."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", (INTERNALS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+
+    assert [link for link in links if not _opens(page, link)] == []
+
+
+def _opens(page: str, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (INTERNALS / path).resolve() if path else INTERNALS / page
+    if not target.is_file():
+        return False
+    return not anchor or anchor in {_anchor(heading) for heading in _headings(target)}
+
+
+def _headings(path: Path) -> list[str]:
+    return re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that the manual's renderer gives a heading."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower())

@@ -38,9 +38,9 @@ def destination_of(url: str, options: Mapping[str, str]) -> Destination:
         raise InvalidDestination(url, f"begins with none of {', '.join(f'{name}://' for name in _MODULES)}")
     module, package = _MODULES[scheme]
     try:
-        opened: Callable[[str, Mapping[str, str]], Destination] = import_module(f"{__name__}.{module}").opened
+        opener: Callable[[str, Mapping[str, str]], Destination] = import_module(f"{__name__}.{module}").open_destination
     except ImportError as error:
         raise InvalidDestination(
             url, f'needs {package}, which is not installed (pip install "hubmere[capture]"): {error}'
         ) from None
-    return opened(url, options)
+    return opener(url, options)

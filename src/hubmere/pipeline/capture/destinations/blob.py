@@ -33,7 +33,7 @@ _PUBLIC_ENDPOINT: Final = "https://{account}.blob.core.windows.net"
 _CONDITION: Final = "ConditionNotMet"
 
 
-def opened(url: str, options: Mapping[str, str]) -> "BlobContainer":
+def open_destination(url: str, options: Mapping[str, str]) -> "BlobContainer":
     """The container that a URL names."""
     parts = urlsplit(url)
     container, _, prefix = parts.path.strip("/").partition("/")

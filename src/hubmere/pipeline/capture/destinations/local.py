@@ -21,7 +21,7 @@ from hubmere.pipeline.capture.files.names import NameFormat, Span
 STAGING: Final = ".hubmere-staging"
 
 
-def opened(url: str, _options: Mapping[str, str]) -> "LocalFolder":
+def open_destination(url: str, _options: Mapping[str, str]) -> "LocalFolder":
     """The folder that a URL names."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):

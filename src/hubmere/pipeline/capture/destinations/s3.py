@@ -33,7 +33,7 @@ _TAKEN: Final = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUplo
 _FAILURES: Final = (ClientError, BotoCoreError)
 
 
-def opened(url: str, options: Mapping[str, str]) -> "Bucket":
+def open_destination(url: str, options: Mapping[str, str]) -> "Bucket":
     """The bucket that a URL names."""
     parts = urlsplit(url)
     prefix = parts.path.strip("/")
