@@ -18,7 +18,7 @@ from hubmere.broker.management.capture import JobReport, JobState, Supervision
 from hubmere.capture.java import CannotRun
 from hubmere.capture.service import CaptureJob
 from hubmere.capture.supervisor import JobCommand, Lease, Patience, Retries, Supervisor
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import CaptureDescription
 from hubmere.model.spec import HubSpec
@@ -338,8 +338,8 @@ def test_the_job_is_kept_from_the_first_captured_hub_on(
     """A hub may be captured since the last run of the node, or become so at any time."""
     keeper = keep("")
     settings = Settings(capture_java=tmp_path / "no-java-here")
-    places = Places(namespace="hubmere", kafka=1)
-    job = CaptureJob(settings=settings, places=places, base=tmp_path, admin_token="t")
+    addresses = Addresses(namespace="hubmere", kafka=1)
+    job = CaptureJob(settings=settings, addresses=addresses, base=tmp_path, admin_token="t")
     if not captured_later:
         keeper.capture()
     work = job.keeper(keeper.bench.broker.captures, SystemClock())

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from hubmere.endpoints.certificates import covers, folded_names, server_names
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.connection_string import ConnectionString
 from hubmere.settings import load
 from hubmere.settings.problems import BadSettings
@@ -107,11 +107,11 @@ def test_every_namespace_has_a_name_that_the_certificate_covers(
     hostnames: tuple[str, ...], own: str, second: str
 ) -> None:
     """Connection strings and certificates are made from the same settings."""
-    places = Places(namespace="first", hostnames=hostnames)
+    addresses = Addresses(namespace="first", hostnames=hostnames)
 
     names = folded_names(server_names(hostnames, ["first", "second"], "machine"))
 
-    assert (places.host, places.host_of("first"), places.host_of("Second")) == (own, own, second)
+    assert (addresses.host, addresses.host_of("first"), addresses.host_of("Second")) == (own, own, second)
     assert covers(names, own)
     assert covers(names, second)
 

@@ -7,7 +7,7 @@ from typing import Any
 from broker.builders import Bench
 from hubmere.broker.live import LiveHub
 from hubmere.broker.read import Subscription
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.batch import seal
 from hubmere.model.entity import Rights
 from hubmere.model.names import ROOT_RULE, rule_name
@@ -21,7 +21,7 @@ from hubmere.testing import ManualClock
 from hubmere.translate import HttpEvent, publication_from_http
 
 ADMIN_TOKEN = "an-admin-token-for-tests"
-PLACES = Places(namespace="hubmere", amqp=5672, amqps=5671, kafka=9092, kafkas=9093, http=8080, https=8443)
+ADDRESSES = Addresses(namespace="hubmere", amqp=5672, amqps=5671, kafka=9092, kafkas=9093, http=8080, https=8443)
 ORIGIN = "http://localhost:8080"
 
 
@@ -55,7 +55,7 @@ class Desktop(Bench):
         async def load() -> Pages:
             return Vestibule()
 
-        return Portal(self.broker, self.clock, PLACES, admin_token=ADMIN_TOKEN, load=load)
+        return Portal(self.broker, self.clock, ADDRESSES, admin_token=ADMIN_TOKEN, load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """A rule, and the connection string of its primary key."""
@@ -68,7 +68,7 @@ class Desktop(Bench):
         view = self.catalog.view
         scope = view.namespace("hubmere") if hub is None else view.hub("hubmere", hub)
         found = view.rule(scope, rule)
-        return PLACES.connection_string(found, found.primary_key)
+        return ADDRESSES.connection_string(found, found.primary_key)
 
     def a_session(self, credential: str = ADMIN_TOKEN) -> Session:
         """Somebody who has signed in."""
@@ -82,7 +82,7 @@ class Desktop(Bench):
         return Desk(
             broker=self.broker,
             clock=self.clock,
-            places=PLACES,
+            addresses=ADDRESSES,
             sampler=self.sampler,
             session=self.a_session(credential),
         )

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from conformance.clients import Jars, NotInstalled, java_clients, java_tool, js_clients, kafka_jars, node
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.pipeline.options import read_options
 from hubmere.portal.snippets import VARIABLE, snippets
 from hubmere.testing import Node
@@ -42,8 +42,8 @@ def served() -> Iterator[Node]:
 def the_code(served: Node, title: str, hub: str) -> str:
     """A snippet as the page shows it."""
     amqp, kafka, http = (int(address.rpartition(":")[2]) for address in (served.amqp, served.kafka, served.http))
-    places = Places(namespace=served.namespace, amqp=amqp, kafka=kafka, http=http)
-    return {snippet.title: snippet.code for snippet in snippets(places, served.namespace, hub)}[title]
+    addresses = Addresses(namespace=served.namespace, amqp=amqp, kafka=kafka, http=http)
+    return {snippet.title: snippet.code for snippet in snippets(addresses, served.namespace, hub)}[title]
 
 
 def run(served: Node, command: list[str], given: str | None = None, **more: str) -> None:

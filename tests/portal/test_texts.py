@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hubmere.portal import texts
 from hubmere.portal.snippets import snippets
-from portal.builders import PLACES
+from portal.builders import ADDRESSES
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_json_nested_beyond_reason_is_shown_as_text() -> None:
 
 def test_snippets_name_this_node_and_hold_no_secret() -> None:
     """They are to be copied as they are, into places where a key has no business."""
-    shown = {snippet.title: snippet.code for snippet in snippets(PLACES, "hubmere", "orders")}
+    shown = {snippet.title: snippet.code for snippet in snippets(ADDRESSES, "hubmere", "orders")}
 
     assert list(shown) == ["Python", "JavaScript", "Java", "Kafka", "curl", "Spark"]
     assert all("orders" in code for code in shown.values())
@@ -98,6 +98,6 @@ def test_snippets_name_this_node_and_hold_no_secret() -> None:
 
 def test_python_snippet_is_python() -> None:
     """What is copied must at least compile."""
-    for snippet in snippets(PLACES, "hubmere", "orders"):
+    for snippet in snippets(ADDRESSES, "hubmere", "orders"):
         if snippet.language == "python":
             compile(snippet.code, snippet.title, "exec")

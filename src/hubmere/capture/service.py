@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hubmere.broker.management.capture import Captures, JobState, Supervision
 from hubmere.capture.java import CannotRun, find_java, require_pyspark
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.clock import Clock
 from hubmere.settings import Settings
@@ -72,7 +72,7 @@ class CaptureJob:
     """What is needed to start the job of a node."""
 
     settings: Settings
-    places: Places
+    addresses: Addresses
     base: Path
     admin_token: str
 
@@ -131,16 +131,16 @@ class CaptureJob:
 
     def _way_in(self) -> tuple[str, ...]:
         """The arguments that say where the node is: the plain port of this machine, else the one with TLS."""
-        places, host = self.places, _ANY.get(self.settings.host, self.settings.host)
-        if places.kafka is None and places.kafkas is None:
+        addresses, host = self.addresses, _ANY.get(self.settings.host, self.settings.host)
+        if addresses.kafka is None and addresses.kafkas is None:
             raise CannotRun("the job reads events over Kafka, and kafka_port and kafkas_port are off")
-        if places.http is not None:
-            return (f"--node=http://{host}:{places.http}",)
-        if places.https is None:
+        if addresses.http is not None:
+            return (f"--node=http://{host}:{addresses.http}",)
+        if addresses.https is None:
             raise CannotRun("the job asks for its plan over HTTP, and http_port and https_port are off")
-        if places.ca_file is None:
-            return (f"--node=https://{places.host}:{places.https}",)
-        return (f"--node=https://{host}:{places.https}", f"--ca-file={places.ca_file}")
+        if addresses.ca_file is None:
+            return (f"--node=https://{addresses.host}:{addresses.https}",)
+        return (f"--node=https://{host}:{addresses.https}", f"--ca-file={addresses.ca_file}")
 
     def _environment(self, python: Path) -> Mapping[str, str]:
         inherited = {

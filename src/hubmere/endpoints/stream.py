@@ -81,16 +81,16 @@ class Timer(Protocol):
 class Session(Protocol):
     """What a protocol's endpoint does with one connection."""
 
-    def connected(self, wire: Wire) -> None:
+    def on_connected(self, wire: Wire) -> None:
         """The connection is there."""
 
-    def received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         """Bytes from the client, in order."""
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         """The socket can take more again."""
 
-    def lost(self) -> None:
+    def on_lost(self) -> None:
         """The connection is gone: free everything. Called exactly once, also after close()."""
 
     def stop(self) -> None:
@@ -100,11 +100,11 @@ class Session(Protocol):
 class StreamSession(Session, Protocol):
     """A session that can be read for straight from a socket."""
 
-    def room(self) -> memoryview:
-        """Where the next bytes from the client go: `SCRATCH`, or a place of the session's own."""
+    def get_buffer(self) -> memoryview:
+        """Buffer for the next read: `SCRATCH`, or one that the session owns."""
 
-    def placed(self, count: int) -> None:
-        """So many bytes came into `room`."""
+    def buffer_updated(self, count: int) -> None:
+        """The next `count` bytes from the client are in the buffer that `get_buffer` returned."""
 
 
 class Registry(Protocol):
@@ -121,12 +121,12 @@ class Stream(asyncio.BufferedProtocol):
     """One TCP or TLS connection and its session."""
 
     __slots__ = (
+        "_buffer_bytes",
         "_is_paused",
         "_is_waiting_for_turn",
         "_loop",
         "_make_session",
         "_registry",
-        "_room_bytes",
         "_share",
         "_transport",
         "is_writable",
@@ -144,7 +144,7 @@ class Stream(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._share = LoopShare(MAX_COSTLY_BYTES)
-        self._room_bytes = 0
+        self._buffer_bytes = 0
         # Why nothing is read: the session wants it so, or the share of this turn is used up.
         self._is_paused = False
         self._is_waiting_for_turn = False
@@ -165,31 +165,31 @@ class Stream(asyncio.BufferedProtocol):
         made.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES)
         session = self._make_session()
         self.session = session
-        self._guarded(lambda: session.connected(self))
+        self._guarded(lambda: session.on_connected(self))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes; `buffer_updated` follows before anything else happens."""
-        room = SCRATCH if self.session is None else self.session.room()
-        if room is SCRATCH and self._share.piece_bytes < READ_BYTES:
-            room = SCRATCH[: self._share.piece_bytes]
-        self._room_bytes = len(room)
-        return room
+        """Buffer for the next read; `buffer_updated` follows before anything else happens."""
+        buffer = SCRATCH if self.session is None else self.session.get_buffer()
+        if buffer is SCRATCH and self._share.piece_bytes < READ_BYTES:
+            buffer = SCRATCH[: self._share.piece_bytes]
+        self._buffer_bytes = len(buffer)
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes from the client."""
         if self.session is None:
             return
-        is_measured = nbytes > UNMEASURED_BYTES or nbytes == self._room_bytes
+        is_measured = nbytes > UNMEASURED_BYTES or nbytes == self._buffer_bytes
         began = time.thread_time() if is_measured else 0.0
         try:
-            self.session.placed(nbytes)
+            self.session.buffer_updated(nbytes)
         except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
             self._failed()
             return
         if is_measured:
             if self._share.spend(nbytes, time.thread_time() - began):
                 self._wait_for_turn()
-            elif nbytes < self._room_bytes:
+            elif nbytes < self._buffer_bytes:
                 self._share.end_turn()
 
     def _wait_for_turn(self) -> None:
@@ -212,7 +212,7 @@ class Stream(asyncio.BufferedProtocol):
         """The socket has room."""
         self.is_writable = True
         if self.session is not None:
-            self._guarded(self.session.writable)
+            self._guarded(self.session.on_writable)
 
     def eof_received(self) -> bool:
         """Half-closed peers are done with us."""
@@ -224,7 +224,7 @@ class Stream(asyncio.BufferedProtocol):
         if session is not None:
             self._registry.forget(self)
             try:
-                session.lost()
+                session.on_lost()
             except Exception:
                 log.exception("cleaning up after a lost connection failed")
         self._transport = None

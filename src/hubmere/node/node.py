@@ -37,9 +37,9 @@ from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.memory import MemoryBudget
-from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import StreamSession
 from hubmere.endpoints.tls import FollowingTls
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.entity import AccessRule
@@ -351,14 +351,14 @@ class Node:
         """Bind every port first, so that each protocol can tell clients where the others are; then accept."""
         settings = self._settings
         bound = {name: self._bind(name, port) for name, port in self._wanted_ports()}
-        places = Places(
+        addresses = Addresses(
             namespace=settings.namespace,
             hostnames=settings.hostname,
             ca_file=None if tls_files is None else str(tls_files.ca.resolve()),
             **{name: None if entry is None else entry[1].port for name, entry in bound.items()},
         )
         admin_token = self._vault.admin_token()
-        sessions, app = self._build_endpoints(broker, places, admin_token)
+        sessions, app = self._build_endpoints(broker, addresses, admin_token)
         counters = broker.counters
         limits = ConnectionLimits(
             settings.max_connections,
@@ -380,10 +380,10 @@ class Node:
                 await listener.serve(entry[0], sessions[name], context, protocol=_PROTOCOLS[name])
             else:
                 await http.serve(name, entry[0], context)
-        job = CaptureJob(settings=settings, places=places, base=self._base, admin_token=admin_token)
+        job = CaptureJob(settings=settings, addresses=addresses, base=self._base, admin_token=admin_token)
         if (keeper := job.keeper(broker.captures, self._clock)) is not None:
             self._start_task(keeper)
-        return self._ready(broker, places, tls_files, admin_token)
+        return self._ready(broker, addresses, tls_files, admin_token)
 
     def _wanted_ports(self) -> Sequence[tuple[str, int | None]]:
         settings = self._settings
@@ -400,7 +400,7 @@ class Node:
         return None if port is None else bind(service, self._settings.host, port)
 
     def _build_endpoints(
-        self, broker: Broker, places: Places, admin_token: str
+        self, broker: Broker, addresses: Addresses, admin_token: str
     ) -> tuple[dict[str, Callable[[], StreamSession]], object]:
         settings = self._settings
         memory = MemoryBudget(
@@ -411,7 +411,7 @@ class Node:
         amqp = AmqpEndpoint(
             broker,
             self._clock,
-            places,
+            addresses,
             idle_timeout_s=settings.amqp_idle_timeout_s,
             handshake_timeout_s=settings.handshake_timeout_s,
             takes_certificates=settings.tls_client_ca is not None,
@@ -420,7 +420,7 @@ class Node:
         kafka = self._kafka = KafkaEndpoint(
             broker,
             self._clock,
-            places,
+            addresses,
             idle_timeout_s=settings.kafka_idle_timeout_s,
             handshake_timeout_s=settings.handshake_timeout_s,
             auto_create_hubs=settings.auto_create_hubs,
@@ -435,7 +435,7 @@ class Node:
         app = build_app(
             broker,
             self._clock,
-            places,
+            addresses,
             admin_token=admin_token,
             body_limit_bytes=settings.http_body_bytes,
             amqp_session=lambda: amqp.session("AMQP over WebSocket"),
@@ -444,7 +444,7 @@ class Node:
         )
         if self._spans is not None:
             app.trace(self._spans.traced, self._spans.publishing_over_http)
-        self._portal = Portal(broker, self._clock, places, admin_token=admin_token)
+        self._portal = Portal(broker, self._clock, addresses, admin_token=admin_token)
         app.mount("portal", self._portal)
         sessions: dict[str, Callable[[], StreamSession]] = {
             "amqp": amqp.session,
@@ -454,10 +454,10 @@ class Node:
         }
         return sessions, app
 
-    def _ready(self, broker: Broker, places: Places, tls_files: TlsFiles | None, admin_token: str) -> Ready:
+    def _ready(self, broker: Broker, addresses: Addresses, tls_files: TlsFiles | None, admin_token: str) -> Ready:
         namespace = broker.namespace(self._settings.namespace).entity
         rule = broker.catalog.view.rule(namespace, ROOT_RULE)
-        host = places.host
+        host = addresses.host
         link = "" if self._portal is None else self._portal.first_link
 
         def address(port: int | None) -> str | None:
@@ -471,18 +471,18 @@ class Node:
             version=__version__,
             data="(memory)" if self._settings.memory else str(self._settings.data.resolve()),
             namespace=namespace.name,
-            connection_string=places.connection_string(rule, self._shown_key(rule)),
-            emulator_connection_string=places.emulator_connection_string(rule, self._shown_key(rule)),
+            connection_string=addresses.connection_string(rule, self._shown_key(rule)),
+            emulator_connection_string=addresses.emulator_connection_string(rule, self._shown_key(rule)),
             admin_token=admin_token,
             ca_file=None if tls_files is None else str(tls_files.ca.resolve()),
-            amqp=address(places.amqp),
-            amqps=address(places.amqps),
-            kafka=address(places.kafka),
-            kafkas=address(places.kafkas),
-            http=url("http", places.http),
-            https=url("https", places.https),
+            amqp=address(addresses.amqp),
+            amqps=address(addresses.amqps),
+            kafka=address(addresses.kafka),
+            kafkas=address(addresses.kafkas),
+            http=url("http", addresses.http),
+            https=url("https", addresses.https),
             # Plain HTTP where it is served: browsers do not know the private authority.
-            portal=url("http", places.http, link) or url("https", places.https, link),
+            portal=url("http", addresses.http, link) or url("https", addresses.https, link),
         )
 
     def _shown_key(self, rule: AccessRule) -> str:

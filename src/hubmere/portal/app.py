@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from hubmere.broker.broker import Broker
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.portal import sign_in
 from hubmere.portal.desk import Desk
-from hubmere.portal.places import Places
 from hubmere.portal.sampler import Sampler
 from hubmere.portal.sessions import Session, Sessions
 
@@ -76,11 +76,11 @@ class Portal:
     """
 
     def __init__(
-        self, broker: Broker, clock: Clock, places: Places, *, admin_token: str, load: Load | None = None
+        self, broker: Broker, clock: Clock, addresses: Addresses, *, admin_token: str, load: Load | None = None
     ) -> None:
         self._broker = broker
         self._clock = clock
-        self._places = places
+        self._addresses = addresses
         self._sessions = Sessions(broker, admin_token)
         self._sampler = Sampler(broker, clock)
         self._load_pages = load or _load_pages
@@ -192,7 +192,7 @@ class Portal:
         scope[DESK] = Desk(
             broker=self._broker,
             clock=self._clock,
-            places=self._places,
+            addresses=self._addresses,
             sampler=self._sampler,
             session=session,
             peer=_peer(scope),

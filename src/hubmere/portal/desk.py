@@ -14,11 +14,11 @@ from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.manager import Actor, Done
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import HubNotFound, NamespaceNotFound, Refusal
 from hubmere.model.names import fold
-from hubmere.portal.places import Places
 from hubmere.portal.sampler import Sampler
 from hubmere.portal.sessions import Session
 
@@ -31,7 +31,7 @@ class Desk:
 
     broker: Broker
     clock: Clock
-    places: Places
+    addresses: Addresses
     sampler: Sampler
     session: Session
     peer: str = ""

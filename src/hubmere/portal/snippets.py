@@ -6,7 +6,7 @@ A table from the name of a client family to a template; the page shows them in t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hubmere.portal.places import Places
+from hubmere.model.addresses import Addresses
 
 # The variable that every snippet reads the connection string from.
 VARIABLE = "HUBMERE_CONNECTION_STRING"
@@ -90,16 +90,16 @@ _TEMPLATES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def snippets(places: Places, namespace: str, hub: str) -> list[Snippet]:
+def snippets(addresses: Addresses, namespace: str, hub: str) -> list[Snippet]:
     """Every snippet for a hub, with this node's own names and ports."""
-    host = places.host_of(namespace)
+    host = addresses.host_of(namespace)
     values = {
         "variable": VARIABLE,
         "hub": hub,
-        "kafka": f"{host}:{places.kafka or places.kafkas}",
-        "security": "SASL_PLAINTEXT" if places.kafka else "SASL_SSL",
-        "tls": "false" if places.kafka else "true",
-        "http": f"http://{host}:{places.http}" if places.http else f"https://{host}:{places.https}",
+        "kafka": f"{host}:{addresses.kafka or addresses.kafkas}",
+        "security": "SASL_PLAINTEXT" if addresses.kafka else "SASL_SSL",
+        "tls": "false" if addresses.kafka else "true",
+        "http": f"http://{host}:{addresses.http}" if addresses.http else f"https://{host}:{addresses.https}",
     }
     return [
         Snippet(title=title, language=language, code=template.format(**values))

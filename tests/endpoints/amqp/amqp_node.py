@@ -20,7 +20,7 @@ from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.listener import Listener, bind
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.entity import AccessRule, Rights
 from hubmere.model.errors import Refusal
@@ -209,7 +209,7 @@ class AmqpNode:
         self.endpoint = AmqpEndpoint(
             self.broker,
             self._clock,
-            Places(namespace=NAMESPACE, amqp=port.port),
+            Addresses(namespace=NAMESPACE, amqp=port.port),
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
             token_grace_s=token_grace_s,

@@ -136,7 +136,7 @@ def test_a_sender_is_not_read_while_too_much_waits(node: AmqpNode, monkeypatch: 
         number = sender.send(an_event())
         assert not client.poll(0.2)
 
-        node.call(lambda: session.let_go(MAX_WAITING_BYTES + 1))  # type: ignore[union-attr]
+        node.call(lambda: session.release(MAX_WAITING_BYTES + 1))  # type: ignore[union-attr]
 
         assert client.outcomes([number])
 

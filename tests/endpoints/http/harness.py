@@ -20,8 +20,8 @@ from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import build_app
 from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.listener import bind
-from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
+from hubmere.model.addresses import Addresses
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import Namespace, Rights
@@ -128,7 +128,7 @@ class HttpNode:
         app = build_app(
             self.broker,
             self.clock,
-            Places(namespace=NAMESPACE, http=self.port, kafka=self._kafka_ports[0], kafkas=self._kafka_ports[1]),
+            Addresses(namespace=NAMESPACE, http=self.port, kafka=self._kafka_ports[0], kafkas=self._kafka_ports[1]),
             admin_token=ADMIN_TOKEN,
             body_limit_bytes=self._body_limit_bytes,
             amqp_session=None if self._amqp_session is None else self._amqp_session(self.broker),

@@ -10,7 +10,7 @@ import pytest
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.broker.management.capture import JobState
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.entity import CaptureDestination
 
 GROUP = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub"
@@ -298,6 +298,6 @@ def test_the_hubs_connection_string_names_the_hub_whosever_rule_it_is(node: Http
     view = node.broker.catalog.view
     rule = view.rules(view.namespace(NAMESPACE))[0]
 
-    text = Places(namespace=NAMESPACE).capture_connection_string(rule, "orders", "proof")
+    text = Addresses(namespace=NAMESPACE).capture_connection_string(rule, "orders", "proof")
 
     assert text.endswith("EntityPath=orders;CaptureCredential=proof")

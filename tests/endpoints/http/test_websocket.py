@@ -27,11 +27,11 @@ class Echo:
         self._wire: Wire
         self.flood = 0
 
-    def connected(self, wire: Wire) -> None:
+    def on_connected(self, wire: Wire) -> None:
         self._wire = wire
         self._seen.append(f"connected {wire.peer} {wire.is_secure}")
 
-    def received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         if data == b"close":
             self._wire.write(_frame(b"bye"))
             self._wire.close()
@@ -47,10 +47,10 @@ class Echo:
         else:
             self._wire.write(data)
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         self._seen.append("writable")
 
-    def lost(self) -> None:
+    def on_lost(self) -> None:
         self._seen.append("lost")
 
     def stop(self) -> None:

@@ -20,7 +20,7 @@ from hubmere.broker.live import LiveHub
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, bind
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.entity import AccessRule, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
@@ -218,7 +218,7 @@ class KafkaNode:
         self.endpoint = KafkaEndpoint(
             self.broker,
             self._clock,
-            Places(namespace=NAMESPACE, hostnames=self._hostnames, kafka=port.port, kafkas=port.port),
+            Addresses(namespace=NAMESPACE, hostnames=self._hostnames, kafka=port.port, kafkas=port.port),
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
             auto_create_hubs=self._auto_create_hubs,

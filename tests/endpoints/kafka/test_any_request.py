@@ -13,7 +13,7 @@ from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.endpoints.kafka.endpoint import HANDLERS, KafkaEndpoint
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import SystemClock
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_hub, new_namespace, root_rule
@@ -109,9 +109,9 @@ class Room:
             default_partition_count=1,
         )
         broker.open(clock.monotonic())
-        places = Places(namespace="hubmere", kafka=9092)
+        addresses = Addresses(namespace="hubmere", kafka=9092)
         self.endpoint = KafkaEndpoint(
-            broker, clock, places, idle_timeout_s=600, handshake_timeout_s=60, auto_create_hubs=True
+            broker, clock, addresses, idle_timeout_s=600, handshake_timeout_s=60, auto_create_hubs=True
         )
 
     def connect(self) -> tuple[KafkaSession, NoWire, ClientConnection]:
@@ -121,14 +121,14 @@ class Room:
             NoWire(self.loop),
             ClientConnection(client_id="x"),
         )
-        session.connected(wire)
+        session.on_connected(wire)
         token = f"\0{ROOT_RULE}\0{self.rule.primary_key}".encode()
         for body, version in (
             (SaslHandshakeRequest(mechanism="PLAIN"), 1),
             (SaslAuthenticateRequest(auth_bytes=token), 1),
         ):
             client.request(body, version)
-            session.received(b"".join(client.data_to_send()))
+            session.on_data(b"".join(client.data_to_send()))
         assert len(client.receive_data(bytes(wire.sent))) == 2
         wire.sent.clear()
         return session, wire, client
@@ -159,7 +159,7 @@ def test_any_request_is_answered(room: Room, api: Any, version: int) -> None:
     for _ in range(15):
         session, wire, client = room.connect()
         client.request(any_message(api.request, version, randomness), version)
-        session.received(b"".join(client.data_to_send()))
+        session.on_data(b"".join(client.data_to_send()))
         room.turn(3)
 
         assert wire.failures == []
@@ -167,7 +167,7 @@ def test_any_request_is_answered(room: Room, api: Any, version: int) -> None:
         assert wire.is_closed or len(answers) + session.engine.unanswered == 1 - (
             client.unanswered == 0 and not answers
         )
-        session.lost()
+        session.on_lost()
     room.turn()
 
 
@@ -183,9 +183,9 @@ def test_damaged_requests_do_no_harm(room: Room, data: st.DataObject) -> None:
     damaged = sound[:at] + data.draw(st.binary(max_size=8)) + sound[at + data.draw(st.integers(0, 4)) :]
 
     for piece in (damaged[: len(damaged) // 2], damaged[len(damaged) // 2 :]):
-        session.received(piece)
+        session.on_data(piece)
     room.turn(3)
-    session.lost()
+    session.on_lost()
     room.turn(1)
 
     assert wire.failures == []

@@ -24,8 +24,8 @@ from hubmere.endpoints.amqp.links import LinkPart
 from hubmere.endpoints.amqp.outbound import HeldBytes
 from hubmere.endpoints.amqp.peer import Peer, Shared
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
-from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AddressNotAllowed, LimitReached, NotSupported, Refusal, ShuttingDown
 from hubmere.translate import DecodedCache
@@ -81,7 +81,7 @@ class AmqpEndpoint:
         self,
         broker: Broker,
         clock: Clock,
-        places: Places,
+        addresses: Addresses,
         *,
         idle_timeout_s: float,
         handshake_timeout_s: float,
@@ -93,7 +93,7 @@ class AmqpEndpoint:
         self.handshake_timeout_s = handshake_timeout_s
         self.takes_certificates = takes_certificates
         self.options = EngineOptions(
-            container_id=f"{places.namespace}_G1",
+            container_id=f"{addresses.namespace}_G1",
             idle_timeout_ms=int(idle_timeout_s * 1000),
             handshake_seconds=handshake_timeout_s,
             max_links=MAX_LINKS,
@@ -166,7 +166,7 @@ class AmqpSession:
 
     # --- what the stream calls
 
-    def connected(self, wire: Wire) -> None:
+    def on_connected(self, wire: Wire) -> None:
         """A client is there: it has some time to say who it is."""
         now = self.clock.monotonic()
         self._wire = wire
@@ -175,22 +175,22 @@ class AmqpSession:
         self._endpoint.shared.broker.connections.add(self, self.clock.now_ms())
         self._arm()
 
-    def room(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """Frames are taken apart as they come: none has a place to be read to."""
         return SCRATCH[: self._account.read_bytes] if self._account.is_tight else SCRATCH
 
-    def placed(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """Bytes from the client."""
-        self.received(bytes(SCRATCH[:count]))
+        self.on_data(bytes(SCRATCH[:count]))
 
-    def received(self, data: bytes) -> None:
-        """As `placed`, for bytes that came otherwise."""
+    def on_data(self, data: bytes) -> None:
+        """As `buffer_updated`, for bytes that came otherwise."""
         self._take(self.engine.receive_data(data, self.clock.monotonic()))
         self.flush()
         if self.engine.input_bytes or self._account.held_bytes:
             self._count_memory()
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         """The socket has room again: who waited for it goes on."""
         self._overrun_bytes = 0
         self._count_memory()
@@ -203,7 +203,7 @@ class AmqpSession:
             part.credit_moved()
         self.flush()
 
-    def lost(self) -> None:
+    def on_lost(self) -> None:
         """The connection is gone: everything that it held is free."""
         if self._timer is not None:
             self._timer.cancel()
@@ -347,7 +347,7 @@ class AmqpSession:
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self._pause_reading()
 
-    def let_go(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """It waits no longer."""
         self._waiting_bytes -= size_bytes
         self._read_again()

@@ -221,7 +221,7 @@ class Inbound(HubPart):
             )
         except Refusal as refusal:
             self._in_flight -= 1
-            self._host.let_go(size_bytes)
+            self._host.release(size_bytes)
             for delivery in deliveries:
                 self._refuse(delivery, refusal)
 
@@ -237,7 +237,7 @@ class Inbound(HubPart):
     def _committed(self, deliveries: tuple[Range | None, ...], size_bytes: int, receipt: Receipt) -> None:
         """The log's word on a publication; on the loop's thread, often many in one turn."""
         self._in_flight -= 1
-        self._host.let_go(size_bytes)
+        self._host.release(size_bytes)
         for delivery in deliveries:
             if receipt.error is not None:
                 self._refuse(delivery, _as_refusal(receipt.error))

@@ -57,7 +57,7 @@ class Host(Protocol):
     def hold(self, size_bytes: int) -> None:
         """Bytes of a publication wait for their commit; the peer is not read while there are too many."""
 
-    def let_go(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """They wait no longer."""
 
     def links(self) -> Iterator[Link]:

@@ -29,14 +29,14 @@ async def show_plan(call: Request) -> Response:
     """What is to be captured, and where to: for the capture job."""
     call.context.identity.require_admin(call.authorization)
     bootstrap, security = _way_in(call)
-    broker, places = call.context.broker, call.context.places
+    broker, addresses = call.context.broker, call.context.addresses
     shape = plan_shape(
         broker.captures.plan(),
-        places,
+        addresses,
         broker.access.capture_credential,
         bootstrap=bootstrap,
         security=security,
-        ca_file=places.ca_file,
+        ca_file=addresses.ca_file,
     )
     return json_answer(shape)
 
@@ -57,8 +57,8 @@ async def take_progress(call: Request) -> Response:
 
 def _way_in(call: Request) -> tuple[str, str]:
     """Host and port to read from, and Kafka's word for how."""
-    places, host = call.context.places, _host_of(call)
-    ways = (("SASL_PLAINTEXT", places.kafka), ("SASL_SSL", places.kafkas))
+    addresses, host = call.context.addresses, _host_of(call)
+    ways = (("SASL_PLAINTEXT", addresses.kafka), ("SASL_SSL", addresses.kafkas))
     if call.scope["scheme"] == "https":
         ways = (ways[1], ways[0])
     for security, port in ways:
@@ -69,7 +69,7 @@ def _way_in(call: Request) -> tuple[str, str]:
 
 def _host_of(call: Request) -> str:
     """The name under which the job found the node, without the port."""
-    host = call.host or call.context.places.host
+    host = call.host or call.context.addresses.host
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
 

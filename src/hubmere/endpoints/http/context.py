@@ -17,7 +17,7 @@ from hubmere.broker.management.manager import Actor, Done
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.memory import MemoryBudget
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AliasElsewhere, HubNotFound, Refusal
 
@@ -57,7 +57,7 @@ class HttpContext:
 
     broker: Broker
     clock: Clock
-    places: Places
+    addresses: Addresses
     identity: Identity
     body_limit_bytes: int
     memory: MemoryBudget = field(default_factory=MemoryBudget)

@@ -81,7 +81,7 @@ class Request:
     @property
     def base_url(self) -> str:
         """Scheme and host as the client sees them."""
-        return f"{self.scope['scheme']}://{self.host or self.context.places.host}"
+        return f"{self.scope['scheme']}://{self.host or self.context.addresses.host}"
 
     @property
     def is_update(self) -> bool:

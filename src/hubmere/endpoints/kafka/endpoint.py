@@ -24,8 +24,8 @@ from hubmere.endpoints.kafka.produce import produce
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget
-from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Timer
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.wire.kafka.connection import ServedApis
 from hubmere.wire.kafka.messages import APIS
@@ -63,7 +63,7 @@ class KafkaEndpoint:
         self,
         broker: Broker,
         clock: Clock,
-        places: Places,
+        addresses: Addresses,
         *,
         idle_timeout_s: float,
         handshake_timeout_s: float,
@@ -80,7 +80,7 @@ class KafkaEndpoint:
         self._shared = Shared(
             broker=broker,
             clock=clock,
-            places=places,
+            addresses=addresses,
             memory=memory or MemoryBudget(),
             served=ServedApis({key: APIS[key].versions for key in HANDLERS}),
             handlers=HANDLERS,

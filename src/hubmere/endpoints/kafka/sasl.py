@@ -124,10 +124,10 @@ def _require_room(session: KafkaSession, namespace: LiveNamespace) -> None:
 
 def _advertised(session: KafkaSession, asked: str | None, namespace: LiveNamespace) -> str:
     """The name under which the client finds us again: the one it used if it is ours, else the configured one."""
-    places = session.shared.places
-    if asked is not None and (fold(asked) in map(fold, places.hostnames) or _is_local(asked)):
+    addresses = session.shared.addresses
+    if asked is not None and (fold(asked) in map(fold, addresses.hostnames) or _is_local(asked)):
         return asked
-    return places.host_of(namespace.entity.name)
+    return addresses.host_of(namespace.entity.name)
 
 
 def _is_local(host: str) -> bool:

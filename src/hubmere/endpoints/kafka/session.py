@@ -24,8 +24,8 @@ from hubmere.broker.revocation import Judge
 from hubmere.endpoints.kafka.reach import Followed, Reach
 from hubmere.endpoints.kafka.slices import Slices, Steps, run_slice
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
-from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import BrokenStream, Request, ServedApis, ServerConnection
@@ -67,7 +67,7 @@ class Shared:
 
     broker: Broker
     clock: Clock
-    places: Places
+    addresses: Addresses
     memory: MemoryBudget
     served: ServedApis
     handlers: Mapping[int, Handler]
@@ -115,6 +115,7 @@ class KafkaSession:
         "_unsent_bytes",
         "_waiting_bytes",
         "_wire",
+        "cleanups",
         "client_id",
         "fetch_sessions",
         "followed",
@@ -123,7 +124,6 @@ class KafkaSession:
         "is_secure",
         "now",
         "now_ms",
-        "on_lost",
         "shared",
         "sign_in",
         "software",
@@ -133,7 +133,7 @@ class KafkaSession:
         self.shared = shared
         self.is_secure = is_secure
         self.sign_in = SignIn()
-        self.host = shared.places.host
+        self.host = shared.addresses.host
         self.now = 0.0
         self.now_ms = 0
         # Kept by the fetch handlers; freed with the connection.
@@ -145,7 +145,7 @@ class KafkaSession:
         self.client_id = ""
         self.software = ""
         # What to call when the connection is gone: parked requests that watch something.
-        self.on_lost: dict[Callable[[], None], None] = {}
+        self.cleanups: dict[Callable[[], None], None] = {}
         self._engine: ServerConnection | None = None
         self._wire: Wire | None = None
         self._handlers = shared.open_handlers
@@ -175,7 +175,7 @@ class KafkaSession:
 
     # --- what the stream calls ---
 
-    def connected(self, wire: Wire) -> None:
+    def on_connected(self, wire: Wire) -> None:
         """A client is there: it has some time to say who it is."""
         self._wire = wire
         self._engine = ServerConnection(served=self.shared.served, max_request_bytes=UNPROVEN_REQUEST_BYTES)
@@ -184,7 +184,7 @@ class KafkaSession:
         self._timer = wire.call_at(self._seen_at + self.shared.handshake_timeout_s, self._check_idle)
         self.shared.broker.connections.add(self, self.shared.clock.now_ms())
 
-    def room(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """The rest of a large request that arrives in pieces is read straight to its place."""
         rest = None if self._is_closing else self.engine.receive_buffer()
         if rest is None or len(rest) < PLACED_FROM_BYTES:
@@ -193,16 +193,16 @@ class KafkaSession:
         self._is_placed = True
         return rest
 
-    def placed(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """Bytes from the client: requests that are complete are handled, then all answers go out in one write."""
         if self._is_placed:
             self._take(self.engine.received, count)
         else:
             # Memory that can be written to: the log numbers and stamps batches where they are.
-            self.received(bytearray(SCRATCH[:count]))
+            self.on_data(bytearray(SCRATCH[:count]))
 
-    def received(self, data: bytes | bytearray) -> None:
-        """As `placed`, for bytes that came otherwise."""
+    def on_data(self, data: bytes | bytearray) -> None:
+        """As `buffer_updated`, for bytes that came otherwise."""
         self._take(self.engine.receive_data, data)
 
     def _take(self, read: Callable[[T], list[Request]], what: T) -> None:
@@ -244,23 +244,23 @@ class KafkaSession:
         else:
             handler(self, request)
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         """The socket has room again."""
         if self._backlog:
             self._write_backlog()
         self._count_memory()
         self._read_again()
 
-    def lost(self) -> None:
+    def on_lost(self) -> None:
         """The connection is gone: whoever waits for it is told, and everything it held is free."""
         self._is_lost = self._is_closing = True
         self.shared.broker.connections.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self.on_lost = self.on_lost, {}
-        for call in waiting:
-            call()
+        cleanups, self.cleanups = self.cleanups, {}
+        for cleanup in cleanups:
+            cleanup()
         self.fetch_sessions.clear()
         self.full_reading = None
         self.followed = ()
@@ -369,8 +369,8 @@ class KafkaSession:
     @property
     def port(self) -> int:
         """The port of the kind by which the client came."""
-        places = self.shared.places
-        return (places.kafkas if self.is_secure else places.kafka) or 0
+        addresses = self.shared.addresses
+        return (addresses.kafkas if self.is_secure else addresses.kafka) or 0
 
     @property
     def coordinator(self) -> Coordinator:
@@ -468,7 +468,7 @@ class KafkaSession:
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self._is_heavy = True
 
-    def let_go(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """It waits no longer."""
         self._waiting_bytes -= size_bytes
 

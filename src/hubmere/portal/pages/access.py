@@ -167,10 +167,10 @@ class _Key:
         self._text.text = self._current()[1]
 
     def _copy(self) -> None:
-        theme.copied(self._place.desk.places.connection_string(*self._current()), "Connection string")
+        theme.copied(self._place.desk.addresses.connection_string(*self._current()), "Connection string")
 
     def _copy_plain(self) -> None:
-        theme.copied(self._place.desk.places.emulator_connection_string(*self._current()), "Connection string")
+        theme.copied(self._place.desk.addresses.emulator_connection_string(*self._current()), "Connection string")
 
     async def _regenerate(self) -> None:
         question = f"Make a new {self._title.lower()} key? Clients that use the old one are refused from then on."

@@ -274,7 +274,7 @@ class _Captured:
 
 def snippets_card(place: Place, name: str) -> None:
     """Code for every family of clients, and for managers the connection strings."""
-    shown = snippets(place.desk.places, place.namespace_name, name)
+    shown = snippets(place.desk.addresses, place.namespace_name, name)
     with theme.card("Connect"):
         theme.note(f"The code reads the connection string from the variable {VARIABLE}.")
         with ui.tabs().props("dense no-caps align=left outside-arrows mobile-arrows") as tabs:

@@ -23,7 +23,7 @@ from hubmere.broker.management.capture import (
 )
 from hubmere.endpoints.http.arm.models import ArmModel
 from hubmere.endpoints.http.arm.shapes import Json, instant
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.entity import Hub
 
 # Whole numbers that a catalog column holds.
@@ -141,7 +141,7 @@ class ProgressBody(ArmModel):
 
 def plan_shape(
     hubs: Sequence[PlannedHub],
-    places: Places,
+    addresses: Addresses,
     credential_of: Callable[[Hub], str],
     *,
     bootstrap: str,
@@ -153,13 +153,13 @@ def plan_shape(
         "bootstrap": bootstrap,
         "security": security,
         "caFile": ca_file,
-        "hubs": [_planned_shape(hub, places, credential_of(hub.entity)) for hub in hubs],
+        "hubs": [_planned_shape(hub, addresses, credential_of(hub.entity)) for hub in hubs],
     }
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     return {"revision": digest[:_REVISION_CHARACTERS], **plan}
 
 
-def _planned_shape(planned: PlannedHub, places: Places, credential: str) -> Json:
+def _planned_shape(planned: PlannedHub, addresses: Addresses, credential: str) -> Json:
     hub, capture, start = planned.entity, planned.capture, planned.entity.captured_since
     return {
         "namespace": hub.namespace,
@@ -167,7 +167,7 @@ def _planned_shape(planned: PlannedHub, places: Places, credential: str) -> Json
         "id": start.id,
         "topicId": hub.topic_id,
         "partitionCount": hub.partition_count,
-        "connectionString": places.capture_connection_string(planned.rule, hub.name, credential),
+        "connectionString": addresses.capture_connection_string(planned.rule, hub.name, credential),
         "since": {str(number): start.first_sequence(number) for number in range(hub.partition_count)},
         "encoding": capture.encoding.value,
         "intervalSeconds": capture.interval_s,

@@ -138,7 +138,7 @@ def manager_of_node(call: Request) -> Principal:
 def frame_of(call: Request) -> Frame:
     """How resources are shown to this client."""
     return Frame(
-        places=call.context.places,
+        addresses=call.context.addresses,
         subscription=call.names.get("subscription"),
         resource_group=call.names.get("resourceGroup"),
     )

@@ -171,7 +171,7 @@ class ArmPlane:
         principal = call.known_as(call.context.identity.of_manager(here, call.authorization))
         everything = call.context.broker.catalog.view.namespaces()
         shown = [one for one in everything if principal.is_admin or fold(one.name) == principal.namespace]
-        frame = Frame(places=call.context.places, resource_group=call.names.get("resourceGroup"))
+        frame = Frame(addresses=call.context.addresses, resource_group=call.names.get("resourceGroup"))
         return page_answer(call, shown, lambda one: frame.namespace(one))
 
     async def put_namespace(self, call: Request) -> Response:
@@ -220,7 +220,7 @@ class ArmPlane:
         ask = ArmRequest.maybe(call)
         if ask is None:
             return gone_answer()
-        if fold(ask.namespace.name) == fold(call.context.places.namespace):
+        if fold(ask.namespace.name) == fold(call.context.addresses.namespace):
             raise Conflict(f"The namespace '{ask.namespace.name}' is the node's own and cannot be deleted.")
         await await_change(lambda done: ask.manager.delete_namespace(ask.namespace.name, ask.actor, done))
         return done_answer()

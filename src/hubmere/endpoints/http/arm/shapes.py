@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hubmere.endpoints.places import Places
+from hubmere.model.addresses import Addresses
 from hubmere.model.entity import (
     AccessRule,
     ApplicationGroup,
@@ -39,7 +39,7 @@ def instant(at_ms: int) -> str:
 class Frame:
     """Under which subscription and resource group resources are shown, and where the node is."""
 
-    places: Places
+    addresses: Addresses
     subscription: str | None = None
     resource_group: str | None = None
 
@@ -94,7 +94,7 @@ class Frame:
         }
 
     def _endpoint(self, namespace: Namespace) -> str:
-        return f"{self.places.host_of(namespace.name)}:{self.places.https or _DEFAULT_HTTPS_PORT}"
+        return f"{self.addresses.host_of(namespace.name)}:{self.addresses.https or _DEFAULT_HTTPS_PORT}"
 
     def hub(self, namespace: Namespace, hub: Hub) -> Json:
         """An event hub."""
@@ -143,12 +143,12 @@ class Frame:
             "keyName": rule.name,
             "primaryKey": rule.primary_key,
             "secondaryKey": rule.secondary_key,
-            "primaryConnectionString": self.places.connection_string(rule, rule.primary_key),
-            "secondaryConnectionString": self.places.connection_string(rule, rule.secondary_key),
+            "primaryConnectionString": self.addresses.connection_string(rule, rule.primary_key),
+            "secondaryConnectionString": self.addresses.connection_string(rule, rule.secondary_key),
         }
         if alias is not None:
             for name, key in (("aliasPrimary", rule.primary_key), ("aliasSecondary", rule.secondary_key)):
-                shown[f"{name}ConnectionString"] = self.places.connection_string(rule, key, namespace=alias)
+                shown[f"{name}ConnectionString"] = self.addresses.connection_string(rule, key, namespace=alias)
         return shown
 
     def network(self, namespace: Namespace) -> Json:

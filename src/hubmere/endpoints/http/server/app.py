@@ -25,8 +25,8 @@ from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.server.websocket import WebSocketDoor, refuse
 from hubmere.endpoints.memory import MemoryBudget
-from hubmere.endpoints.places import Places
 from hubmere.endpoints.stream import Session
+from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal, ShuttingDown, Unauthorized
@@ -193,7 +193,7 @@ def _shapes() -> Shapes[Handler]:
 def build_app(
     broker: Broker,
     clock: Clock,
-    places: Places,
+    addresses: Addresses,
     *,
     admin_token: str,
     body_limit_bytes: int,
@@ -205,7 +205,7 @@ def build_app(
     context = HttpContext(
         broker=broker,
         clock=clock,
-        places=places,
+        addresses=addresses,
         identity=Identity(broker, clock, admin_token),
         body_limit_bytes=body_limit_bytes,
         memory=memory or MemoryBudget(),

@@ -147,10 +147,10 @@ class WebSocketWire:
             self._code = _INTERNAL_ERROR
             self.abort()
 
-    def lost(self) -> None:
+    def on_lost(self) -> None:
         """The connection is gone: the session frees everything, once."""
         if not self._is_lost:
-            self.guarded(self._session.lost)
+            self.guarded(self._session.on_lost)
             self._is_lost = True
 
     async def receive_all(self, receive: Receive) -> None:
@@ -176,7 +176,7 @@ class WebSocketWire:
             piece = data[at : at + share.piece_bytes]
             at += len(piece)
             began = time.thread_time()
-            self.guarded(partial(self._session.received, piece))
+            self.guarded(partial(self._session.on_data, piece))
             if share.spend(len(piece), time.thread_time() - began):
                 await asyncio.sleep(0)
 
@@ -195,7 +195,7 @@ class WebSocketWire:
         self._queued_bytes -= size_bytes
         if self._is_full and self._queued_bytes <= WRITE_LOW_WATER_BYTES:
             self._is_full = False
-            self.guarded(self._session.writable)
+            self.guarded(self._session.on_writable)
 
 
 class WebSocketDoor:
@@ -217,10 +217,10 @@ class WebSocketDoor:
         wire = WebSocketWire(scope, session)
         self._open[wire] = session
         try:
-            wire.guarded(lambda: session.connected(wire))
+            wire.guarded(lambda: session.on_connected(wire))
             await _both_ways(wire, receive, send)
         finally:
-            wire.lost()
+            wire.on_lost()
             del self._open[wire]
 
     def stop(self) -> None:

@@ -145,7 +145,7 @@ class FetchState(ABC):
         # The hubs of the places that are followed, by folded name.
         self.hubs: dict[str, LiveHub] = {}
         self.parked: Parked | None = None
-        session.on_lost[self.close] = None
+        session.cleanups[self.close] = None
 
     @abstractmethod
     def places(self) -> Collection[CachedPartition]:
@@ -217,7 +217,7 @@ class FetchState(ABC):
 
     def close(self) -> None:
         """Follow nothing any more; closing twice is harmless."""
-        self._session.on_lost.pop(self.close, None)
+        self._session.cleanups.pop(self.close, None)
         self.parked = None
         if self._timer is not None:
             self._timer.cancel()

@@ -152,7 +152,7 @@ class _Part:
 
     def _settled(self, receipt: Receipt) -> None:
         answer = self._answer
-        answer.session.let_go(receipt.size_bytes)
+        answer.session.release(receipt.size_bytes)
         if receipt.error is None:
             self._place(receipt)
         else:

@@ -47,7 +47,7 @@ class _PartitionRun:
         """The lot is on disk, or is not and never will be."""
         answer, self.answer = self.answer, None
         assert answer is not None
-        answer.session.let_go(receipt.size_bytes)
+        answer.session.release(receipt.size_bytes)
         if receipt.error is None:
             answer.taken(self, receipt)
         else:
