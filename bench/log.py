@@ -77,7 +77,7 @@ def write_raw(folder: Path, number: int, *, sync: bool) -> float:
 
 def read_log(bench: Bench) -> float:
     """Megabytes per second of reading closed batches back, 1 MB at a time."""
-    sequence, size = bench.log.state.first_sequence, 0
+    sequence, size = bench.log.state.log_start, 0
     begin = time.perf_counter()
     while (chunk := bench.log.read(sequence, MEGABYTE)) is not None:
         size += len(chunk.data)

@@ -222,14 +222,14 @@ def test_an_event_from_the_future_does_not_stay_the_last_word(tmp_path: Path) ->
     late = log.append(a_batch(), day_ms + 4_000)
     owner.run()
     log.apply_retention(2 * day_ms + 3_000)
-    before_expiry = log.state.first_sequence
+    before_expiry = log.state.log_start
     log.append(a_batch(), 3 * day_ms)
     owner.run()
     log.apply_retention(3 * day_ms)
 
     assert (after.enqueued_at_ms, late.enqueued_at_ms) == (day_ms + 2_000, day_ms + 4_000)
     assert before_expiry == 1
-    assert log.state.first_sequence == 5
+    assert log.state.log_start == 5
 
 
 def _read_over_kafka(ready: Ready) -> list[tuple[int | None, bytes | None]]:

@@ -61,7 +61,7 @@ class Crashed:
             if number + 1 == maintained:
                 engine.maintain(2_000)
                 owner.run()
-        self.end = log.state.end_sequence
+        self.end = log.state.committed
         self.files = files.after_cut(Loss.NONE)
 
     def reopen(self) -> tuple[LocalEngine, LocalLog, Owner]:
@@ -83,7 +83,7 @@ def missing_numbers(engine: LocalEngine) -> set[int]:
 def assert_only_named_events_are_missing(crashed: Crashed, engine: LocalEngine, log: LocalLog) -> None:
     """Whatever was acknowledged is served as it was written, or is inside a range that was named."""
     found, missing = served(log), missing_numbers(engine)
-    assert log.state.end_sequence == crashed.end
+    assert log.state.committed == crashed.end
     for sequence, body in crashed.bodies.items():
         if sequence in missing:
             assert sequence not in found

@@ -355,4 +355,4 @@ def test_a_hub_that_is_not_captured_holds_nothing(bench: CaptureBench) -> None:
 
     assert gone.dropped > 0
     assert (gone.held_bytes, list(gone.lost)) == (0, [])
-    assert bench.hub.log(0).state.first_sequence == 40
+    assert bench.hub.log(0).state.log_start == 40

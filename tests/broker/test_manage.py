@@ -65,7 +65,7 @@ def test_partition_count_is_fixed_in_standard_and_grows_in_premium(bench: Bench)
     premium.turn.run()
 
     assert premium.hub.entity.partition_count == 8
-    assert [log.state.end_sequence for log in premium.hub.logs()] == [0, 0, 0, 2, 0, 0, 0, 0]
+    assert [log.state.committed for log in premium.hub.logs()] == [0, 0, 0, 2, 0, 0, 0, 0]
     premium.close()
 
 
@@ -79,7 +79,7 @@ def test_a_deleted_hub_frees_its_files_and_its_name(bench: Bench) -> None:
     again = bench.a_hub("orders")
 
     assert left == []
-    assert again.log(0).state.end_sequence == 0
+    assert again.log(0).state.committed == 0
     with pytest.raises(HubNotFound):
         bench.manager.delete_hub("hubmere", "nothing", bench.actor(), lambda _: None)
 

@@ -46,7 +46,7 @@ def send(
 def ends(bench: Bench) -> list[int]:
     """How many events each partition holds."""
     bench.turn.run()
-    return [log.state.end_sequence for log in bench.hub.logs()]
+    return [log.state.committed for log in bench.hub.logs()]
 
 
 def test_a_publication_goes_to_one_partition_as_a_unit(bench: Bench) -> None:

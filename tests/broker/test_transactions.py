@@ -107,11 +107,11 @@ class Desk:
 
     @property
     def stable(self) -> int:
-        return self.bench.hub.log(0).state.stable_sequence
+        return self.bench.hub.log(0).state.last_stable
 
     @property
     def end_of_log(self) -> int:
-        return self.bench.hub.log(0).state.end_sequence
+        return self.bench.hub.log(0).state.committed
 
     @property
     def phase(self) -> Phase:
@@ -259,7 +259,7 @@ def test_events_become_visible_together_or_never(desk: Desk, commit: bool) -> No
     desk.end(producer, commit=commit)
 
     logs = [desk.bench.hub.log(partition) for partition in (0, 1)]
-    assert [log.state.stable_sequence for log in logs] == [2, 2]
+    assert [log.state.last_stable for log in logs] == [2, 2]
     assert [len(log.aborted_transactions(0, 2)) for log in logs] == ([0, 0] if commit else [1, 1])
     assert desk.phase is (Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT)
 

@@ -51,5 +51,5 @@ def test_checkpoint_before_the_first_event_is_behind_by_what_is_left(desktop: De
 
     [row] = standings(desktop.broker, desktop.hub)
 
-    first = desktop.hub.log(0).state.first_sequence
+    first = desktop.hub.log(0).state.log_start
     assert row.lag == 2 - first

@@ -123,7 +123,7 @@ def are_intact(chunk: Chunk) -> bool:
 
 def everything(log: LocalLog, max_bytes: int = 700) -> list[tuple[BatchHeader, bytes]]:
     """All committed batches, read in small steps; each is intact, because nothing else may ever be served."""
-    found, sequence = [], log.state.first_sequence
+    found, sequence = [], log.state.log_start
     while (chunk := log.read(sequence, max_bytes)) is not None:
         assert are_intact(chunk), "a broken batch was served"
         found += [pair for pair in batches_of(chunk) if pair[0].next_sequence_number > sequence]

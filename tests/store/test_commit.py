@@ -112,7 +112,7 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
     assert all(receipt.is_done and receipt.error is None for receipt in receipts)
     again = LocalEngine(tmp_path, post=owner.post)
     assert again.was_clean
-    assert again.open(log_id("hub", 0), LogConfig()).state.end_sequence == 5
+    assert again.open(log_id("hub", 0), LogConfig()).state.committed == 5
     again.close()
 
 
@@ -129,7 +129,7 @@ def test_a_writer_that_appends_from_its_receipt_does_not_hold_the_turn(tmp_path:
     for _ in range(2_000):
         owner._turns.get(timeout=PATIENCE_S)()
 
-    assert log.state.end_sequence == 2_000
+    assert log.state.committed == 2_000
     log.unwatch(lambda: None)
     engine.delete(log_id("hub", 0))
     engine.close()

@@ -63,7 +63,7 @@ def test_only_the_last_event_of_each_key_stays(tmp_path: Path) -> None:
     assert saved > 0
     assert kept == {b"k0": 54, b"k1": 56, b"k2": 58}
     assert len(contents(bench.log)) == 30 + 3 + 1
-    assert bench.log.state.end_sequence == 61
+    assert bench.log.state.committed == 61
 
 
 def test_reads_and_starts_step_over_the_gaps(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_is_left_is_the_same_after_a_restart(tmp_path: Path) -> None:
     bench.reopen()
 
     assert contents(bench.log) == before
-    assert bench.log.state.end_sequence == 120
+    assert bench.log.state.committed == 120
 
 
 def test_tombstones_stay_until_every_reader_can_have_seen_them(tmp_path: Path) -> None:
@@ -203,6 +203,6 @@ def test_a_segment_that_went_meanwhile_is_not_brought_back(tmp_path: Path) -> No
     bench.log.adopt_compaction(passing, 2_000)
     bench.owner.run()
 
-    assert bench.log.state.first_sequence == 20
+    assert bench.log.state.log_start == 20
     assert not list((tmp_path / "log" / LOG_0).glob("*.cleaned"))
     assert [sequence for sequence, _, _ in contents(bench.log)][-1] == 39

@@ -139,7 +139,7 @@ def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
         log.append(a_batch(), 1_000)
 
     assert [type(receipt.error) for receipt in receipts] == [PartitionOffline] * 2
-    assert log.state.end_sequence == 3
+    assert log.state.committed == 3
     assert list(engine.offline()) == [LOG_0]
     files.fails = lambda _: None
     assert len(everything(log)) == 3
@@ -164,7 +164,7 @@ def test_a_log_is_verified_before_it_takes_events_again() -> None:
     assert [receipt.sequence_number for receipt in receipts] == [3, 4]
     assert [header.base_sequence_number for header, _ in everything(log)] == [0, 1, 2, 3, 4]
     _, again = a_log(files.after_cut(Loss.ALL), owner)
-    assert again.state.end_sequence == 5
+    assert again.state.committed == 5
 
 
 def test_healing_waits_longer_after_each_try() -> None:
@@ -220,7 +220,7 @@ def test_a_flipped_byte_in_an_old_segment_is_named_and_never_served() -> None:
     assert good.next_sequence == 2
     assert after is not None
     assert after.first_sequence == 3
-    assert again.state.end_sequence == 20
+    assert again.state.committed == 20
     (damaged,) = engine.damage.ranges(LOG_0)
     assert (damaged.first_sequence, damaged.next_sequence) == (2, 3)
     assert damaged.place == f"{stem(0)}{LOG} bytes {2 * batch} to {3 * batch}"

@@ -80,7 +80,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.now_ms = max(self.newest_ms, self.now_ms) + later_ms
         self.log.apply_retention(self.now_ms)
         self.owner.run()
-        kept = self.log.state.first_sequence
+        kept = self.log.state.log_start
         assert kept >= self.first
         young = [batch for batch in self.batches if batch.time_ms >= self.now_ms - 500 and batch.end > self.first]
         assert not young or kept <= max(young[0].base, self.first)
@@ -101,7 +101,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         receipt = self.log.append(a_batch([b"y" * size]), self.now_ms)
         self.files = self.files.after_cut(loss, seed)
         self._open()
-        if self.log.state.end_sequence > self.end:  # not acknowledged, and there all the same
+        if self.log.state.committed > self.end:  # not acknowledged, and there all the same
             self.batches.append(_Batch(self.end, 1, receipt.offset, receipt.size_bytes, receipt.enqueued_at_ms))
             self.end += 1
 
@@ -148,7 +148,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         state = self.log.state
-        assert (state.first_sequence, state.end_sequence) == (self.first, self.end)
+        assert (state.log_start, state.committed) == (self.first, self.end)
         if self.batches:
             last = self.batches[-1]
             assert state.last_offset == spread_offset(last.offset, last.size_bytes, last.count, last.count - 1)

@@ -78,9 +78,9 @@ def check_plain(log: LocalLog, diary: Diary) -> None:
     bases = [header.base_sequence_number for header, _ in everything(log)]
     assert bases == sorted(set(bases))
     for sequence, batch in diary.acknowledged[LOG_0]:
-        if read_header(batch).next_sequence_number > log.state.first_sequence:
+        if read_header(batch).next_sequence_number > log.state.log_start:
             assert stored[sequence].crc == read_header(batch).crc
-    assert diary.trimmed_to <= log.state.first_sequence <= 9
+    assert diary.trimmed_to <= log.state.log_start <= 9
 
 
 def check_compacted(log: LocalLog, diary: Diary) -> None:
@@ -89,7 +89,7 @@ def check_compacted(log: LocalLog, diary: Diary) -> None:
     latest = {sequence and 1 + sequence % 3: (sequence, batch) for sequence, batch in diary.acknowledged[LOG_1]}
     for sequence, batch in latest.values():
         assert stored[sequence] == batch[61:]
-    assert log.state.end_sequence >= len(diary.acknowledged[LOG_1])
+    assert log.state.committed >= len(diary.acknowledged[LOG_1])
 
 
 def _calls_in_a_life() -> int:
@@ -119,7 +119,7 @@ def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
         plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
         check_plain(plain, diary)
         check_compacted(compacted, diary)
-        end = plain.state.end_sequence
+        end = plain.state.committed
         receipt = plain.append(a_batch([b"after"]), 5_000)
         owner.run()
         assert (receipt.is_done, receipt.error, receipt.sequence_number) == (True, None, end)
@@ -161,7 +161,7 @@ def test_a_life_without_a_cut_is_as_the_diary_says() -> None:
     engine, _ = reopened(files.after_cut(Loss.ALL))
     assert engine.was_clean
     plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
-    assert plain.state.first_sequence == 9
+    assert plain.state.log_start == 9
     assert len(everything(compacted)) < 13
     check_plain(plain, diary)
     check_compacted(compacted, diary)

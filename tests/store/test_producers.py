@@ -33,7 +33,7 @@ def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_place(tmp
     assert repeat.is_done
     assert (repeat.sequence_number, repeat.offset) == (original.sequence_number, original.offset)
     assert repeat.enqueued_at_ms == original.enqueued_at_ms
-    assert log.state.end_sequence == 14
+    assert log.state.committed == 14
 
 
 def test_a_repeat_completes_only_with_its_original(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_an_older_repeat_is_out_of_order_for_kafka_and_a_repeat_for_amqp(tmp_pat
     owner.run()
 
     assert (lenient.is_duplicate, lenient.is_done, lenient.sequence_number) == (True, True, -1)
-    assert log.state.end_sequence == 7
+    assert log.state.committed == 7
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -145,7 +145,7 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path, is_clean: bool) -> No
 
     assert [repeat.sequence_number for repeat in repeats] == [receipt.sequence_number for receipt in receipts[15:]]
     assert [repeat.offset for repeat in repeats] == [receipt.offset for receipt in receipts[15:]]
-    assert again.state.end_sequence == 20
+    assert again.state.committed == 20
 
 
 def test_a_damaged_snapshot_is_made_again_from_the_log(tmp_path: Path) -> None:
@@ -193,14 +193,14 @@ def test_an_open_transaction_holds_the_stable_end_back(tmp_path: Path) -> None:
     held = log.state
     stable = log.read(0, 10_000, stable_only=True)
     log.append_marker(9, 0, 2_000, commit=True)
-    uncommitted_marker = log.state.stable_sequence
+    uncommitted_marker = log.state.last_stable
     owner.run()
 
-    assert (held.end_sequence, held.stable_sequence) == (3, 1)
+    assert (held.committed, held.last_stable) == (3, 1)
     assert [header.base_sequence_number for header, _ in batches_of(stable)] == [0]
     assert log.read(1, 10_000, stable_only=True) is not None
     assert uncommitted_marker == 1
-    assert log.state.stable_sequence == 4
+    assert log.state.last_stable == 4
     assert list(log.aborted_transactions(0, 4)) == []
 
 
@@ -238,11 +238,11 @@ def test_transactions_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
 
     again = a_log(tmp_path, owner)
 
-    assert again.state.stable_sequence == 1
+    assert again.state.last_stable == 1
     assert list(again.aborted_transactions(0, 1)) == [(9, 0, 3)]
     again.append_marker(8, 0, 2_000, commit=True)
     owner.run()
-    assert again.state.stable_sequence == again.state.end_sequence == 6
+    assert again.state.last_stable == again.state.committed == 6
 
 
 def test_a_plain_batch_inside_an_open_transaction_is_refused(tmp_path: Path) -> None:

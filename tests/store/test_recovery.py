@@ -52,7 +52,7 @@ def test_a_clean_log_opens_without_reading_any_batch() -> None:
     log = reopened(files)
 
     assert "pread" not in files.log
-    assert log.state.end_sequence == 20
+    assert log.state.committed == 20
 
 
 def test_state_is_the_same_after_a_restart() -> None:
@@ -63,7 +63,7 @@ def test_state_is_the_same_after_a_restart() -> None:
     after = reopened(a_written_disk(is_clean=False)).state
 
     assert before == after
-    assert (before.end_sequence, before.last_enqueued_ms) == (20, 1_019)
+    assert (before.committed, before.last_enqueued_ms) == (20, 1_019)
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 300, b"\xff" * 80, b"short", bytes(a_batch([b"y"]))])
@@ -176,7 +176,7 @@ def test_a_damaged_list_of_segments_is_refused() -> None:
     (named,) = engine.damage.ranges(LOG_0)
     assert str(named).startswith("the log cannot be opened: 'hubmere-segments'")
     files.corrupt(FOLDER / SEGMENTS, 4)
-    assert engine.open(LOG_0, small_segments()).state.end_sequence == 20
+    assert engine.open(LOG_0, small_segments()).state.committed == 20
     assert engine.damage.is_empty
 
 
@@ -230,7 +230,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
     engine = an_engine(ROOT, Owner(), files)
 
     assert files.names(ROOT / "log") == [MARKS]
-    assert engine.open(LOG_0, small_segments()).state.end_sequence == 0
+    assert engine.open(LOG_0, small_segments()).state.committed == 0
 
 
 def test_a_thousand_segments_are_opened_by_their_sizes_alone(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_thousand_segments_are_opened_by_their_sizes_alone(tmp_path: Path) -> 
     reopened_log = again.open(LOG_0, small_segments())
 
     assert again.open_file_count == 0
-    assert reopened_log.state.end_sequence == 1_000
+    assert reopened_log.state.committed == 1_000
     assert reopened_log.offset_of(500) == 500 * reopened_log.offset_of(1)
 
 

@@ -65,7 +65,7 @@ def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearra
 
     assert everything(by_runs) == everything(one_by_one)
     assert by_runs.state == one_by_one.state
-    end = by_runs.state.end_sequence
+    end = by_runs.state.committed
     assert [by_runs.offset_of(number) for number in range(end)] == [
         one_by_one.offset_of(number) for number in range(end)
     ]
@@ -92,7 +92,7 @@ def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: 
     assert everything(by_runs) == everything(one_by_one)
     assert by_runs._producers.to_snapshot() == one_by_one._producers.to_snapshot()
     repeat = by_runs.append(bytearray(batches[-1]), 6_000)
-    assert (repeat.is_duplicate, repeat.sequence_number) == (True, by_runs.state.end_sequence - counts[-1])
+    assert (repeat.is_duplicate, repeat.sequence_number) == (True, by_runs.state.committed - counts[-1])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
     assert len(segments) > 2
     assert all(segment.size_bytes <= 1_000 for segment in segments)
     assert everything(again) == before
-    assert again.state.end_sequence == 36
+    assert again.state.committed == 36
 
 
 def spoilt(**changes: int) -> bytearray:

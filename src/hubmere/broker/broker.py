@@ -273,7 +273,7 @@ class Broker:
         hub.require_receiving()
         log = hub.log(number)
         sequence = log.find(position)
-        chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.stable_sequence else None
+        chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.last_stable else None
         return Look(log=log, partition=number, sequence=sequence, chunk=chunk)
 
     # --- looking after ---
@@ -308,11 +308,11 @@ class Broker:
         return PartitionInfo(
             hub=hub.name,
             partition=number,
-            begin_sequence=state.first_sequence,
-            last_sequence=state.end_sequence - 1,
+            begin_sequence=state.log_start,
+            last_sequence=state.committed - 1,
             last_offset=state.last_offset,
             last_enqueued_ms=state.last_enqueued_ms,
-            is_empty=state.first_sequence == state.end_sequence,
+            is_empty=state.log_start == state.committed,
             size_bytes=state.size_bytes,
             rate=hub.rates.of(number),
         )

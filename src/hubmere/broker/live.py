@@ -195,7 +195,7 @@ class LiveHub:
             state = self.log(partition).state
         except Refusal:
             return 0
-        return max(state.end_sequence - max(position, state.first_sequence), 0)
+        return max(state.committed - max(position, state.log_start), 0)
 
     def look_at_rates(self, now: float) -> None:
         """Called every second: what each partition takes in and gives out; a silent hub costs nothing."""

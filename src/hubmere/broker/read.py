@@ -89,7 +89,7 @@ class Subscription:
     @property
     def lag(self) -> int:
         """Events that are committed and not yet handed to this reader."""
-        return self.log.state.end_sequence - self.next_sequence
+        return self.log.state.committed - self.next_sequence
 
     @property
     def waiting_events(self) -> int:
@@ -110,7 +110,7 @@ class Subscription:
         """
         if not self.is_open:
             return None
-        self.next_sequence = max(self.next_sequence, self.log.state.first_sequence)
+        self.next_sequence = max(self.next_sequence, self.log.state.log_start)
         return self.log.read(self.next_sequence, max_bytes, stable_only=True)
 
     def aborted(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
@@ -257,6 +257,6 @@ def _start(log: PartitionLog, position: Position) -> int:
     """Where a reader starts. A partition that was never written to has no sequence number and no offset to name, not
     even inclusively: the service refuses it. On others the number that comes next may be named inclusively."""
     kind = _NUMBERED.get(position.anchor)
-    if kind is not None and log.state.end_sequence == 0:
+    if kind is not None and log.state.committed == 0:
         raise PositionBeyondEnd(kind, str(position.value), "-1")
     return log.find(position)

@@ -179,6 +179,6 @@ def _rates(now: Totals, before: Totals, elapsed_s: float) -> Rates:
 def _end_of(hub: LiveHub, partition: int) -> int:
     """Where a partition ends; one that is offline stands still."""
     try:
-        return hub.log(partition).state.end_sequence
+        return hub.log(partition).state.committed
     except Refusal:
         return 0

@@ -91,13 +91,13 @@ def look(broker: Broker, hub: LiveHub, partition: int, position: Position, limit
         offsets_are_sequences=is_compacted,
     )
     following = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
-    is_end = following >= seen.log.state.stable_sequence
+    is_end = following >= seen.log.state.last_stable
     return Page([Found(partition, event) for event in found], following, is_end)
 
 
 def last(hub: LiveHub, partition: int, count: int) -> Position:
     """Where the last so many events of a partition begin."""
-    return Position.sequence(max(hub.log(partition).state.stable_sequence - count, 0), inclusive=True)
+    return Position.sequence(max(hub.log(partition).state.last_stable - count, 0), inclusive=True)
 
 
 async def look_up(broker: Broker, hub: LiveHub, starts: Mapping[int, Position], limit: int) -> dict[int, Page]:
@@ -159,6 +159,6 @@ class Tail:
 
     def _end(self, partition: int) -> int | None:
         try:
-            return self.hub.log(partition).state.stable_sequence
+            return self.hub.log(partition).state.last_stable
         except Refusal:
             return None

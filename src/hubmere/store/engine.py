@@ -51,13 +51,17 @@ class Hold(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What can be said of a partition without reading data; all of it is committed."""
+    """A snapshot of one partition; it covers committed events only.
 
-    first_sequence: int  # oldest retained; equals end_sequence when empty
-    end_sequence: int  # one after the last committed event
-    stable_sequence: int  # first sequence still in an open transaction, else end_sequence
-    last_offset: int  # byte number of the last event, -1 when there never was one
-    last_enqueued_ms: int  # -1 when there never was one
+    `log_start`, `committed` and `last_stable` are sequence numbers: Kafka's log start offset, high watermark and last
+    stable offset.
+    """
+
+    log_start: int  # the oldest retained event; equals `committed` when the log is empty
+    committed: int  # one after the last committed event
+    last_stable: int  # the first event of the oldest open transaction, or `committed` if none is open
+    last_offset: int  # byte offset of the last event, -1 if the log never had one
+    last_enqueued_ms: int  # -1 if the log never had an event
     size_bytes: int
 
 
@@ -153,9 +157,7 @@ class PartitionLog(Protocol):
     ) -> Receipt:
         """Write a transaction's commit or abort marker."""
 
-    def read(
-        self, sequence: int, max_bytes: int, *, stable_only: bool = False, uncommitted: bool = False
-    ) -> Chunk | None:
+    def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Whole batches from the one that holds `sequence`, at least one, at most about `max_bytes`.
 
         None when nothing committed is there yet. Raises SequenceOutOfRange below the first or above the end.

@@ -104,7 +104,7 @@ def test_single_events_of_one_read_share_a_batch(node: AmqpNode, client: RawClie
 
 def _batches(log: PartitionLog) -> int:
     count, at = 0, 0
-    while at < log.state.end_sequence:
+    while at < log.state.committed:
         chunk = log.read(at, 1)
         assert chunk is not None
         count, at = count + 1, chunk.next_sequence
@@ -386,7 +386,7 @@ def test_a_throttled_sender_is_detached_after_its_accepted_events(throttled: Amq
             client.flush()
 
         refused = client.detached(sender)
-        stored = throttled.call(lambda: throttled.hub().log(0).state.end_sequence)
+        stored = throttled.call(lambda: throttled.hub().log(0).state.committed)
         states = client.outcomes(ids[:stored])
 
     assert refused.condition == "com.microsoft:server-busy"

@@ -162,7 +162,7 @@ def test_what_was_taken_is_settled_before_the_good_bye(node: AmqpNode, client: R
 
     _stop_all(node)
     client.detached(sender)
-    stored = node.call(lambda: node.hub().log(0).state.end_sequence)
+    stored = node.call(lambda: node.hub().log(0).state.committed)
 
     assert len(client.outcomes(ids[:stored])) == stored
 

@@ -267,7 +267,7 @@ def _stored(hub: LiveHub, partition: int | None) -> list[EventView]:
     numbers = range(hub.entity.partition_count) if partition is None else [partition]
     for number in numbers:
         log, sequence = hub.log(number), 0
-        while (chunk := log.read(sequence, MIB) if sequence < log.state.end_sequence else None) is not None:
+        while (chunk := log.read(sequence, MIB) if sequence < log.state.committed else None) is not None:
             found += events(chunk.data, chunk.offset, sequence, 100_000)
             sequence = chunk.next_sequence
     return found

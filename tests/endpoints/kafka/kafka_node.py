@@ -164,7 +164,7 @@ class KafkaNode:
 
     def end_of(self, hub: str = "orders", partition: int = 0) -> int:
         """The end of a partition."""
-        return self.call(lambda: self.hub(hub).log(partition).state.end_sequence)
+        return self.call(lambda: self.hub(hub).log(partition).state.committed)
 
     # --- the node's thread
 

@@ -126,7 +126,7 @@ def test_oldest_segments_go_when_a_log_outgrows_its_size(tmp_path: Path) -> None
 
     assert dropped > 0
     assert 2 * _MIB <= state.size_bytes < 3 * _MIB
-    assert (state.first_sequence > 0, state.end_sequence) == (True, 8)
+    assert (state.log_start > 0, state.committed) == (True, 8)
 
 
 def test_size_of_a_segment_is_the_topics_own(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class Offsets:
     def lags(self, group_id: str) -> list[Lag]:
         """How far a group is behind on each partition that it has committed a position for."""
         return [
-            Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.end_sequence)
+            Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.committed)
             for hub, offset in self.all(group_id)
             if offset.sequence >= 0
         ]

@@ -334,7 +334,7 @@ class Captures:
             self._held.pop(key, None)
             return LettingGo(dropped=log.apply_retention(now_ms))
         captured = self.captured(hub.entity, partition)
-        first = max(captured, log.state.first_sequence)
+        first = max(captured, log.state.log_start)
         hold = None if self._hold_bytes is None else Hold(captured, self._hold_bytes)
         dropped = log.apply_retention(now_ms, hold)
         held_bytes = log.overdue_bytes(now_ms)
@@ -344,7 +344,7 @@ class Captures:
             dropped=dropped,
             held_bytes=held_bytes,
             is_newly_held=bool(held_bytes) and not was_held,
-            lost=self._lost(hub, range(first, log.state.first_sequence)),
+            lost=self._lost(hub, range(first, log.state.log_start)),
         )
 
     def _lost(self, hub: LiveHub, gone: range) -> range:
@@ -446,7 +446,7 @@ def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
     """Events and bytes of a partition that are not captured; nothing can be said of one that is offline."""
     try:
         log = hub.log(partition)
-        first, end = max(captured, log.state.first_sequence), log.state.end_sequence
+        first, end = max(captured, log.state.log_start), log.state.committed
         return (end - first, _bytes_from(log, first, is_compacted=hub.config.compact)) if first < end else (0, 0)
     except Refusal:
         return 0, 0
@@ -456,5 +456,5 @@ def _bytes_from(log: PartitionLog, first: int, *, is_compacted: bool) -> int:
     """Bytes of a log from an event on; compacted logs have no byte numbers, so theirs are by share."""
     state = log.state
     if is_compacted:
-        return state.size_bytes * (state.end_sequence - first) // (state.end_sequence - state.first_sequence)
-    return state.size_bytes - (log.offset_of(first) - log.offset_of(state.first_sequence))
+        return state.size_bytes * (state.committed - first) // (state.committed - state.log_start)
+    return state.size_bytes - (log.offset_of(first) - log.offset_of(state.log_start))

@@ -68,7 +68,7 @@ class LiveState:
     def ends(self, hub: Hub) -> tuple[int, ...]:
         """The end of each partition's log of a hub in service."""
         live = self._live(hub.uid)
-        return () if live is None else tuple(log.state.end_sequence for log in live.logs())
+        return () if live is None else tuple(log.state.committed for log in live.logs())
 
     def finish_deletions(self) -> None:
         """Free the logs of deleted hubs; also at start, for those that a crash left behind."""

@@ -305,7 +305,7 @@ class Outbound(HubPart):
         if not self._with_metrics:
             return None
         state = subscription.log.state
-        return RuntimeInfo(state.end_sequence - 1, state.last_offset, state.last_enqueued_ms, self._host.clock.now_ms())
+        return RuntimeInfo(state.committed - 1, state.last_offset, state.last_enqueued_ms, self._host.clock.now_ms())
 
     def _drained(self) -> None:
         """Nothing more is there, or no more may go: a peer that drains gets what is left of its credit back."""

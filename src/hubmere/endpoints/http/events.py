@@ -123,8 +123,8 @@ def _shown(hub: LiveHub, seen: Look, limit: int) -> dict[str, object]:
     page: dict[str, object] = {
         "events": [event_json(event) for event in shown],
         "nextSequenceNumber": following,
-        "beginSequenceNumber": state.first_sequence,
-        "lastSequenceNumber": state.end_sequence - 1,
+        "beginSequenceNumber": state.log_start,
+        "lastSequenceNumber": state.committed - 1,
     }
     if damaged := _damaged(hub, seen, following):
         page["damagedRanges"] = damaged

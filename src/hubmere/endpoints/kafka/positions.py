@@ -91,11 +91,11 @@ def _place(hub: LiveHub, partition: ListOffsetsPartition, *, committed_only: boo
     """Offset and time of the wanted place."""
     log, wanted_ms = hub.log(partition.index), partition.timestamp_ms
     state = log.state
-    end = state.stable_sequence if committed_only else state.end_sequence
+    end = state.last_stable if committed_only else state.committed
     if wanted_ms == LATEST_TIMESTAMP:
         return end, -1
     if wanted_ms == EARLIEST_TIMESTAMP:
-        return state.first_sequence, -1
+        return state.log_start, -1
     if wanted_ms == MAX_TIMESTAMP:
         wanted_ms = state.last_enqueued_ms
     if wanted_ms < 0:
@@ -146,7 +146,7 @@ def _epoch_end(session: KafkaSession, topic: str, partition: EpochPartition) -> 
         error_code=ErrorCode.NONE,
         index=partition.index,
         leader_epoch=partition.leader_epoch,
-        end_offset=log.state.end_sequence,
+        end_offset=log.state.committed,
     )
 
 

@@ -115,8 +115,8 @@ def _partition(hub: LiveHub, number: int, rates: Sequence[float]) -> _Partition:
         )
     return _Partition(
         number=number,
-        first=state.first_sequence,
-        last=state.end_sequence - 1,
+        first=state.log_start,
+        last=state.committed - 1,
         size_bytes=state.size_bytes,
         rate=rates[number] if number < len(rates) else 0.0,
         last_enqueued_ms=state.last_enqueued_ms,

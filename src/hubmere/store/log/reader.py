@@ -51,11 +51,9 @@ class LogReader:
         segment, position, header = found
         return Limit(header.base_sequence_number, segment.base_position + position)
 
-    def read(
-        self, sequence: int, max_bytes: int, *, stable_only: bool = False, uncommitted: bool = False
-    ) -> Chunk | None:
+    def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Whole batches from the one that holds `sequence`; None when nothing is there yet."""
-        limit = self._stable if stable_only else self._written if uncommitted else self._limit
+        limit = self._stable if stable_only else self._limit
         if sequence >= limit.sequence:
             if sequence > max(self._limit.sequence, limit.sequence):
                 raise SequenceOutOfRange(sequence, self._chain.first_sequence, self._limit.sequence)

@@ -319,15 +319,13 @@ def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> De
         log = hub.log(part.index)
         if code := _trim_refused(hub):
             return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code)
-        offset = log.state.end_sequence if part.offset == _HIGH_WATERMARK else part.offset
+        offset = log.state.committed if part.offset == _HIGH_WATERMARK else part.offset
         if offset < 0:
-            raise SequenceOutOfRange(offset, log.state.first_sequence, log.state.end_sequence)
+            raise SequenceOutOfRange(offset, log.state.log_start, log.state.committed)
         log.trim(offset)
     except Refusal as refusal:
         return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code_of(refusal))
-    return DeleteRecordsPartitionResult(
-        index=part.index, low_watermark=log.state.first_sequence, error_code=ErrorCode.NONE
-    )
+    return DeleteRecordsPartitionResult(index=part.index, low_watermark=log.state.log_start, error_code=ErrorCode.NONE)
 
 
 def _trim_refused(hub: LiveHub) -> ErrorCode:

@@ -109,7 +109,7 @@ class CachedPartition:
 
     def is_passed(self) -> bool:
         """Whether the start has moved beyond where the client stands."""
-        return self.follow is not None and self.follow.log.state.first_sequence > self.partition.fetch_offset
+        return self.follow is not None and self.follow.log.state.log_start > self.partition.fetch_offset
 
     def let_go(self) -> None:
         """Follow it no longer: the next look begins anew."""

@@ -93,7 +93,7 @@ class _Part:
             self._refused(refusal, records)
             return
         answer.delay_s = max(answer.delay_s, charged.delay_s)
-        self.log_start = publisher.hub.log(self.index).state.first_sequence
+        self.log_start = publisher.hub.log(self.index).state.log_start
         if acks == ACKS_ALL:
             session.hold(charged.receipt.size_bytes)
             answer.missing += 1

@@ -80,7 +80,7 @@ class _RunAnswer:
             self.refused(lot, refusal)
             return
         lot.answer = self
-        lot.log_start = publisher.hub.log(lot.index).state.first_sequence
+        lot.log_start = publisher.hub.log(lot.index).state.log_start
         session.hold(receipt.size_bytes)
 
     def taken(self, lot: _PartitionRun, receipt: Receipt) -> None:
