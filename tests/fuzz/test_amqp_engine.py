@@ -93,7 +93,7 @@ def react(engine: Connection, signals: list[Signal]) -> list[Signal]:
             while signal.link.transfer_window() and signal.link.delivery_count < 60:
                 signal.link.send(b"event" * 50)
             if signal.link.drain:
-                signal.link.drained()
+                signal.link.complete_drain()
     return heard
 
 
@@ -107,7 +107,7 @@ def drive(data: bytes, chunk: int) -> tuple[Connection, list[Signal], int]:
         written += len(engine.data_to_send())
         assert engine.held_bytes <= LIMITS.max_held_bytes
         assert engine.link_count <= LIMITS.max_links
-    heard += engine.connection_lost()
+    heard += engine.on_connection_lost()
     assert engine.held_bytes == 0
     assert engine.link_count == 0
     return engine, heard, written

@@ -148,7 +148,7 @@ class Connection:
         if not count:
             raise Unreachable(str(self._account.place), "the connection was closed")
         try:
-            return self._engine.receive_data(data) if room is None else self._engine.received(count)
+            return self._engine.receive_data(data) if room is None else self._engine.read_buffer(count)
         except BrokenStream as broken:
             raise Unreachable(str(self._account.place), str(broken)) from broken
 

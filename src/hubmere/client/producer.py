@@ -58,7 +58,7 @@ class HubProducer:
         self._hub = hub
         self._producer_id = producer_id
         self._next: dict[int, int] = {}
-        self._unanswered: deque[_Sent] = deque()
+        self._in_flight: deque[_Sent] = deque()
 
     def send(self, partition: int, batch: bytearray) -> None:
         """Number, seal and write one batch, which becomes ours; waits only while too many are in flight."""
@@ -70,7 +70,7 @@ class HubProducer:
         seal(batch)
         self._settle(_MAX_IN_FLIGHT - 1)
         sent = _Sent(partition, header.record_count, batch)
-        self._unanswered.append(sent)
+        self._in_flight.append(sent)
         try:
             self._client.call_once(lambda connection: self._post(connection, sent))
         except ClientFailure as failure:
@@ -81,24 +81,24 @@ class HubProducer:
         self._settle(0)
 
     def _settle(self, allowed: int) -> None:
-        while len(self._unanswered) > allowed:
+        while len(self._in_flight) > allowed:
             try:
                 self._client.call_once(self._take_answer)
             except ClientFailure as failure:
                 self._recover(failure)
             else:
-                self._unanswered.popleft()
+                self._in_flight.popleft()
 
     def _recover(self, failure: ClientFailure) -> None:
         """Write everything without an answer again, one by one: an answer behind a failed one says nothing."""
         if not failure.is_passing:
             raise failure
-        while self._unanswered:
+        while self._in_flight:
             self._client.call(self._write_next)
-            self._unanswered.popleft()
+            self._in_flight.popleft()
 
     def _write_next(self, connection: Connection) -> None:
-        self._post(connection, self._unanswered[0])
+        self._post(connection, self._in_flight[0])
         self._take_answer(connection)
 
     def _post(self, connection: Connection, sent: _Sent) -> None:
@@ -109,6 +109,6 @@ class HubProducer:
     def _take_answer(self, connection: Connection) -> None:
         ((part,),) = (topic.partitions for topic in connection.receive().topics)
         if part.error_code not in _WRITTEN:
-            sent = self._unanswered[0]
+            sent = self._in_flight[0]
             what = f"a batch of {sent.events} events to partition {sent.partition} of '{self._hub}'"
             raise Refused(what, part.error_code, part.error_message)

@@ -164,9 +164,7 @@ def test_any_request_is_answered(room: Room, api: Any, version: int) -> None:
 
         assert wire.failures == []
         answers = client.receive_data(bytes(wire.sent))
-        assert wire.is_closed or len(answers) + session.engine.unanswered == 1 - (
-            client.unanswered == 0 and not answers
-        )
+        assert wire.is_closed or len(answers) + session.engine.in_flight == 1 - (client.in_flight == 0 and not answers)
         session.on_lost()
     room.turn()
 

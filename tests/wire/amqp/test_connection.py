@@ -416,10 +416,10 @@ def test_lost_transport_reports_the_end_of_everything() -> None:
     """Python clients reset the connection; receivers have to be freed all the same."""
     server, _ = a_served_link()
 
-    signals = server.connection_lost()
+    signals = server.on_connection_lost()
 
     assert kinds(signals) == ["LinkDetached", "SessionEnded", "ConnectionClosed"]
-    assert server.connection_lost() == []
+    assert server.on_connection_lost() == []
 
 
 def test_client_opens_once() -> None:

@@ -349,7 +349,7 @@ def test_drain_gives_the_rest_back(pair: EnginePair) -> None:
 
     for _ in range(3):
         theirs.send(b"x")
-    theirs.drained()
+    theirs.complete_drain()
     _, received = pair.exchange()
 
     flow = bodies(pair.to_client)[-1]
@@ -365,7 +365,7 @@ def test_drain_with_echo_is_answered_once() -> None:
 
     server.receive_data(a_flow(handle=0, delivery_count=0, link_credit=5, drain=True, echo=True), 0.0)
     before = server.data_to_send()
-    link.drained()
+    link.complete_drain()
 
     assert before == b""
     assert len(bodies(server.data_to_send())) == 1
@@ -375,12 +375,12 @@ def test_drained_needs_a_drain() -> None:
     """A flow with drain that nobody asked for confuses receivers."""
     server, link = a_served_link(sends=False)
     with pytest.raises(LocalProtocolError):
-        link.drained()
+        link.complete_drain()
 
     server.receive_data(a_flow(handle=0, delivery_count=0, link_credit=5, drain=True), 0.0)
     link.detach()
 
-    assert link.drained() is False
+    assert link.complete_drain() is False
 
 
 def test_delivery_count_of_a_sender_is_followed_within_credit_only() -> None:
@@ -414,7 +414,7 @@ def test_only_the_receiver_grants_and_only_the_sender_sends() -> None:
     with pytest.raises(LocalProtocolError):
         receiving.send(b"x")
     with pytest.raises(LocalProtocolError):
-        receiving.drained()
+        receiving.complete_drain()
 
 
 # --- deliveries in
@@ -687,7 +687,7 @@ def test_frames_made_elsewhere_are_counted_like_our_own(pair: EnginePair) -> Non
         for n in range(count)
     )
 
-    theirs.sent_transfers(framed, count)
+    theirs.queue_transfers(framed, count)
     theirs.send(b"last")
     _, signals = pair.exchange()
 
@@ -695,7 +695,7 @@ def test_frames_made_elsewhere_are_counted_like_our_own(pair: EnginePair) -> Non
     assert (theirs.credit, theirs.delivery_count, theirs.session.next_outgoing_id) == (3, 7, 8)
     assert (mine.credit, mine.delivery_count) == (3, 7)
     with pytest.raises(LocalProtocolError):
-        theirs.sent_transfers(framed, 4)
+        theirs.queue_transfers(framed, 4)
 
 
 def test_ten_thousand_unsettled_deliveries_cost_nothing() -> None:
@@ -711,7 +711,7 @@ def test_ten_thousand_unsettled_deliveries_cost_nothing() -> None:
             ),
             0.0,
         )  # fmt: skip
-        link.sent_transfers(b"", 500)
+        link.queue_transfers(b"", 500)
         server.data_to_send()
 
     assert link.next_delivery_id == 10_000

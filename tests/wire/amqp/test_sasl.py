@@ -16,7 +16,7 @@ from hubmere.wire.amqp import (
 )
 from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, HEADER_AMQP, HEADER_SASL, frame
 from hubmere.wire.amqp.codec.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
-from hubmere.wire.amqp.connection import MAX_WAITING_BYTES
+from hubmere.wire.amqp.connection import MAX_PENDING_BYTES
 from hubmere.wire.amqp.sasl import EXTERNAL, MSSBCBS, PLAIN, read_plain
 from hubmere.wire.amqp.signals import ConnectionFailed, CredentialsOffered
 from wire.amqp.builders import EnginePair, an_open, bodies, feed, frames_in, kinds, only
@@ -106,7 +106,7 @@ def test_input_behind_credentials_is_bounded() -> None:
     server.data_to_send()
 
     signals: list[object] = []
-    for _ in range(MAX_WAITING_BYTES // 1000 + 1):
+    for _ in range(MAX_PENDING_BYTES // 1000 + 1):
         signals += server.receive_data(b"\x00" * 1000, 0.0)
 
     assert [type(signal) for signal in signals] == [ConnectionFailed]

@@ -24,7 +24,7 @@ from hubmere.wire.amqp.codec.performatives import (
     Rejected,
 )
 from hubmere.wire.amqp.codec.types import Described, Symbol
-from hubmere.wire.amqp.settlements import Settlement, accepted_body, add_settlement, merged
+from hubmere.wire.amqp.settlements import Settlement, add_settlement, encode_accepted, merge_settlements
 from hubmere.wire.amqp.signals import (
     AttachRequested,
     ConnectionFailed,
@@ -200,7 +200,7 @@ def test_merged_settlements_cover_the_same_deliveries(order: list[int], rejected
     for number in order:
         add_settlement(settlements, number, number, RELEASED if number in rejected else ACCEPTED)
 
-    result = merged(settlements)
+    result = merge_settlements(settlements)
 
     covered = {n: state for first, last, state in result for n in range(first, last + 1)}
     assert covered == {n: RELEASED if n in rejected else ACCEPTED for n in range(20)}
@@ -213,7 +213,7 @@ def test_short_cut_for_accepted_writes_what_the_general_writer_writes(first: int
     """It is the only frame with a second description."""
     expected = Disposition(True, first, None if first == last else last, True, ACCEPTED)
 
-    assert accepted_body(first, last) == write_described(expected)
+    assert encode_accepted(first, last) == write_described(expected)
 
 
 def test_long_rejection_is_cut_to_the_peers_frames() -> None:
@@ -358,7 +358,7 @@ def test_connection_that_ends_after_a_violation_reports_the_session_once() -> No
     first = server.receive_data(a_transfer(handle=9), 0.0)
 
     assert kinds(first) == ["LinkDetached", "SessionEnded"]
-    assert kinds(server.connection_lost()) == ["ConnectionClosed"]
+    assert kinds(server.on_connection_lost()) == ["ConnectionClosed"]
 
 
 ATTACH_VIOLATIONS = {
@@ -481,4 +481,4 @@ def test_pending_session_has_no_end() -> None:
     pair = EnginePair().opened()
     pair.client.begin()
 
-    assert kinds(pair.client.connection_lost()) == ["ConnectionClosed"]
+    assert kinds(pair.client.on_connection_lost()) == ["ConnectionClosed"]

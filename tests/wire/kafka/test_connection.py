@@ -21,7 +21,7 @@ from hubmere.wire.kafka.connection import (
     frame_response,
 )
 from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError
-from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, joined
+from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, join_small
 from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.fetch import (
     FetchPartitionResponse,
@@ -80,7 +80,7 @@ def _into_its_buffer(engine: Any, data: bytes) -> list[Any]:
             signals += engine.receive_data(piece)
         else:
             buffer[:taken] = piece
-            signals += engine.received(taken)
+            signals += engine.read_buffer(taken)
         at += taken
     return signals
 
@@ -133,7 +133,7 @@ def test_request_and_response_reach_the_other_end(api: Api, version: int, cls: t
     assert (request.api, request.version, request.client_id) == (api, version, "téster")
     assert request.body == asked
     assert response == Response(api, version, number, answer)
-    assert (client.unanswered, server.unanswered) == (0, 0)
+    assert (client.in_flight, server.in_flight) == (0, 0)
 
 
 def test_request_has_the_bytes_of_the_specification() -> None:
@@ -187,14 +187,14 @@ def test_responses_leave_in_the_order_of_the_requests() -> None:
     server.respond(third, HeartbeatResponse(error_code=3))
     server.respond(second, HeartbeatResponse(error_code=2))
     held_back = server.data_to_send()
-    waiting = server.unanswered
+    waiting = server.in_flight
     server.respond(first, HeartbeatResponse(error_code=1))
 
     assert held_back == []
     assert waiting == 3
     released = _sent(server)
     assert [released[at + 13] for at in range(0, len(released), 14)] == [1, 2, 3]
-    assert server.unanswered == 0
+    assert server.in_flight == 0
 
 
 def test_produce_without_acks_gets_no_response() -> None:
@@ -238,12 +238,12 @@ def test_response_that_was_encoded_before_is_the_same_response() -> None:
 
     server.respond(requests[0], answer)
     plain = _sent(server)
-    server.respond_framed(requests[1], frame_response(API_VERSIONS, 3, requests[1].correlation_id, answer))
+    server.respond_frames(requests[1], frame_response(API_VERSIONS, 3, requests[1].correlation_id, answer))
     encoded = _sent(server)
 
     assert encoded[:4] + encoded[8:] == plain[:4] + plain[8:]
     with pytest.raises(LocalProtocolError):
-        server.respond_framed(requests[1], b"")
+        server.respond_frames(requests[1], b"")
 
 
 def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
@@ -253,7 +253,7 @@ def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
     (request,) = server.receive_data(_sent(client))
 
     answer = HeartbeatResponse(error_code=27)
-    server.respond_framed(request, frame_response(HEARTBEAT, 4, request.correlation_id, answer))
+    server.respond_frames(request, frame_response(HEARTBEAT, 4, request.correlation_id, answer))
 
     (response,) = client.receive_data(_sent(server))
     assert response.body == HeartbeatResponse(error_code=27)
@@ -289,7 +289,7 @@ def test_only_small_neighbours_are_joined(sizes: list[int], joined_sizes: list[i
     """Copying is worth it only where it saves a send."""
     buffers: list[Buffer] = [bytes([index]) * size for index, size in enumerate(sizes)]
 
-    result = joined(list(buffers))
+    result = join_small(list(buffers))
 
     assert [len(buffer) for buffer in result] == joined_sizes
     assert b"".join(result) == b"".join(buffers)

@@ -44,6 +44,6 @@ def test_a_forgotten_frame_holds_nothing() -> None:
     frames = Frames(1_000_000)
     frames.cut(framed(bytes(900_000))[:100])
 
-    frames.forget()
+    frames.discard_partial_frame()
 
-    assert (frames.held_bytes, frames.unfilled()) == (0, None)
+    assert (frames.held_bytes, frames.missing_part()) == (0, None)

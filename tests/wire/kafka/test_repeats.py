@@ -48,9 +48,9 @@ def bytes_of(requests: Iterable[ProduceRequest | HeartbeatRequest], version: int
     return b"".join(client.data_to_send())
 
 
-def a_server(*, takes_runs: bool = True) -> ServerConnection:
+def a_server(*, can_receive_runs: bool = True) -> ServerConnection:
     server = ServerConnection()
-    server.takes_runs = takes_runs
+    server.can_receive_runs = can_receive_runs
     return server
 
 
@@ -62,7 +62,7 @@ def flattened(server: ServerConnection, requests: list[Request]) -> list[tuple[i
     """What was asked, with every run unfolded into its requests."""
     found = []
     for request in requests:
-        singles = server.unfold(request) if isinstance(request.body, ProduceRun) else [request]
+        singles = server.split_run(request) if isinstance(request.body, ProduceRun) else [request]
         found += [said(single) for single in singles]
     return found
 
@@ -83,7 +83,7 @@ def test_requests_that_repeat_the_first_come_as_one_run(version: int) -> None:
         b"\x2c" * 300,
         b"\x05" * 5,
     ]
-    assert server.unanswered == 4
+    assert server.in_flight == 4
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -138,7 +138,7 @@ def test_runs_say_what_single_requests_say(
 ) -> None:
     """Any split of the input, and any mixture of requests."""
     data = bytes_of(requests, version)
-    plain, server = a_server(takes_runs=False), a_server()
+    plain, server = a_server(can_receive_runs=False), a_server()
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
 
     found = []
@@ -146,7 +146,7 @@ def test_runs_say_what_single_requests_say(
         found += flattened(server, server.receive_data(data[begin:end]))
 
     assert found == [said(request) for request in plain.receive_data(data)]
-    assert server.unanswered == plain.unanswered
+    assert server.in_flight == plain.in_flight
 
 
 @settings(max_examples=60, deadline=None)
@@ -158,8 +158,8 @@ def test_foreign_bytes_after_a_run_end_the_stream_where_they_would_without_runs(
     good = bytes_of([a_produce(70), a_produce(80), a_produce(90)], version)
     bad = good[: -cut % len(good)] + tail
     outcomes = []
-    for takes_runs in (False, True):
-        server = a_server(takes_runs=takes_runs)
+    for can_receive_runs in (False, True):
+        server = a_server(can_receive_runs=can_receive_runs)
         found = server.receive_data(bytes_of([a_produce(70)], version))
         try:
             found += server.receive_data(bad)
@@ -184,14 +184,14 @@ def test_answers_to_a_run_wait_for_those_before_it() -> None:
     (run,) = server.receive_data(b"".join(client.data_to_send()))
     frames = b"".join(frame_response(PRODUCE, 9, number, an_answer(number)) for number in run.body.correlation_ids)
 
-    server.respond_framed(run, frames)
+    server.respond_frames(run, frames)
     before = server.data_to_send()
     server.respond(first, HeartbeatResponse(error_code=0))
     answers = client.receive_data(b"".join(server.data_to_send()))
 
     assert before == []
     assert [answer.correlation_id for answer in answers] == [1, 2, 3]
-    assert server.unanswered == 0
+    assert server.in_flight == 0
 
 
 def an_answer(base_offset: int) -> ProduceResponse:
@@ -207,7 +207,7 @@ def test_requests_of_an_unfolded_run_keep_their_place_in_the_order() -> None:
     heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     run, last = server.receive_data(bytes_of([a_produce(70), a_produce(80), heartbeat], 9))
 
-    singles = server.unfold(run)
+    singles = server.split_run(run)
     server.respond(last, HeartbeatResponse(error_code=0))
     server.respond(singles[1], an_answer(1))
     before = server.data_to_send()
@@ -238,7 +238,7 @@ def test_a_run_is_bounded() -> None:
 
 def test_nothing_comes_as_a_run_unless_the_shell_takes_runs() -> None:
     """A shell that knows single requests alone keeps working."""
-    server = a_server(takes_runs=False)
+    server = a_server(can_receive_runs=False)
     server.receive_data(bytes_of([a_produce(70)], 9))
 
     found = server.receive_data(bytes_of([a_produce(70)] * 3, 9))

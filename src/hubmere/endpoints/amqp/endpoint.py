@@ -211,7 +211,7 @@ class AmqpSession:
         self._blocked = None
         self._account.close()
         self._endpoint.shared.broker.connections.remove(self)
-        self._take(self.engine.connection_lost())
+        self._take(self.engine.on_connection_lost())
         if self._peer is not None:
             self._peer.namespace.counters.connections_closed += 1
             self._peer = None
@@ -398,7 +398,7 @@ class AmqpSession:
     def refuse_memory(self, why: str) -> None:
         """Close the connection with the reason, unless its peer does not read; what it holds is let go at once."""
         log.info("a connection from %s is closed: %s", self.wire.peer, why)
-        self.engine.drop_unfinished()
+        self.engine.discard_partial_deliveries()
         if self.engine.phase is not Phase.OPENED or self.wire.unsent_bytes > UNCOUNTED_BYTES:
             self.wire.abort()
             return
@@ -427,7 +427,7 @@ class AmqpSession:
                 handle(self, signal)
 
     def _credentials_offered(self, offer: CredentialsOffered) -> None:
-        if self.engine.phase is not Phase.VERDICT:
+        if self.engine.phase is not Phase.AUTHENTICATION:
             return  # too much came behind the credentials, and the connection is closing
         try:
             self._principal = self._sign_in(offer)

@@ -210,7 +210,7 @@ class Outbound(HubPart):
                 break
             piece = self._next_piece(subscription)
             if piece is None:
-                self._drained()
+                self._complete_drain()
                 break
             if self._send_from(piece, subscription):
                 self._host.flush()
@@ -223,7 +223,7 @@ class Outbound(HubPart):
     def _may_send(self, subscription: Subscription) -> bool:
         if not self._link.transfer_window():
             if not self._link.credit:
-                self._drained()
+                self._complete_drain()
             return False
         if not self._host.may_send:
             self._host.retry_when_writable(self)
@@ -273,7 +273,7 @@ class Outbound(HubPart):
             self._hub.report_unreadable(subscription.partition, first, following)
         now = self._host.clock.monotonic()
         if emission.count:
-            link.sent_transfers(emission.frames, emission.count)
+            link.queue_transfers(emission.frames, emission.count)
         subscription.delivered(emission.next_sequence, emission.count, len(emission.frames), now)
         if emission.needs_split and link.transfer_window():
             return emission.count + self._send_split(piece, subscription, now)
@@ -307,10 +307,10 @@ class Outbound(HubPart):
         state = subscription.log.state
         return RuntimeInfo(state.committed - 1, state.last_offset, state.last_enqueued_ms, self._host.clock.now_ms())
 
-    def _drained(self) -> None:
+    def _complete_drain(self) -> None:
         """Nothing more is there, or no more may go: a peer that drains gets what is left of its credit back."""
         if self._link.drain and self._link.is_attached:
-            self._link.drained()
+            self._link.complete_drain()
 
     # --- pieces between turns
 

@@ -59,7 +59,7 @@ class ReplyLink(QuietPart):
         while self._held and self.link.transfer_window():
             self.link.send(self._held.popleft())
         if self.link.drain and not self._held:
-            self.link.drained()
+            self.link.complete_drain()
 
     def closed(self) -> None:
         """No reply finds it any more."""

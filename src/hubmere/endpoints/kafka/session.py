@@ -196,7 +196,7 @@ class KafkaSession:
     def buffer_updated(self, count: int) -> None:
         """Bytes from the client: requests that are complete are handled, then all answers go out in one write."""
         if self._is_placed:
-            self._take(self.engine.received, count)
+            self._take(self.engine.read_buffer, count)
         else:
             # Memory that can be written to: the log numbers and stamps batches where they are.
             self.on_data(bytearray(SCRATCH[:count]))
@@ -266,7 +266,7 @@ class KafkaSession:
         self.followed = ()
         self._queue.clear()
         self._backlog.clear()
-        self.engine.forget()
+        self.engine.discard_partial_frame()
         self._account.close()
         if self._reach is not None:
             self._reach.forget()
@@ -389,16 +389,16 @@ class KafkaSession:
         if not self._is_in_turn:
             self._flush_soon()
 
-    def respond_framed(self, request: Request, frames: bytes) -> None:
+    def respond_frames(self, request: Request, frames: bytes) -> None:
         """As `respond`, with whole frames: one, or those of a run."""
         if self._is_lost:
             return
-        self.engine.respond_framed(request, frames)
+        self.engine.respond_frames(request, frames)
         if not self._is_in_turn:
             self._flush_soon()
 
     def respond_buffers(self, request: Request, frame: list[Buffer]) -> None:
-        """As `respond_framed`, with one frame in several buffers."""
+        """As `respond_frames`, with one frame in several buffers."""
         if self._is_lost:
             return
         self.engine.respond_buffers(request, frame)
@@ -455,7 +455,7 @@ class KafkaSession:
         self._reach, self.host = Reach(self.shared.broker, namespace, principal), host
         self._handlers = self.shared.handlers
         self.engine.expects_bare_tokens = False
-        self.engine.takes_runs = True
+        self.engine.can_receive_runs = True
         self.wire.trust_peer()
         largest = namespace.limits.publication_bytes + _REQUEST_SLACK_BYTES
         self.engine.max_request_bytes = max(MAX_REQUEST_BYTES, largest)
@@ -514,7 +514,7 @@ class KafkaSession:
         self._is_closing = True
         self._backlog.clear()
         self._backlog_bytes = self._pinned_bytes = 0
-        self.engine.forget()
+        self.engine.discard_partial_frame()
         self.wire.abort()
 
     def _on_memory(self) -> None:
@@ -529,7 +529,7 @@ class KafkaSession:
             or self.engine.is_waiting
             or bool(self._backlog)
             or self.engine.blocked_bytes > MAX_WAITING_BYTES
-            or self.engine.unanswered > MAX_UNANSWERED
+            or self.engine.in_flight > MAX_UNANSWERED
             or self._is_slicing
             or not self.wire.is_writable
             or (self._muted_until > 0 and self._muted_until > self.shared.clock.monotonic())
@@ -619,7 +619,7 @@ class KafkaSession:
         shared = self.shared
         limit_s = shared.idle_timeout_s if self.is_signed_in else 0.0
         now = shared.clock.monotonic()
-        if self.engine.unanswered and self.is_signed_in:
+        if self.engine.in_flight and self.is_signed_in:
             self._seen_at = now
         if now >= self._seen_at + limit_s:
             self.drop("it did not sign in in time" if not limit_s else "it was silent for too long")

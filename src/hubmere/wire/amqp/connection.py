@@ -53,8 +53,8 @@ from hubmere.wire.amqp.link import Link
 from hubmere.wire.amqp.options import EngineOptions
 from hubmere.wire.amqp.outbox import Outbox
 from hubmere.wire.amqp.runs import TransferShape, shape_of
-from hubmere.wire.amqp.sasl import judge_init
-from hubmere.wire.amqp.session import Session, SessionState, unused_number
+from hubmere.wire.amqp.sasl import evaluate_init
+from hubmere.wire.amqp.session import Session, SessionState, free_number
 from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, CredentialsOffered, Signal
 
 # A peer that asks for a heartbeat every few milliseconds gets them no faster than this.
@@ -64,7 +64,7 @@ ECHO_LEAD_SECONDS = 1.0
 # Once we have closed, the peer's close is worth waiting for only this long.
 CLOSE_TIMEOUT_SECONDS = 10.0
 # What a peer may send behind its credentials before they are judged: header, open, begin and some attaches.
-MAX_WAITING_BYTES = 16384
+MAX_PENDING_BYTES = 16384
 
 
 class Role(Enum):
@@ -79,7 +79,7 @@ class Phase(Enum):
 
     HEADER = auto()  # the first header is due
     SASL = auto()
-    VERDICT = auto()  # credentials were reported; input waits
+    AUTHENTICATION = auto()  # credentials were reported; input waits
     AMQP_HEADER = auto()  # the header behind the SASL layer, or the peer's answer to ours
     OPEN = auto()  # the peer's open is due
     OPENED = auto()
@@ -206,13 +206,13 @@ class Connection:
         elif self._phase is not Phase.OPENED:
             self._fail(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, "no open came in time"), signals)
         elif self.options.idle_timeout_ms and now >= self._silence_deadline():
-            self._give_up_silent_peer(signals)
+            self._close_idle_connection(signals)
         else:
-            self._show_life()
+            self._send_heartbeat()
             self._last_sent = now
         return signals
 
-    def _show_life(self) -> None:
+    def _send_heartbeat(self) -> None:
         """Sends an empty frame to a peer that announced an idle-time-out. Another is asked for a flow: its answer shows
         that it lives, and keeps the connection in the tables of address translators."""
         session = next((session for session in self._sessions.values() if session.is_mapped), None)
@@ -223,7 +223,7 @@ class Connection:
             flow.echo = True
             session.emit(flow)
 
-    def _give_up_silent_peer(self, signals: list[Signal]) -> None:
+    def _close_idle_connection(self, signals: list[Signal]) -> None:
         """Detaches every link, ends every session and closes, all with one error, as the service does. Clients take
         `amqp:connection:forced` as a reason to connect again; other conditions make some of them wait for ever."""
         text = (
@@ -249,7 +249,7 @@ class Connection:
         # AMQP 1.0, 2.4.5: what we announce is half of what we bear.
         return self._last_received + self.options.idle_timeout_ms / 1000 * 2
 
-    def connection_lost(self) -> list[Signal]:
+    def on_connection_lost(self) -> list[Signal]:
         """The transport is gone: reports the end of everything that was alive."""
         signals: list[Signal] = []
         if self._phase is not Phase.CLOSED:
@@ -260,7 +260,7 @@ class Connection:
 
     def open(self) -> None:
         """Client: begins the exchange of headers, SASL and open."""
-        if self.role is not Role.CLIENT or self._phase is not Phase.HEADER or not self.outbox.is_untouched:
+        if self.role is not Role.CLIENT or self._phase is not Phase.HEADER or not self.outbox.is_empty:
             raise LocalProtocolError("a client opens once")
         if self.options.credentials is not None:
             self.outbox.add_raw(HEADER_SASL)
@@ -274,7 +274,7 @@ class Connection:
 
     def accept_credentials(self, now: float) -> list[Signal]:
         """Server: the credentials of `CredentialsOffered` are good. Returns what the waiting input says."""
-        self._take_verdict()
+        self._require_pending_credentials()
         self._end_sasl(True)
         self._now = now
         self._input.reclaim()
@@ -282,16 +282,16 @@ class Connection:
 
     def refuse_credentials(self) -> None:
         """Server: the credentials are not good. The outcome is queued, the connection is over."""
-        self._take_verdict()
+        self._require_pending_credentials()
         self._end_sasl(False)
 
-    def _take_verdict(self) -> None:
-        if self._phase is not Phase.VERDICT:
+    def _require_pending_credentials(self) -> None:
+        if self._phase is not Phase.AUTHENTICATION:
             raise LocalProtocolError("no credentials wait for a verdict")
 
     def begin(self) -> Session:
         """Asks the peer for a session; `SessionBegun` reports its answer."""
-        channel = unused_number(self._by_local_channel)
+        channel = free_number(self._by_local_channel)
         if self._phase is not Phase.OPENED or channel > min(self.remote_channel_max, self.options.channel_max):
             raise LocalProtocolError("no session can be begun now")
         session = Session(self, channel, SessionState.PENDING)
@@ -306,7 +306,7 @@ class Connection:
         if self._phase is not Phase.OPENED:
             self._phase = Phase.CLOSED  # nothing was opened, so there is nothing to say
             return True
-        self.outbox.pay()
+        self.outbox.flush_settlements()
         self._phase = Phase.CLOSING
         self.outbox.add_ending(Close, condition, description, 0)
         return True
@@ -318,10 +318,10 @@ class Connection:
         """What unfinished deliveries and a torn frame take."""
         return self.held_bytes + self._input.torn_bytes
 
-    def drop_unfinished(self) -> None:
+    def discard_partial_deliveries(self) -> None:
         """Forgets what came of unfinished deliveries; for a connection that is being closed."""
         for link in self.links():
-            link.drop_unfinished()
+            link.discard_partial_deliveries()
 
     def hold(self, size_bytes: int) -> None:
         """Counts bytes of unfinished deliveries."""
@@ -345,7 +345,7 @@ class Connection:
         try:
             while (reader := _READERS.get(self._phase)) is not None and reader(self, signals):
                 pass
-            if self._input.keep_rest() > MAX_WAITING_BYTES and self._phase is Phase.VERDICT:
+            if self._input.keep_rest() > MAX_PENDING_BYTES and self._phase is Phase.AUTHENTICATION:
                 raise framing_error("too much input waits for a verdict on credentials")
         except RemoteProtocolError as violation:
             self._fail(violation, signals)
@@ -386,9 +386,9 @@ class Connection:
         return True
 
     def _receive_init(self, init: SaslInit, signals: list[Signal]) -> None:
-        verdict = judge_init(init, self.options.mechanisms)
+        verdict = evaluate_init(init, self.options.mechanisms)
         if isinstance(verdict, CredentialsOffered):
-            self._phase = Phase.VERDICT
+            self._phase = Phase.AUTHENTICATION
             signals.append(verdict)
         elif verdict:
             self._end_sasl(True)
@@ -424,7 +424,7 @@ class Connection:
 
     def _read_run(self, shape: TransferShape, signals: list[Signal]) -> None:
         link, source = shape.link, self._input
-        if not link.takes_runs:
+        if not link.can_receive_runs:
             self._shape = None
             return
         ids: list[int] = []
@@ -498,12 +498,12 @@ class Connection:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, f"channel {channel} is mapped to another session")
         if begin.remote_channel is None:
             session = Session(self, self._answering_channel(channel), SessionState.PENDING)
-            session.begun(begin, signals)
+            session.receive_begin(begin, signals)
             session.answer_begin(channel)
             self._by_local_channel[session.channel] = session
         else:
             session = self._pending_session(begin.remote_channel)
-            session.begun(begin, signals)
+            session.receive_begin(begin, signals)
         self._sessions[channel] = session
         if self._ended_channels:
             self._ended_channels.discard(channel)
@@ -513,7 +513,7 @@ class Connection:
         taken = self._by_local_channel
         if remote_channel not in taken and remote_channel <= self.remote_channel_max:
             return remote_channel
-        channel = unused_number(taken)
+        channel = free_number(taken)
         if channel > self.remote_channel_max:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's channel-max leaves no channel for an answer")
         return channel
@@ -534,13 +534,13 @@ class Connection:
 
     def _receive_close(self, close: Close, channel: int, signals: list[Signal]) -> None:
         if self._phase is Phase.OPENED:
-            self.outbox.pay()
+            self.outbox.flush_settlements()
             self.outbox.add(Close(), 0)
         self._finish(signals, ConnectionClosed(close.error))
 
     def _fail(self, violation: RemoteProtocolError, signals: list[Signal]) -> None:
         """Queues the answer that the phase has for a violation; the connection is over."""
-        self.outbox.pay()
+        self.outbox.flush_settlements()
         if self.role is Role.SERVER and self._phase in _REFUSALS:
             self.outbox.add_raw(_REFUSALS[self._phase])
         elif self._phase in (Phase.OPEN, Phase.OPENED):
@@ -552,7 +552,7 @@ class Connection:
 
     def _finish(self, signals: list[Signal], last: Signal) -> None:
         for session in self._by_local_channel.values():
-            session.lost(signals, None)
+            session.on_lost(signals, None)
         self._by_local_channel.clear()
         self._sessions.clear()
         self._shape = None
@@ -584,7 +584,7 @@ _REFUSALS: dict[Phase, bytes] = {
     Phase.HEADER: HEADER_SASL,
     Phase.AMQP_HEADER: HEADER_AMQP,
     Phase.SASL: frame(SaslOutcome(sasl.OUTCOME_AUTH), 0, FRAME_TYPE_SASL),
-    Phase.VERDICT: frame(SaslOutcome(sasl.OUTCOME_AUTH), 0, FRAME_TYPE_SASL),
+    Phase.AUTHENTICATION: frame(SaslOutcome(sasl.OUTCOME_AUTH), 0, FRAME_TYPE_SASL),
 }
 
 _SASL_STEPS: dict[tuple[Role, type], Callable[[Connection, Any, list[Signal]], None]] = {

@@ -52,7 +52,7 @@ class PartialDelivery:
         else:
             self.pieces.append(bytes(payload))
 
-    def outgrow(self, size_bytes: int) -> None:
+    def mark_oversized(self, size_bytes: int) -> None:
         """The delivery is larger than its link bears: only its size is followed from now on."""
         self.size_bytes += size_bytes
         self.is_oversized = True

@@ -279,7 +279,7 @@ class Link:
             more=False,
             batchable=batchable,
         )
-        self.session.emit_transfers(self._cut(head, payload))
+        self.session.emit_transfers(self._split(head, payload))
         self._count_sent(1)
         return delivery_id
 
@@ -291,7 +291,7 @@ class Link:
         if self.snd_settle_mode in (SND_UNSETTLED, SND_SETTLED) and settled != (self.snd_settle_mode == SND_SETTLED):
             raise LocalProtocolError(f"{self!r} has a settle mode that forbids this")
 
-    def _cut(self, head: Transfer, payload: Buffer) -> list[bytes]:
+    def _split(self, head: Transfer, payload: Buffer) -> list[bytes]:
         """Bodies of the frames; all heads have the same length, they differ in `more` only."""
         last_head = write_described(head)
         room = self.max_frame_size - FRAME_HEADER_BYTES - len(last_head)
@@ -305,12 +305,12 @@ class Link:
         bodies.append(last_head + view[last_start:])
         return bodies
 
-    def sent_transfers(self, frames: bytes, count: int) -> None:
+    def queue_transfers(self, frames: bytes, count: int) -> None:
         """Queues `count` whole single-frame transfers that were framed elsewhere, with this link's channel and handle,
         delivery-ids contiguous from `next_delivery_id`, none larger than `max_frame_size`."""
         if not 0 <= count <= self.transfer_window():
             raise LocalProtocolError(f"{self!r} may not send {count} transfers now")
-        self.session.emit_framed(frames, count)
+        self.session.emit_frames(frames, count)
         self._count_sent(count)
 
     def _count_sent(self, deliveries: int) -> None:
@@ -318,7 +318,7 @@ class Link:
         self.delivery_count = serial_add(self.delivery_count, deliveries)
         self.session.next_delivery_id = serial_add(self.session.next_delivery_id, deliveries)
 
-    def drained(self) -> bool:
+    def complete_drain(self) -> bool:
         """Says that nothing more is there: gives the rest of the credit back to a peer that asked to drain."""
         if not self.is_sender or not self.drain:
             raise LocalProtocolError(f"{self!r} was not asked to drain")
@@ -346,13 +346,13 @@ class Link:
 
     # --- what the peer does
 
-    def requested(self, attach: Attach, signals: list[Signal]) -> None:
+    def receive_attach(self, attach: Attach, signals: list[Signal]) -> None:
         """The peer's attach opens this link."""
         self._take_terms(attach)
         self._request = attach
         signals.append(AttachRequested(self, attach))
 
-    def answered(self, attach: Attach, signals: list[Signal]) -> None:
+    def receive_attach_response(self, attach: Attach, signals: list[Signal]) -> None:
         """The peer's attach answers ours."""
         self._take_terms(attach)
         self._settle_terms(attach)
@@ -429,7 +429,7 @@ class Link:
             partial.size_bytes += len(payload)
         elif partial.size_bytes + len(payload) > self.max_message_size:
             connection.held_bytes -= partial.size_bytes
-            partial.outgrow(len(payload))
+            partial.mark_oversized(len(payload))
         else:
             connection.hold(len(payload))
             partial.add(payload, is_stable)
@@ -448,12 +448,12 @@ class Link:
             self.session.connection.held_bytes -= self._partial.size_bytes
         self._partial = None
 
-    def drop_unfinished(self) -> None:
+    def discard_partial_deliveries(self) -> None:
         """Forgets what came of an unfinished delivery."""
         self._drop_partial()
 
     @property
-    def takes_runs(self) -> bool:
+    def can_receive_runs(self) -> bool:
         """Whether whole deliveries may be taken without looking at their frames one by one."""
         return self._partial is None and self.state in _LIVE
 
@@ -469,9 +469,9 @@ class Link:
         if self.state in (LinkState.REQUESTED, LinkState.ATTACHED):
             self.session.flush_settlements()
             self.session.emit(Detach(handle=self.handle, closed=True))
-        self.lost(signals, detach.error, bool(detach.closed))
+        self.on_lost(signals, detach.error, bool(detach.closed))
 
-    def lost(self, signals: list[Signal], error: Error | None, closed: bool) -> None:
+    def on_lost(self, signals: list[Signal], error: Error | None, closed: bool) -> None:
         """The link is gone on both sides."""
         self.state = LinkState.DETACHED
         self._request = None

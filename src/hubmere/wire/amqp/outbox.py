@@ -20,11 +20,11 @@ class Outbox:
     """The output of one connection. Not bounded by itself: input is answered with less than a few frames per frame, and
     what is sent beyond that is bounded by the peer's credit and window."""
 
-    __slots__ = ("_frames", "_owing", "limit_bytes")
+    __slots__ = ("_frames", "_unsettled", "limit_bytes")
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
-        self._owing: list[Session] = []
+        self._unsettled: list[Session] = []
         self.limit_bytes = MIN_MAX_FRAME_BYTES  # until the peer's open says more
 
     def add(self, performative: Any, channel: int) -> None:
@@ -54,25 +54,25 @@ class Outbox:
         except FrameTooLarge:
             self.add(make(Error(condition, shorten(description))), channel)
 
-    def owe(self, session: Session) -> None:
+    def add_unsettled(self, session: Session) -> None:
         """Remembers that a session has settlements to send."""
-        self._owing.append(session)
+        self._unsettled.append(session)
 
-    def pay(self) -> None:
+    def flush_settlements(self) -> None:
         """Queues the dispositions of all sessions that owe some."""
-        owing, self._owing = self._owing, []
+        owing, self._unsettled = self._unsettled, []
         for session in owing:
             session.flush_settlements()
 
     @property
-    def is_untouched(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing waits."""
         return not self._frames
 
     def take(self) -> bytes:
         """All that waits, once; a single piece is not copied."""
-        if self._owing:
-            self.pay()
+        if self._unsettled:
+            self.flush_settlements()
         frames = self._frames
         if not frames:
             return b""

@@ -75,7 +75,7 @@ def shape_of(
 ) -> TransferShape | None:
     """The shape of a whole transfer frame that was read; None when it is of a kind that comes alone."""
     link = session.links.get(transfer.handle)
-    if link is None or not link.takes_runs or transfer.more or transfer.aborted or transfer.delivery_tag is None:
+    if link is None or not link.can_receive_runs or transfer.more or transfer.aborted or transfer.delivery_tag is None:
         return None
     fields_at = _FIELDS_AT.get(frame[11])
     if body_start != 8 or frame[8:11] != _TRANSFER_AT_8 or fields_at is None:

@@ -27,7 +27,7 @@ OUTCOME_OK = 0
 OUTCOME_AUTH = 1
 
 
-def judge_init(init: SaslInit, offered: Sequence[str]) -> CredentialsOffered | bool:
+def evaluate_init(init: SaslInit, offered: Sequence[str]) -> CredentialsOffered | bool:
     """True or False when the mechanism alone decides, else the credentials on which somebody has to decide."""
     mechanism = init.mechanism
     if mechanism not in offered:

@@ -36,7 +36,7 @@ from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.amqp.link import Link, LinkState, check_modes
 from hubmere.wire.amqp.serial import SERIAL_MASK, serial_add, serial_distance
-from hubmere.wire.amqp.settlements import Settlement, accepted_body, add_settlement, merged
+from hubmere.wire.amqp.settlements import Settlement, add_settlement, encode_accepted, merge_settlements
 from hubmere.wire.amqp.signals import DispositionReceived, SessionBegun, SessionEnded, Signal, WindowOpened
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ MAX_LINK_NAME_CHARACTERS = 2048
 _NULL_ATTACH_BYTES = 48
 
 
-def unused_number(taken: Mapping[int, object]) -> int:
+def free_number(taken: Mapping[int, object]) -> int:
     """A handle or channel that is not taken: the next one where numbers are dense, else the lowest."""
     return next(number for number in chain((len(taken),), range(len(taken))) if number not in taken)
 
@@ -170,7 +170,7 @@ class Session:
             raise LocalProtocolError(f"a link named {name!r} is being attached already")
 
     def _free_handle(self) -> int:
-        handle = unused_number(self._local_links)
+        handle = free_number(self._local_links)
         if handle > self.remote_handle_max:
             raise LocalProtocolError(f"the peer allows handles up to {self.remote_handle_max}")
         return handle
@@ -182,7 +182,7 @@ class Session:
             return False
         if self._settlements is None:
             self._settlements = []
-            self.connection.outbox.owe(self)
+            self.connection.outbox.add_unsettled(self)
         add_settlement(self._settlements, first, first if last is None else last, state)
         return True
 
@@ -233,7 +233,7 @@ class Session:
         self.next_outgoing_id = serial_add(self.next_outgoing_id, 1)
         self.connection.outbox.add_body(body, self.channel)
 
-    def emit_framed(self, frames: bytes, count: int) -> None:
+    def emit_frames(self, frames: bytes, count: int) -> None:
         """Queues `count` transfer frames that are framed already."""
         self._remote_window -= count
         self.next_outgoing_id = serial_add(self.next_outgoing_id, count)
@@ -242,9 +242,9 @@ class Session:
     def flush_settlements(self) -> None:
         """Turns what was settled into range dispositions, as few as possible."""
         settlements, self._settlements = self._settlements, None
-        for first, last, state in merged(settlements or []):
+        for first, last, state in merge_settlements(settlements or []):
             if type(state) is Accepted:
-                self.connection.outbox.add_body(accepted_body(first, last), self.channel)
+                self.connection.outbox.add_body(encode_accepted(first, last), self.channel)
             else:
                 self._emit_disposition(ROLE_RECEIVER, first, last, state)
 
@@ -260,7 +260,7 @@ class Session:
 
     # --- what the peer does
 
-    def begun(self, begin: Begin, signals: list[Signal]) -> None:
+    def receive_begin(self, begin: Begin, signals: list[Signal]) -> None:
         """Takes the peer's terms; the session is mapped."""
         self.state = SessionState.MAPPED
         self.next_incoming_id = begin.next_outgoing_id
@@ -293,7 +293,7 @@ class Session:
             if not violation.is_session_scoped:
                 raise
             self.end(violation.condition, violation.description)
-            self.lost(signals, None, violation)
+            self.on_lost(signals, None, violation)
             self.state = SessionState.DISCARDING
 
     def _receive_attach(self, attach: Attach, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
@@ -303,7 +303,7 @@ class Session:
         if pending is not None:
             self.links[attach.handle] = pending
             self.connection.link_count += 1
-            pending.answered(attach, signals)
+            pending.receive_attach_response(attach, signals)
             return
         link = Link(
             self,
@@ -314,7 +314,7 @@ class Session:
         )
         self.links[attach.handle] = self._local_links[link.handle] = link
         self.connection.link_count += 1
-        link.requested(attach, signals)
+        link.receive_attach(attach, signals)
 
     def _check_remote_attach(self, attach: Attach) -> None:
         connection = self.connection
@@ -335,7 +335,7 @@ class Session:
         # Using the peer's number as ours is legal and keeps traces readable.
         if remote_handle not in self._local_links and remote_handle <= self.remote_handle_max:
             return remote_handle
-        handle = unused_number(self._local_links)
+        handle = free_number(self._local_links)
         if handle > self.remote_handle_max:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's handle-max leaves no handle for an answer")
         return handle
@@ -415,9 +415,9 @@ class Session:
         if self.state not in _OVER:
             self.flush_settlements()
             self.emit(End())
-        self.lost(signals, end.error)
+        self.on_lost(signals, end.error)
 
-    def lost(self, signals: list[Signal], error: Error | None, violation: RemoteProtocolError | None = None) -> None:
+    def on_lost(self, signals: list[Signal], error: Error | None, violation: RemoteProtocolError | None = None) -> None:
         """The session and its links are gone on both sides."""
         before, self.state = self.state, SessionState.ENDED
         if before in _UNREPORTED:
@@ -428,7 +428,7 @@ class Session:
         self._pending_links = self._backlog = self._settlements = None
         for link in links:
             self.connection.link_count -= link.state is not LinkState.PENDING
-            link.lost(signals, error, False)
+            link.on_lost(signals, error, False)
         signals.append(SessionEnded(self, error, violation))
 
 

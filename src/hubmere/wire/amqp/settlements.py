@@ -25,7 +25,7 @@ def add_settlement(settlements: list[Settlement], first: int, last: int, state: 
     settlements.append((first, last, state))
 
 
-def merged(settlements: list[Settlement]) -> list[Settlement]:
+def merge_settlements(settlements: list[Settlement]) -> list[Settlement]:
     """The ranges in order of their first id, neighbours with an equal state joined."""
     if len(settlements) < 2:
         return settlements
@@ -41,7 +41,7 @@ _ROLE_RECEIVER = b"\x41"
 _TAIL = b"\x41\x00\x53\x24\x45\x40"
 
 
-def accepted_body(first: int, last: int) -> bytes:
+def encode_accepted(first: int, last: int) -> bytes:
     """The body of the most frequent disposition of all, as the general writer would write it but cheaper."""
     ids = write_uint(first) + (b"\x40" if first == last else write_uint(last))
     return _HEAD + bytes((len(ids) + 8, 6)) + _ROLE_RECEIVER + ids + _TAIL

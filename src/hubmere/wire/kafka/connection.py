@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from hubmere.wire.kafka.codegen import holds_records, reader_of, writer_of
 from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from hubmere.wire.kafka.framing import LENGTH, Frames, framed, joined
+from hubmere.wire.kafka.framing import LENGTH, Frames, fill_length, join_small
 from hubmere.wire.kafka.messages import API_OF_REQUEST, APIS
 from hubmere.wire.kafka.messages.fetch import FETCH
 from hubmere.wire.kafka.messages.groups import JOIN_GROUP, SYNC_GROUP
@@ -178,12 +178,12 @@ class _Connection(ABC, Generic[T]):
         return self._read(self._frames.cut(data))
 
     def receive_buffer(self) -> memoryview | None:
-        """The rest of a frame that arrives in pieces: a shell may receive straight into it, then call `received`."""
-        return self._frames.unfilled()
+        """The rest of a frame that arrives in pieces: a shell may receive straight into it, then call `read_buffer`."""
+        return self._frames.missing_part()
 
-    def received(self, count: int) -> list[T]:
+    def read_buffer(self, count: int) -> list[T]:
         """As `receive_data`, for bytes that were received into `receive_buffer`."""
-        return self._read(self._frames.filled(count))
+        return self._read(self._frames.add_received(count))
 
     def admit_frames(self, admits: Callable[[int], bool]) -> None:
         """Have somebody asked before memory for a frame is taken; a frame that is refused waits for `resume`."""
@@ -199,9 +199,9 @@ class _Connection(ABC, Generic[T]):
         """Whether a frame waits for memory: nothing is to be fed until `resume`."""
         return self._frames.is_waiting
 
-    def forget(self) -> None:
+    def discard_partial_frame(self) -> None:
         """The connection is gone: let go of what came of an unfinished frame."""
-        self._frames.forget()
+        self._frames.discard_partial_frame()
 
     def resume(self) -> list[T]:
         """As `receive_data`, for what came before memory was there."""
@@ -210,7 +210,7 @@ class _Connection(ABC, Generic[T]):
     def data_to_send(self) -> list[Buffer]:
         """The bytes to send now, small neighbours joined; they are forgotten here."""
         out, self._out = self._out, []
-        return joined(out)
+        return join_small(out)
 
     def _read(self, frames: list[memoryview]) -> list[T]:
         complete: list[T] = []
@@ -234,7 +234,7 @@ class _Connection(ABC, Generic[T]):
 class ServerConnection(_Connection[Request]):
     """The server's end of one connection.
 
-    Thread rule: one owner; nothing here waits or locks. The number of requests that wait for an answer (`unanswered`)
+    Thread rule: one owner; nothing here waits or locks. The number of requests that wait for an answer (`in_flight`)
     grows only with `receive_data`: a shell that stops reading at some number bounds it.
     """
 
@@ -242,13 +242,13 @@ class ServerConnection(_Connection[Request]):
         super().__init__(max_request_bytes)
         self._served = served
         self._waiting: deque[Request] = deque()
-        self._unanswered = 0
+        self._in_flight = 0
         # Answers that wait for those before them.
         self.blocked_bytes = 0
         # After a SaslHandshake of version 0 the shell sets this until authentication is over: frames are bare tokens.
         self.expects_bare_tokens = False
         # The shell sets this when it can handle a `ProduceRun`.
-        self.takes_runs = False
+        self.can_receive_runs = False
         self._pattern: Pattern | None = None
         self._patterns_left = _MAX_PATTERNS
 
@@ -262,14 +262,14 @@ class ServerConnection(_Connection[Request]):
         self._frames.max_frame_bytes = limit
 
     @property
-    def unanswered(self) -> int:
+    def in_flight(self) -> int:
         """Requests that still wait, for their own answer or for that of one before them."""
-        return self._unanswered
+        return self._in_flight
 
     def receive_data(self, data: Buffer) -> list[Request]:
-        """As for any connection; requests that repeat each other may come as one (see `takes_runs`)."""
+        """As for any connection; requests that repeat each other may come as one (see `can_receive_runs`)."""
         pattern, begin = self._pattern, self._frames.rest_bytes
-        if pattern is None or not self.takes_runs or begin is None or isinstance(data, memoryview):
+        if pattern is None or not self.can_receive_runs or begin is None or isinstance(data, memoryview):
             return super().receive_data(data)
         complete = super().receive_data(data[:begin]) if begin else []
         body, at = pattern.take(data, begin)
@@ -287,13 +287,13 @@ class ServerConnection(_Connection[Request]):
         assert path is not None
         request = Request(path, body.correlation_ids[0], None, body)
         self._waiting.append(request)
-        self._unanswered += len(body)
+        self._in_flight += len(body)
         return request
 
-    def unfold(self, request: Request) -> list[Request]:
+    def split_run(self, request: Request) -> list[Request]:
         """The requests of a run one by one; they take its place among those that wait."""
         place = self._waiting.index(request)
-        self._unanswered -= len(request.body)
+        self._in_flight -= len(request.body)
         later = [self._waiting.pop() for _ in range(len(self._waiting) - place)]
         single: list[Request] = []
         for frame in request.body.frames():
@@ -309,14 +309,14 @@ class ServerConnection(_Connection[Request]):
             return
         path = request._path
         parts = path.write_response(body, bytearray(path.response_head))
-        self._release(request, _framed(parts, request.correlation_id))
+        self._release(request, _fill_response_head(parts, request.correlation_id))
 
-    def respond_framed(self, request: Request, frames: Buffer) -> None:
+    def respond_frames(self, request: Request, frames: Buffer) -> None:
         """Answer with the whole frame, or those of a run in its order, as `frame_response` makes them."""
         self.respond_buffers(request, [frames])
 
     def respond_buffers(self, request: Request, frame: list[Buffer]) -> None:
-        """As `respond_framed`, with a frame in several buffers: large ones need not be joined."""
+        """As `respond_frames`, with a frame in several buffers: large ones need not be joined."""
         self._check_waiting(request, request.api.response)
         self._release(request, frame)
 
@@ -336,7 +336,7 @@ class ServerConnection(_Connection[Request]):
             released = waiting.popleft()
             if released is not request:
                 self.blocked_bytes -= sum(map(len, ready))
-            self._unanswered -= len(released.body) if type(released.body) is ProduceRun else 1
+            self._in_flight -= len(released.body) if type(released.body) is ProduceRun else 1
             self._out += ready
 
     def _accept(self, frame: memoryview, complete: list[Request]) -> None:
@@ -345,7 +345,7 @@ class ServerConnection(_Connection[Request]):
             return
         if request.expects_response:
             self._waiting.append(request)
-            self._unanswered += 1
+            self._in_flight += 1
         complete.append(request)
 
     def _request(self, frame: memoryview) -> Request | None:
@@ -367,11 +367,11 @@ class ServerConnection(_Connection[Request]):
             at = skip_tag_section(buffer, at)
         # What follows the body in the frame is ignored, as Kafka's own server does.
         body, _ = path.read_request(buffer, at)
-        if self.takes_runs and path.api is PRODUCE and self._patterns_left:
-            self._learn(path.version, buffer, at, body)
+        if self.can_receive_runs and path.api is PRODUCE and self._patterns_left:
+            self._remember_pattern(path.version, buffer, at, body)
         return Request(path, correlation_id, client_id, body)
 
-    def _learn(self, version: int, frame: Buffer, body_at: int, body: Any) -> None:
+    def _remember_pattern(self, version: int, frame: Buffer, body_at: int, body: Any) -> None:
         pattern = Pattern.of(version, frame, body_at, body)
         if pattern is not None:
             self._pattern = pattern
@@ -391,7 +391,7 @@ class ServerConnection(_Connection[Request]):
         )
         request = Request(_REFUSED_VERSION_PATH, correlation_id, None, None)
         self._waiting.append(request)
-        self._unanswered += 1
+        self._in_flight += 1
         self.respond(request, answer)
 
 
@@ -399,7 +399,7 @@ _REFUSED_VERSION_PATH: Final = _derive_path(API_VERSIONS, 0)
 _BARE_TOKEN_PATH: Final = replace(_derive_path(SASL_AUTHENTICATE, 0), version=BARE_TOKEN_VERSION)
 
 
-def _framed(parts: list[Buffer], correlation_id: int) -> list[Buffer]:
+def _fill_response_head(parts: list[Buffer], correlation_id: int) -> list[Buffer]:
     """Write length and correlation id into the room that the first buffer left for them."""
     head = parts[0]
     assert isinstance(head, bytearray)
@@ -421,7 +421,7 @@ class ClientConnection(_Connection[Response]):
         self._next_id = 0
 
     @property
-    def unanswered(self) -> int:
+    def in_flight(self) -> int:
         """Requests whose response has not come yet."""
         return len(self._sent)
 
@@ -437,7 +437,7 @@ class ClientConnection(_Connection[Response]):
         flexible = api.is_flexible(version)
         if flexible:
             head += _NO_TAGS
-        self._out += framed(writer_of(api.request, version, flexible)(body, head))
+        self._out += fill_length(writer_of(api.request, version, flexible)(body, head))
         self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         if api is not PRODUCE or _is_answered(body):
             self._sent.append((api, version, correlation_id))
@@ -460,9 +460,9 @@ class ClientConnection(_Connection[Response]):
 
 
 def frame_response(api: Api, version: int, correlation_id: int, body: Any) -> bytes:
-    """A whole response as it goes out, to be sent many times with `respond_framed` and other numbers."""
+    """A whole response as it goes out, to be sent many times with `respond_frames` and other numbers."""
     path = _derive_path(api, version)
-    return b"".join(_framed(path.write_response(body, bytearray(path.response_head)), correlation_id))
+    return b"".join(_fill_response_head(path.write_response(body, bytearray(path.response_head)), correlation_id))
 
 
 def decode_response(api: Api, version: int, data: Buffer) -> Any:

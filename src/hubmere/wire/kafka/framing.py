@@ -78,7 +78,7 @@ class Frames:
         """Whether a frame waits to be admitted."""
         return self._waiting_length > 0
 
-    def forget(self) -> None:
+    def discard_partial_frame(self) -> None:
         """Let go of a frame that is not complete, and of whoever is asked for memory."""
         self._frame = None
         self._early = b""
@@ -92,12 +92,12 @@ class Frames:
         self._begin(length)
         return self.cut(early)
 
-    def unfilled(self) -> memoryview | None:
+    def missing_part(self) -> memoryview | None:
         """The missing part of a frame that arrives in pieces, to receive straight into; None when there is none."""
         return None if self._frame is None else memoryview(self._frame)[self._filled :]
 
-    def filled(self, count: int) -> list[memoryview]:
-        """Take note that `count` bytes were received straight into `unfilled`."""
+    def add_received(self, count: int) -> list[memoryview]:
+        """Take note that `count` bytes were received straight into `missing_part`."""
         assert self._frame is not None
         frames: list[memoryview] = []
         self._filled += count
@@ -137,7 +137,7 @@ class Frames:
             self._frame = None
 
 
-def framed(parts: list[Buffer]) -> list[Buffer]:
+def fill_length(parts: list[Buffer]) -> list[Buffer]:
     """Write the length of a frame into the four bytes with which its first buffer begins."""
     head = parts[0]
     assert isinstance(head, bytearray)
@@ -145,7 +145,7 @@ def framed(parts: list[Buffer]) -> list[Buffer]:
     return parts
 
 
-def joined(parts: list[Buffer]) -> list[Buffer]:
+def join_small(parts: list[Buffer]) -> list[Buffer]:
     """Join small neighbours; large buffers stay as they are."""
     if len(parts) <= 1:
         return parts

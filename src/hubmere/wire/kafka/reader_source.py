@@ -112,7 +112,7 @@ class ReaderSource(Source):
             self.emit("at = stop")
             self.indent -= 1
         else:
-            self.nested(wire_type, target, nullable)
+            self.struct_value(wire_type, target, nullable)
 
     def length(self, code: str) -> None:
         """Leave a length in `count`, negative for null; a classic one ends the run before it."""
@@ -158,7 +158,7 @@ class ReaderSource(Source):
         self.indent -= 1
         self.emit(f"{target} = tuple({items})")
 
-    def nested(self, cls: type, target: str, nullable: bool) -> None:
+    def struct_value(self, cls: type, target: str, nullable: bool) -> None:
         """Read a struct that is not in an array; a nullable one has an int8 before it, negative for null."""
         if nullable:
             self.flush()

@@ -103,7 +103,7 @@ class WriterSource(Source):
         elif isinstance(wire_type, Kind):
             self.blob(wire_type, source, nullable, what)
         else:
-            self.nested(wire_type, source, nullable)
+            self.struct_value(wire_type, source, nullable)
 
     def unless_null(self, name: str, nullable: bool, null: bytes) -> None:
         """Write null, or open the branch for a value."""
@@ -175,7 +175,7 @@ class WriterSource(Source):
         self.indent -= 1
         self.end_unless_null(nullable)
 
-    def nested(self, cls: type, source: str, nullable: bool) -> None:
+    def struct_value(self, cls: type, source: str, nullable: bool) -> None:
         """Write a struct that is not in an array; a nullable one has an int8 before it, negative for null."""
         name = self.fresh("part")
         self.emit(f"{name} = {source}")

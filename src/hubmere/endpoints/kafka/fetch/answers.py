@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, framed
+from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, fill_length
 from hubmere.wire.kafka.messages.fetch import (
     AbortedTransaction,
     FetchPartitionResponse,
@@ -143,7 +143,7 @@ class Frame:
     def buffers(self) -> list[Buffer]:
         """The whole frame; nothing is added any more."""
         self.out += self.tail
-        return framed(self._buffers)
+        return fill_length(self._buffers)
 
 
 def quiet_part(version: int, told: PartitionAnswer) -> bytes:

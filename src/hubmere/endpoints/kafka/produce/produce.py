@@ -240,7 +240,7 @@ class _Answer:
             name, (part,) = topics[0]
             numbers = (part.index, part.base_offset, part.append_time_ms, part.log_start)
             frame = shape_of(name, self.version).frame(self.request.correlation_id, *numbers)
-            self.session.respond_framed(self.request, frame)
+            self.session.respond_frames(self.request, frame)
             return
         answers = tuple(
             ProduceTopicResponse(name=name, partitions=tuple([part.response() for part in parts]))
@@ -253,7 +253,7 @@ def produce(session: KafkaSession, request: Request) -> None:
     """Publish what came, in the order in which it came."""
     if type(request.body) is ProduceRun:
         if not produce_run(session, request):
-            session.handle_next(session.engine.unfold(request))
+            session.handle_next(session.engine.split_run(request))
         return
     answer = _Answer(session, request)
     for topic in request.body.topics:

@@ -108,7 +108,7 @@ class _RunAnswer:
     def send_if_complete(self) -> None:
         """Answer all requests of the run, once."""
         if not self._missing:
-            self.session.respond_framed(self._request, b"".join(self._frames))
+            self.session.respond_frames(self._request, b"".join(self._frames))
 
 
 def produce_run(session: KafkaSession, request: Request) -> bool:

@@ -147,7 +147,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: tuple(getattr(value, name) for name in names)
 
 
-def described(code: int, symbol: str) -> Callable[[type[T]], type[T]]:
+def described_type(code: int, symbol: str) -> Callable[[type[T]], type[T]]:
     """Registers a dataclass of `wire` fields under its descriptor."""
 
     def register(cls: type[T]) -> type[T]:

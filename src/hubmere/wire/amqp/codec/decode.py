@@ -55,7 +55,7 @@ def _constant(value: Value) -> Decoder:
     return lambda _buf, pos, _depth: (value, pos)
 
 
-def _fixed(fmt: str, make: Callable[[Any], Any] | None = None) -> Decoder:
+def _fixed_width(fmt: str, make: Callable[[Any], Any] | None = None) -> Decoder:
     layout = struct.Struct(">" + fmt)
     size = layout.size
     unpack = layout.unpack_from
@@ -218,8 +218,8 @@ def _read_any(buf: Buffer, pos: int, depth: int) -> tuple[Value, int]:
 
 
 # Constructors of unsigned numbers that performatives use, read as plain integers.
-PLAIN_UINT: dict[int, Decoder] = {0x43: _constant(0), 0x52: _fixed("B"), 0x70: _fixed("I")}
-PLAIN_ULONG: dict[int, Decoder] = {0x44: _constant(0), 0x53: _fixed("B"), 0x80: _fixed("Q")}
+PLAIN_UINT: dict[int, Decoder] = {0x43: _constant(0), 0x52: _fixed_width("B"), 0x70: _fixed_width("I")}
+PLAIN_ULONG: dict[int, Decoder] = {0x44: _constant(0), 0x53: _fixed_width("B"), 0x80: _fixed_width("Q")}
 
 _CODES: dict[int, Decoder] = {
     0x00: _read_described,
@@ -229,27 +229,27 @@ _CODES: dict[int, Decoder] = {
     0x43: _constant(UInt(0)),
     0x44: _constant(ULong(0)),
     0x45: lambda _buf, pos, _depth: ([], pos),
-    0x50: _fixed("B", UByte),
-    0x51: _fixed("b", Byte),
-    0x52: _fixed("B", UInt),
-    0x53: _fixed("B", ULong),
-    0x54: _fixed("b", Int),
-    0x55: _fixed("b", Long),
+    0x50: _fixed_width("B", UByte),
+    0x51: _fixed_width("b", Byte),
+    0x52: _fixed_width("B", UInt),
+    0x53: _fixed_width("B", ULong),
+    0x54: _fixed_width("b", Int),
+    0x55: _fixed_width("b", Long),
     0x56: _read_bool,
-    0x60: _fixed("H", UShort),
-    0x61: _fixed("h", Short),
-    0x70: _fixed("I", UInt),
-    0x71: _fixed("i", Int),
-    0x72: _fixed("f", Float),
+    0x60: _fixed_width("H", UShort),
+    0x61: _fixed_width("h", Short),
+    0x70: _fixed_width("I", UInt),
+    0x71: _fixed_width("i", Int),
+    0x72: _fixed_width("f", Float),
     0x73: _read_char,
-    0x74: _fixed("4s", Decimal32),
-    0x80: _fixed("Q", ULong),
-    0x81: _fixed("q", Long),
-    0x82: _fixed("d"),
-    0x83: _fixed("q", Timestamp),
-    0x84: _fixed("8s", Decimal64),
-    0x94: _fixed("16s", Decimal128),
-    0x98: _fixed("16s", _uuid),
+    0x74: _fixed_width("4s", Decimal32),
+    0x80: _fixed_width("Q", ULong),
+    0x81: _fixed_width("q", Long),
+    0x82: _fixed_width("d"),
+    0x83: _fixed_width("q", Timestamp),
+    0x84: _fixed_width("8s", Decimal64),
+    0x94: _fixed_width("16s", Decimal128),
+    0x98: _fixed_width("16s", _uuid),
     0xA0: _variable(_slice8, bytes),
     0xA1: _variable(_slice8, _text),
     0xA3: _variable(_slice8, _symbol),

@@ -74,7 +74,7 @@ def _write_long(value: int) -> bytes:
     return bytes((0x55, value & 0xFF)) if -128 <= value < 128 else _WIDE_LONG(value)
 
 
-def _sized(narrow: int, raw: bytes) -> bytes:
+def _with_size(narrow: int, raw: bytes) -> bytes:
     if len(raw) < 256:
         return bytes((narrow, len(raw))) + raw
     return _U32_AFTER_CODE.pack(narrow + 0x10, len(raw)) + raw
@@ -82,17 +82,17 @@ def _sized(narrow: int, raw: bytes) -> bytes:
 
 def write_binary(value: bytes) -> bytes:
     """binary"""
-    return _sized(0xA0, value)
+    return _with_size(0xA0, value)
 
 
 def write_string(value: str) -> bytes:
     """string"""
-    return _sized(0xA1, value.encode("utf-8"))
+    return _with_size(0xA1, value.encode("utf-8"))
 
 
 def write_symbol(value: str) -> bytes:
     """symbol"""
-    return _sized(0xA3, value.encode("ascii"))
+    return _with_size(0xA3, value.encode("ascii"))
 
 
 def write_compound(narrow: int, count: int, body: bytes) -> bytes:
@@ -119,12 +119,12 @@ def _write_described(value: Described) -> bytes:
 
 
 def _write_array(value: Array) -> bytes:
-    described = value.descriptor is not None
-    plain = [item.value for item in value.items] if described else list(value.items)
+    described_type = value.descriptor is not None
+    plain = [item.value for item in value.items] if described_type else list(value.items)
     if any(_ELEMENT_CODE.get(type(item)) != value.code for item in plain):
         raise LocalProtocolError("an array holds elements of another type")
     code, elements = _write_elements(value.code, plain)
-    head = (b"\x00" + _write(value.descriptor) if described else b"") + bytes((code,))
+    head = (b"\x00" + _write(value.descriptor) if described_type else b"") + bytes((code,))
     return write_compound(0xE0, len(plain), head + elements)
 
 
@@ -194,7 +194,7 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     uuid.UUID: lambda value: b"\x98" + value.bytes,
     bytes: write_binary,
     bytearray: write_binary,
-    memoryview: lambda value: _sized(0xA0, bytes(value)),
+    memoryview: lambda value: _with_size(0xA0, bytes(value)),
     str: write_string,
     Symbol: write_symbol,
     list: _write_list,

@@ -25,7 +25,7 @@ from hubmere.wire.amqp.codec.composites import (
     ULONG,
     USHORT,
     composite,
-    described,
+    described_type,
     wire,
 )
 from hubmere.wire.amqp.codec.types import Described, Value
@@ -42,7 +42,7 @@ RCV_FIRST, RCV_SECOND = 0, 1
 # --- definitions: AMQP 1.0, 2.8 and 3.4 ------------------------------------------------------------------------------
 
 
-@described(0x1D, "amqp:error:list")
+@described_type(0x1D, "amqp:error:list")
 @dataclass(slots=True)
 class Error:
     """Why something ended or was rejected: 2.8.14."""
@@ -55,7 +55,7 @@ class Error:
 ERROR = composite("error", Error)
 
 
-@described(0x23, "amqp:received:list")
+@described_type(0x23, "amqp:received:list")
 @dataclass(slots=True)
 class Received:
     """How much of a delivery arrived: 3.4.1."""
@@ -64,13 +64,13 @@ class Received:
     section_offset: int = wire(ULONG, mandatory=True)
 
 
-@described(0x24, "amqp:accepted:list")
+@described_type(0x24, "amqp:accepted:list")
 @dataclass(slots=True)
 class Accepted:
     """The outcome of a delivery that was taken: 3.4.2."""
 
 
-@described(0x25, "amqp:rejected:list")
+@described_type(0x25, "amqp:rejected:list")
 @dataclass(slots=True)
 class Rejected:
     """The outcome of a delivery that is invalid: 3.4.3."""
@@ -78,13 +78,13 @@ class Rejected:
     error: Error | None = wire(ERROR)
 
 
-@described(0x26, "amqp:released:list")
+@described_type(0x26, "amqp:released:list")
 @dataclass(slots=True)
 class Released:
     """The outcome of a delivery that was not touched: 3.4.4."""
 
 
-@described(0x27, "amqp:modified:list")
+@described_type(0x27, "amqp:modified:list")
 @dataclass(slots=True)
 class Modified:
     """The outcome of a delivery that comes back changed: 3.4.5."""
@@ -102,7 +102,7 @@ RELEASED = Released()
 STATE = composite("delivery-state", Accepted, Rejected, Released, Modified, Received, fallback=True)
 
 
-@described(0x28, "amqp:source:list")
+@described_type(0x28, "amqp:source:list")
 @dataclass(slots=True)
 class Source:
     """Where the messages of a link come from: 3.5.3."""
@@ -120,7 +120,7 @@ class Source:
     capabilities: tuple[str, ...] | None = wire(SYMBOLS)
 
 
-@described(0x29, "amqp:target:list")
+@described_type(0x29, "amqp:target:list")
 @dataclass(slots=True)
 class Target:
     """Where the messages of a link go: 3.5.4."""
@@ -134,7 +134,7 @@ class Target:
     capabilities: tuple[str, ...] | None = wire(SYMBOLS)
 
 
-@described(0x30, "amqp:coordinator:list")
+@described_type(0x30, "amqp:coordinator:list")
 @dataclass(slots=True)
 class Coordinator:
     """The target of a transactional controller link; understood so that it can be refused."""
@@ -149,7 +149,7 @@ TARGET = composite("target", Target, Coordinator)
 # --- performatives: AMQP 1.0, 2.7 ------------------------------------------------------------------------------------
 
 
-@described(0x10, "amqp:open:list")
+@described_type(0x10, "amqp:open:list")
 @dataclass(slots=True)
 class Open:
     """Opens a connection: 2.7.1."""
@@ -166,7 +166,7 @@ class Open:
     properties: dict[Value, Value] | None = wire(MAP)
 
 
-@described(0x11, "amqp:begin:list")
+@described_type(0x11, "amqp:begin:list")
 @dataclass(slots=True)
 class Begin:
     """Begins a session: 2.7.2."""
@@ -181,7 +181,7 @@ class Begin:
     properties: dict[Value, Value] | None = wire(MAP)
 
 
-@described(0x12, "amqp:attach:list")
+@described_type(0x12, "amqp:attach:list")
 @dataclass(slots=True)
 class Attach:
     """Attaches a link: 2.7.3."""
@@ -202,7 +202,7 @@ class Attach:
     properties: dict[Value, Value] | None = wire(MAP)
 
 
-@described(0x13, "amqp:flow:list")
+@described_type(0x13, "amqp:flow:list")
 @dataclass(slots=True)
 class Flow:
     """Moves windows and credit: 2.7.4."""
@@ -220,7 +220,7 @@ class Flow:
     properties: dict[Value, Value] | None = wire(MAP)
 
 
-@described(0x14, "amqp:transfer:list")
+@described_type(0x14, "amqp:transfer:list")
 @dataclass(slots=True)
 class Transfer:
     """Carries a delivery or a piece of one, which follows it in the frame: 2.7.5."""
@@ -238,7 +238,7 @@ class Transfer:
     batchable: bool | None = wire(BOOLEAN)
 
 
-@described(0x15, "amqp:disposition:list")
+@described_type(0x15, "amqp:disposition:list")
 @dataclass(slots=True)
 class Disposition:
     """Tells the state of deliveries: 2.7.6."""
@@ -251,7 +251,7 @@ class Disposition:
     batchable: bool | None = wire(BOOLEAN)
 
 
-@described(0x16, "amqp:detach:list")
+@described_type(0x16, "amqp:detach:list")
 @dataclass(slots=True)
 class Detach:
     """Detaches a link: 2.7.7."""
@@ -261,7 +261,7 @@ class Detach:
     error: Error | None = wire(ERROR)
 
 
-@described(0x17, "amqp:end:list")
+@described_type(0x17, "amqp:end:list")
 @dataclass(slots=True)
 class End:
     """Ends a session: 2.7.8."""
@@ -269,7 +269,7 @@ class End:
     error: Error | None = wire(ERROR)
 
 
-@described(0x18, "amqp:close:list")
+@described_type(0x18, "amqp:close:list")
 @dataclass(slots=True)
 class Close:
     """Closes a connection: 2.7.9."""
@@ -280,7 +280,7 @@ class Close:
 # --- SASL: AMQP 1.0, 5.3.3 -------------------------------------------------------------------------------------------
 
 
-@described(0x40, "amqp:sasl-mechanisms:list")
+@described_type(0x40, "amqp:sasl-mechanisms:list")
 @dataclass(slots=True)
 class SaslMechanisms:
     """What the server offers: 5.3.3.1."""
@@ -288,7 +288,7 @@ class SaslMechanisms:
     mechanisms: tuple[str, ...] = wire(SYMBOLS, mandatory=True)
 
 
-@described(0x41, "amqp:sasl-init:list")
+@described_type(0x41, "amqp:sasl-init:list")
 @dataclass(slots=True)
 class SaslInit:
     """What the client chose: 5.3.3.2."""
@@ -298,7 +298,7 @@ class SaslInit:
     hostname: str | None = wire(STRING)
 
 
-@described(0x42, "amqp:sasl-challenge:list")
+@described_type(0x42, "amqp:sasl-challenge:list")
 @dataclass(slots=True)
 class SaslChallenge:
     """A further question of the server: 5.3.3.3."""
@@ -306,7 +306,7 @@ class SaslChallenge:
     challenge: bytes = wire(BINARY, mandatory=True)
 
 
-@described(0x43, "amqp:sasl-response:list")
+@described_type(0x43, "amqp:sasl-response:list")
 @dataclass(slots=True)
 class SaslResponse:
     """The answer to it: 5.3.3.4."""
@@ -314,7 +314,7 @@ class SaslResponse:
     response: bytes = wire(BINARY, mandatory=True)
 
 
-@described(0x44, "amqp:sasl-outcome:list")
+@described_type(0x44, "amqp:sasl-outcome:list")
 @dataclass(slots=True)
 class SaslOutcome:
     """How the exchange ended: 5.3.3.5."""
@@ -326,7 +326,7 @@ class SaslOutcome:
 # --- message sections that are lists: AMQP 1.0, 3.2 ------------------------------------------------------------------
 
 
-@described(0x70, "amqp:header:list")
+@described_type(0x70, "amqp:header:list")
 @dataclass(slots=True)
 class Header:
     """Delivery details of a message: 3.2.1."""
@@ -338,7 +338,7 @@ class Header:
     delivery_count: int | None = wire(UINT)
 
 
-@described(0x73, "amqp:properties:list")
+@described_type(0x73, "amqp:properties:list")
 @dataclass(slots=True)
 class Properties:
     """The immutable properties of a message: 3.2.4."""
