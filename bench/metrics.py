@@ -32,7 +32,7 @@ from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.position import Position
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.store.catalog.catalog import SqliteCatalog
+from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.memory import MemoryEngine
 from hubmere.translate import HttpEvent, publication_from_http
 

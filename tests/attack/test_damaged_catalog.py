@@ -9,8 +9,8 @@ import pytest
 
 from hubmere.cli.exit_codes import Exit
 from hubmere.settings import HubSetting
-from hubmere.store.catalog.catalog import CATALOG_FILE
 from hubmere.store.catalog.mirror import COPIES_FOLDER, DESCRIPTION, REVISION_FILE
+from hubmere.store.catalog.sqlite import CATALOG_FILE
 from hubmere.testing import Node, NodeFailed
 from test_doctor_command import doctor, publish
 

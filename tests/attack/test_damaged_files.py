@@ -25,7 +25,7 @@ from hubmere.settings import HubSetting
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.engine import LogConfig
 from hubmere.store.local import LocalEngine
-from hubmere.store.log.committed_marks import MARKS
+from hubmere.store.log.committed_file import MARKS
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery.manifest import DAMAGE

@@ -12,7 +12,7 @@ from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import LimitsBook, Override, Profile
-from hubmere.store.catalog.catalog import SqliteCatalog
+from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.memory import MemoryEngine
 
 NOW_MS = 1_700_000_000_000

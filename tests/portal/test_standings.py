@@ -1,7 +1,7 @@
 """Readers of every protocol in one table."""
 
 from hubmere.portal.standings import lag_by_group, standings
-from hubmere.store.catalog.progress import Checkpoint, GroupOffset, Ownership
+from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
 from hubmere.store.catalog.view import Put
 from portal.builders import Desktop
 

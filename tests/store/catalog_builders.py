@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hubmere.model.entity import Hub, Namespace
 from hubmere.model.spec import HubSpec, root_rule
-from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog
-from hubmere.store.catalog.progress import Checkpoint, GroupOffset
+from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset
+from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
 

@@ -33,17 +33,17 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
 from hubmere.model.spec import new_group
-from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog, reserve_numbers
-from hubmere.store.catalog.progress import (
+from hubmere.store.catalog.rows import TABLES
+from hubmere.store.catalog.runtime_state import (
     CaptureState,
     Counter,
     GroupMetadata,
     Meta,
     Ownership,
-    Record,
+    StateRecord,
     TransactionState,
 )
-from hubmere.store.catalog.rows import TABLES
+from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create, Delete, Drop, Put, Replace
 from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
 from store.catalog_builders import HandTurnedLoop, SmallDisk, a_catalog, a_checkpoint, an_offset, with_hub
@@ -324,7 +324,7 @@ def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> Non
     transaction = TransactionState(namespace="ns1234", transactional_id="t", state="{}")
     capture = CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)
     offsets = [an_offset(hub), an_offset(hub, partition=1)]
-    records: list[Record] = [ownership, metadata, transaction, capture, a_checkpoint(hub), *offsets]
+    records: list[StateRecord] = [ownership, metadata, transaction, capture, a_checkpoint(hub), *offsets]
     catalog.apply(*map(Put, records))
     view = catalog.view
 
@@ -481,19 +481,6 @@ def test_callback_that_raises_does_not_silence_the_others(tmp_path: Path) -> Non
     catalog.close()
 
 
-def test_numbers_are_reserved_in_blocks_that_never_overlap(tmp_path: Path) -> None:
-    """Producer ids are never reused, not even by two requests at a time or over a restart."""
-    path = tmp_path / "catalog.db"
-    blocks: list[range] = []
-    for _ in range(2):
-        catalog = a_catalog(path)
-        for _ in range(3):
-            reserve_numbers(catalog, "producer-id", 1000, lambda block, error: blocks.append(block))
-        catalog.close()
-
-    assert blocks == [range(first, first + 1000) for first in range(0, 6000, 1000)]
-
-
 # --- a broken disk ---------------------------------------------------------------------------------------------------
 
 
@@ -560,8 +547,8 @@ def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     """A disk that stands still must slow the callers down, not fill the memory."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
-    monkeypatch.setattr("hubmere.store.catalog.catalog.MAX_WAITING_MOVES", 10)
-    monkeypatch.setattr("hubmere.store.catalog.catalog.MAX_ROUND_MOVES", 1)
+    monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_WAITING_MOVES", 10)
+    monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_ROUND_MOVES", 1)
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
 

@@ -10,9 +10,9 @@ from hubmere.model.entity import GeoAlias, Hub, Namespace, RevokedPublisher
 from hubmere.model.errors import AlreadyExists, NotFound
 from hubmere.model.names import alias_name, group_name, publisher_name
 from hubmere.model.spec import new_group
-from hubmere.store.catalog.catalog import SqliteCatalog
-from hubmere.store.catalog.progress import CaptureState, GroupMetadata, Ownership, TransactionState
 from hubmere.store.catalog.rows import TABLES, Item
+from hubmere.store.catalog.runtime_state import CaptureState, GroupMetadata, Ownership, TransactionState
+from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.catalog.view import Create, Delete, Drop, Put, Step
 from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
 from store.catalog_builders import a_catalog, a_checkpoint, an_offset

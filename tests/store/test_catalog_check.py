@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.store.catalog.catalog import open_connection
 from hubmere.store.catalog.check import check_catalog
 from hubmere.store.catalog.migrations import MIGRATIONS, migrate
+from hubmere.store.catalog.sqlite import open_connection
 from hubmere.store.catalog.view import Put
 from store.catalog_builders import a_catalog, a_checkpoint, an_offset, with_hub
 

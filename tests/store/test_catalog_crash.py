@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.store.catalog.catalog import SqliteCatalog
 from hubmere.store.catalog.check import check_catalog
+from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.catalog.view import Create, Delete, Drop
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.local import LocalEngine
@@ -25,8 +25,8 @@ import queue, sys
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec, new_hub
 from hubmere.model.tier import limits_for
-from hubmere.store.catalog.catalog import SqliteCatalog
-from hubmere.store.catalog.progress import GroupOffset
+from hubmere.store.catalog.sqlite import SqliteCatalog
+from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import Create, Put
 
 calls = queue.SimpleQueue()

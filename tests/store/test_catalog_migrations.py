@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hubmere.model.names import ROOT_RULE
-from hubmere.store.catalog.catalog import open_connection
 from hubmere.store.catalog.migrations import MIGRATIONS, CatalogUnusable, migrate, schema_version
-from hubmere.store.catalog.progress import Meta
 from hubmere.store.catalog.rows import TABLES
+from hubmere.store.catalog.runtime_state import Meta
+from hubmere.store.catalog.sqlite import open_connection
 from hubmere.store.catalog.view import Put
 from store.catalog_builders import a_catalog, an_offset, with_hub
 

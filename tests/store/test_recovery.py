@@ -7,7 +7,7 @@ import pytest
 from hubmere.model.errors import CorruptBatch
 from hubmere.model.position import Position
 from hubmere.store.log import log as log_module
-from hubmere.store.log.committed_marks import MARKS
+from hubmere.store.log.committed_file import MARKS
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery.manifest import RECOVERY, SEGMENTS

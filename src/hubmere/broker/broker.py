@@ -35,9 +35,8 @@ from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
-from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create
-from hubmere.store.engine import Chunk, LogEngine, PartitionLog
+from hubmere.store.engine import Catalog, Chunk, LogEngine, PartitionLog
 
 # The service's sub-code for too many questions about runtime information.
 _TOO_MANY_QUESTIONS = 50008

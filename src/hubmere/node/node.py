@@ -55,8 +55,8 @@ from hubmere.node.ready import READY_FILE, Ready, render_banner, render_line, wr
 from hubmere.portal import Portal
 from hubmere.settings import PartnerSetting, Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
-from hubmere.store.catalog.catalog import CATALOG_FILE, MEMORY, SqliteCatalog
 from hubmere.store.catalog.guard import check_after_opening, check_before_opening
+from hubmere.store.catalog.sqlite import CATALOG_FILE, MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from hubmere.store.engine import LogEngine, PartitionLog
 from hubmere.store.files import Lock, acquire_lock

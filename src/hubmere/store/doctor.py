@@ -16,7 +16,7 @@ from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, rea
 from hubmere.model.errors import CorruptBatch
 from hubmere.records.validate import why_unreadable
 from hubmere.store.files import Files, HandlePool, unlink_if_there
-from hubmere.store.log.committed_marks import CommitMarks, Committed
+from hubmere.store.log.committed_file import CommitMarks, Committed
 from hubmere.store.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.log.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, Segment, Space, stem
 from hubmere.store.recovery.damaged_ranges import LogGaps

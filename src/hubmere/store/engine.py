@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, NewType, Protocol
 
 from hubmere.model.batch import BatchRun, Receipt
+from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
+from hubmere.store.catalog.runtime_state import Deletion
+from hubmere.store.catalog.view import Step, View
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
 # A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
@@ -230,3 +233,36 @@ class LogEngine(Protocol):
 
     def close(self) -> None:
         """Close every log, sealing indexes, and write the clean-shutdown marker."""
+
+
+OnDurable = Callable[[Refusal | None], None]
+
+
+class Catalog(Protocol):
+    """Entities and runtime state of a node, read from memory and written behind.
+
+    Thread rule: all calls on the owner's thread; only `apply` and `close` wait.
+    """
+
+    @property
+    def view(self) -> View:
+        """Everything that is durable."""
+
+    @property
+    def planned(self) -> View:
+        """Everything that is durable or submitted: check a change against this view before submitting it."""
+
+    def submit(self, *steps: Step, callback: OnDurable | None = None) -> None:
+        """Submit a change, all or nothing; the callback runs when the change is durable or has failed.
+
+        Raises NotFound, AlreadyExists, StorageFull or ShuttingDown at once, without changing anything.
+        """
+
+    def apply(self, *steps: Step) -> None:
+        """Submit a change and wait until it is durable: for start-up, the command line and tests."""
+
+    def pending_deletions(self) -> Sequence[Deletion]:
+        """Deleted hubs whose logs may still exist."""
+
+    def close(self) -> None:
+        """Write all submitted changes, then close."""

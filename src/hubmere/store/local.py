@@ -16,7 +16,7 @@ from hubmere.store.catalog.mirror import DESCRIPTION
 from hubmere.store.engine import LogConfig, LogId
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
-from hubmere.store.log.committed_marks import MARKS, CommitMarks
+from hubmere.store.log.committed_file import MARKS, CommitMarks
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import Space
 from hubmere.store.recovery.damage_registry import DamageRegistry

@@ -28,7 +28,7 @@ from hubmere.model.entity import Namespace, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
-from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog
+from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine

@@ -26,7 +26,7 @@ from hubmere.model.entity import AccessRule, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook
-from hubmere.store.catalog.catalog import MEMORY, SqliteCatalog
+from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from hubmere.store.engine import LogEngine
 from hubmere.store.files import Files

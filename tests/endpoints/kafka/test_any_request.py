@@ -18,7 +18,7 @@ from hubmere.model.clock import SystemClock
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook
-from hubmere.store.catalog.catalog import SqliteCatalog
+from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.catalog.view import Create
 from hubmere.store.memory import MemoryEngine
 from hubmere.wire.kafka.connection import ClientConnection

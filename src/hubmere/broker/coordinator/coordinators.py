@@ -16,7 +16,7 @@ from hubmere.broker.coordinator.producer_ids import ProducerIds
 from hubmere.broker.coordinator.transactions import Transactions
 from hubmere.broker.live import LiveNamespace
 from hubmere.model.names import fold
-from hubmere.store.catalog.catalog import Catalog
+from hubmere.store.engine import Catalog
 
 # Offsets and ids live for days: looking for those that are over need not be done often.
 _TIDY_SECONDS = 600.0

@@ -51,9 +51,9 @@ from hubmere.broker.coordinator.refusals import (
 )
 from hubmere.model.errors import InvalidName, LimitReached, Refusal
 from hubmere.model.names import KafkaGroupId, kafka_group_id
-from hubmere.store.catalog.catalog import Catalog
-from hubmere.store.catalog.progress import GroupMetadata
+from hubmere.store.catalog.runtime_state import GroupMetadata
 from hubmere.store.catalog.view import Drop, Put
+from hubmere.store.engine import Catalog
 
 # Reference, kafka 1.4: what the service takes as session.timeout.ms.
 SHORTEST_SESSION_MS, LONGEST_SESSION_MS = 6_000, 300_000

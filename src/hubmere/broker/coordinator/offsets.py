@@ -12,9 +12,9 @@ from hubmere.broker.coordinator.refusals import OffsetMetadataTooLarge
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.quotas.commit_pace import CommitPace
 from hubmere.model.errors import PartitionNotFound, Refusal
-from hubmere.store.catalog.catalog import Catalog
-from hubmere.store.catalog.progress import GroupOffset
+from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import Drop, Put
+from hubmere.store.engine import Catalog
 
 # Reference, kafka 1.4: the longest note beside an offset.
 MAX_METADATA_BYTES = 1024

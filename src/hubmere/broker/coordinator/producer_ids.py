@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable
 
 from hubmere.model.errors import Refusal
-from hubmere.store.catalog.catalog import Catalog, reserve_numbers
+from hubmere.store.catalog.runtime_state import Counter
+from hubmere.store.catalog.view import Put
+from hubmere.store.engine import Catalog
 
 # As many as Kafka takes at a time: one durable write for a thousand producers.
 _BLOCK = 1000
@@ -36,8 +38,12 @@ class ProducerIds:
             self._reserve()
 
     def _reserve(self) -> None:
+        # From `planned`: a block that was submitted and is not durable yet is taken too.
+        first = self._catalog.planned.counter(_COUNTER)
+        block = range(first, first + _BLOCK)
+        counter = Counter(name=_COUNTER, next_value=block.stop)
         try:
-            reserve_numbers(self._catalog, _COUNTER, _BLOCK, self._reserved)
+            self._catalog.submit(Put(counter), callback=lambda refusal: self._reserved(block, refusal))
         except Refusal as refusal:
             self._reserved(range(0), refusal)
 

@@ -27,9 +27,9 @@ from hubmere.broker.coordinator.refusals import (
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.model.batch import Receipt
 from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
-from hubmere.store.catalog.catalog import Catalog
-from hubmere.store.catalog.progress import GroupOffset, TransactionState
+from hubmere.store.catalog.runtime_state import GroupOffset, TransactionState
 from hubmere.store.catalog.view import Drop, Put
+from hubmere.store.engine import Catalog
 
 # Kafka's transaction.max.timeout.ms, and the service's (reference: kafka 1.3).
 LONGEST_TRANSACTION_MS = 900_000

@@ -16,10 +16,9 @@ from hubmere.model.capture import CapturePlace, CaptureTargets
 from hubmere.model.entity import AccessRule, CaptureDescription, Hub, Rights
 from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.names import fold
-from hubmere.store.catalog.catalog import Callback, Catalog
-from hubmere.store.catalog.progress import CaptureState
+from hubmere.store.catalog.runtime_state import CaptureState
 from hubmere.store.catalog.view import Put
-from hubmere.store.engine import Hold, PartitionLog
+from hubmere.store.engine import Catalog, Hold, OnDurable, PartitionLog
 
 # A job reports every few seconds; one that was silent for this long is not called running any more.
 SILENCE_SECONDS = 30.0
@@ -252,7 +251,7 @@ class Captures:
     # --- progress ---
 
     def take(
-        self, job: JobReport, hubs: Sequence[HubReport], *, now: float, now_ms: int, done: Callback
+        self, job: JobReport, hubs: Sequence[HubReport], *, now: float, now_ms: int, done: OnDurable
     ) -> list[NewFile]:
         """Keep a report: what it says of hubs as they are, and nothing of those that were made or switched on anew.
 

@@ -14,9 +14,8 @@ from hubmere.model.entity import AccessRule, ApplicationGroup, ConsumerGroup, Hu
 from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
 from hubmere.model.names import fold
 from hubmere.model.tier import LimitsBook
-from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create, Delete, Drop, Replace, Step
-from hubmere.store.engine import LogEngine, log_id
+from hubmere.store.engine import Catalog, LogEngine, log_id
 
 
 class LiveState:

@@ -47,8 +47,8 @@ from hubmere.model.spec import (
 )
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
-from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create, Delete, Replace, Step
+from hubmere.store.engine import Catalog
 
 __all__ = ["Actor", "Done", "Manager"]
 

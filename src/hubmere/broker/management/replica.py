@@ -15,8 +15,8 @@ from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
 from hubmere.model.spec import HubSpec, changed_group, changed_hub, new_group, new_hub, new_rule
 from hubmere.model.tier import Limits, LimitsBook
-from hubmere.store.catalog.catalog import Catalog
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
+from hubmere.store.engine import Catalog
 
 CarryOut = Callable[[Sequence[Step], Actor, Done], None]
 

@@ -10,10 +10,10 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from hubmere.store.catalog.catalog import CATALOG_FILE, EXCLUSIVELY, SqliteCatalog, is_short_of_room
 from hubmere.store.catalog.check import check_catalog
 from hubmere.store.catalog.migrations import CatalogUnusable
 from hubmere.store.catalog.mirror import COPIES_FOLDER, DESCRIPTION, copies, read_revision
+from hubmere.store.catalog.sqlite import CATALOG_FILE, EXCLUSIVELY, SqliteCatalog, is_short_of_room
 
 _LOGS = "log"
 _LEAVING = "-delete"

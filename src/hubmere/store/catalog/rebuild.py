@@ -19,11 +19,11 @@ from hubmere.model.entity import ConsumerGroup, Hub, Namespace
 from hubmere.model.names import DEFAULT_GROUP, group_name, hub_name, namespace_name
 from hubmere.model.spec import root_rule
 from hubmere.model.tier import Tier
-from hubmere.store.catalog.catalog import CATALOG_FILE, LOGS_FOLDER, SqliteCatalog
 from hubmere.store.catalog.check import check_catalog
 from hubmere.store.catalog.guard import log_uids
 from hubmere.store.catalog.mirror import REVISION_FILE, Described, copies, read_descriptions, read_revision
-from hubmere.store.catalog.progress import Counter
+from hubmere.store.catalog.runtime_state import Counter
+from hubmere.store.catalog.sqlite import CATALOG_FILE, LOGS_FOLDER, SqliteCatalog
 from hubmere.store.catalog.view import Create, Put, Replace
 
 # Numbers that a lost catalog may have handed out since its copy was made: none of them is used again.

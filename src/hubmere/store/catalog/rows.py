@@ -22,7 +22,7 @@ from hubmere.model.entity import (
     Namespace,
     RevokedPublisher,
 )
-from hubmere.store.catalog.progress import (
+from hubmere.store.catalog.runtime_state import (
     CaptureState,
     Checkpoint,
     Counter,
@@ -31,11 +31,11 @@ from hubmere.store.catalog.progress import (
     GroupOffset,
     Meta,
     Ownership,
-    Record,
+    StateRecord,
     TransactionState,
 )
 
-Item = Entity | Record
+Item = Entity | StateRecord
 Value = str | int | None
 Row = tuple[Value, ...]
 
@@ -98,7 +98,7 @@ def _entity_table(
     )
 
 
-def _record_table(name: str, kind: type[Record], key_columns: tuple[str, ...]) -> Table:
+def _record_table(name: str, kind: type[StateRecord], key_columns: tuple[str, ...]) -> Table:
     columns = tuple(f.name for f in fields(kind))
     return Table(
         name=name,

@@ -29,20 +29,20 @@ from hubmere.model.errors import (
     RuleNotFound,
 )
 from hubmere.model.names import fold
-from hubmere.store.catalog.progress import (
+from hubmere.store.catalog.rows import TABLES, Item
+from hubmere.store.catalog.runtime_state import (
     CaptureState,
     Checkpoint,
     Counter,
     Deletion,
     GroupMetadata,
     GroupOffset,
+    ItemKey,
     Meta,
     Ownership,
-    Record,
-    RecordKey,
+    StateRecord,
     TransactionState,
 )
-from hubmere.store.catalog.rows import TABLES, Item
 
 T = TypeVar("T", bound=Item)
 
@@ -73,14 +73,14 @@ class Delete:
 class Put:
     """Write a record, new or not."""
 
-    item: Record
+    item: StateRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
     """Remove a record if it is there."""
 
-    item: Record
+    item: StateRecord
 
 
 Step = Create | Replace | Delete | Put | Drop
@@ -113,8 +113,8 @@ class View:
     __slots__ = ("_hubs_by_uid", "_items", "_listed", "version")
 
     def __init__(self) -> None:
-        self._items: dict[type[Any], dict[RecordKey, Any]] = {kind: {} for kind in TABLES}
-        self._listed: dict[type[Any], dict[RecordKey, dict[RecordKey, Any]]] = {kind: {} for kind in TABLES}
+        self._items: dict[type[Any], dict[ItemKey, Any]] = {kind: {} for kind in TABLES}
+        self._listed: dict[type[Any], dict[ItemKey, dict[ItemKey, Any]]] = {kind: {} for kind in TABLES}
         self._hubs_by_uid: dict[str, Hub] = {}
         # Moves on with every change of an entity: what was worked out from an older one is stale.
         self.version = 0
@@ -396,10 +396,10 @@ class View:
             self._hubs_by_uid.pop(item.uid, None)
         self.version += kind in _ENTITY_KINDS
 
-    def _find(self, kind: type[T], key: RecordKey) -> T | None:
+    def _find(self, kind: type[T], key: ItemKey) -> T | None:
         return self._items[kind].get(key)
 
-    def _list(self, kind: type[T], parent: RecordKey) -> list[T]:
+    def _list(self, kind: type[T], parent: ItemKey) -> list[T]:
         siblings = self._listed[kind].get(parent, {})
         return [siblings[key] for key in sorted(siblings)]
 
@@ -423,7 +423,7 @@ _MISSING: dict[type[Item], type[NotFound]] = {
 }
 
 
-def _rule_parent(scope: Namespace | Hub) -> RecordKey:
+def _rule_parent(scope: Namespace | Hub) -> ItemKey:
     return (fold(scope.namespace), scope.uid) if isinstance(scope, Hub) else (fold(scope.name), "")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
 from hubmere.store.files import Files, Handle, HandlePool
-from hubmere.store.log.committed_marks import CommitMarks
+from hubmere.store.log.committed_file import CommitMarks
 from hubmere.store.log.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
 from hubmere.store.recovery.damage_registry import DamageRegistry
 from hubmere.store.recovery.damaged_ranges import LogGaps

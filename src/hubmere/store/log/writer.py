@@ -38,7 +38,7 @@ from hubmere.store.engine import LogConfig, ProducerState, Watcher
 from hubmere.store.files import Handle
 from hubmere.store.log.admission import admit, loosened
 from hubmere.store.log.commit import GroupCommit
-from hubmere.store.log.committed_marks import Mark
+from hubmere.store.log.committed_file import Mark
 from hubmere.store.log.index import INTERVAL_BYTES
 from hubmere.store.log.producers import REMEMBERED_BATCHES, RememberedBatch
 from hubmere.store.log.reader import LogReader

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from hubmere.model.batch import BatchHeader, is_intact, spread_offset
 from hubmere.model.errors import CorruptBatch
 from hubmere.store.files import Files, exists, unlink_if_there
-from hubmere.store.log.committed_marks import Committed
+from hubmere.store.log.committed_file import Committed
 from hubmere.store.log.compaction import CLEANED, SWAP
 from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.producers import ProducerTable

@@ -14,7 +14,7 @@ by a Deletion in one transaction, so that the name is free and nobody opens the 
 and (3) drops the Deletion. After a crash `pending_deletions` says for which hubs (2) and (3) are to be done again; both
 can be repeated. So there is no moment at which half a hub exists.
 
-What must not be lost is mirrored beside the file (`catalog_mirror`), and a node checks it at start (`catalog_guard`).
+What must not be lost is mirrored beside the file (`mirror`), and a node checks it at start (`guard`).
 """
 
 import logging
@@ -24,18 +24,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
 from hubmere.store.catalog.migrations import CatalogUnusable, migrate
 from hubmere.store.catalog.mirror import EntitySum, HubDescriptions, Revision, make_copy, write_revision
-from hubmere.store.catalog.progress import Counter, Deletion
 from hubmere.store.catalog.rows import TABLES, Item
-from hubmere.store.catalog.view import Move, Put, Replace, Step, View
+from hubmere.store.catalog.runtime_state import Deletion
+from hubmere.store.catalog.view import Move, Replace, Step, View
+from hubmere.store.engine import OnDurable
 
 _LOGGER = logging.getLogger(__name__)
 
-Callback = Callable[[Refusal | None], None]
 Post = Callable[[Callable[[], None]], None]
 
 MEMORY = ":memory:"
@@ -70,42 +70,12 @@ _PUT_REVISION = (
 )
 
 
-class Catalog(Protocol):
-    """What the broker needs of a catalog; SQLite offers it for one node, a shared database could for several.
-
-    Thread rule: everything is called on the owner's thread, and only `apply` and `close` wait.
-    """
-
-    @property
-    def view(self) -> View:
-        """What is durable."""
-
-    @property
-    def planned(self) -> View:
-        """What is durable or on its way: for checks before a change."""
-
-    def submit(self, *steps: Step, callback: Callback | None = None) -> None:
-        """Begin a change, all or nothing; the callback comes when it is durable or refused.
-
-        Raises NotFound, AlreadyExists, StorageFull or ShuttingDown at once, and then nothing was changed.
-        """
-
-    def apply(self, *steps: Step) -> None:
-        """The same, but wait until it is durable: for start-up, the command line and tests."""
-
-    def pending_deletions(self) -> Sequence[Deletion]:
-        """Deleted hubs whose logs may still be there."""
-
-    def close(self) -> None:
-        """Write what waits, then close."""
-
-
 class _Waiting:
     """One submitted change on its way through the writer."""
 
     __slots__ = ("callback", "error", "generation", "is_finished", "moves")
 
-    def __init__(self, moves: list[Move], callback: Callback | None, generation: int) -> None:
+    def __init__(self, moves: list[Move], callback: OnDurable | None, generation: int) -> None:
         self.moves = moves
         self.callback = callback
         self.generation = generation
@@ -235,7 +205,7 @@ class SqliteCatalog:
         """Deleted hubs whose logs may still be there."""
         return self._view.deletions()
 
-    def submit(self, *steps: Step, callback: Callback | None = None) -> None:
+    def submit(self, *steps: Step, callback: OnDurable | None = None) -> None:
         """Begin a change, all or nothing; the callback comes when it is durable or refused."""
         self._enqueue(steps, callback)
 
@@ -266,7 +236,7 @@ class SqliteCatalog:
         with self._lock:
             return not self._is_closing and self._unfinished > 0
 
-    def _enqueue(self, steps: Sequence[Step], callback: Callback | None) -> _Waiting:
+    def _enqueue(self, steps: Sequence[Step], callback: OnDurable | None) -> _Waiting:
         with self._lock:
             if self._is_closing:
                 raise ShuttingDown
@@ -417,13 +387,6 @@ def is_short_of_room(error: sqlite3.Error) -> bool:
     """Whether SQLite could not write or make a file, which a full disk explains."""
     code = getattr(error, "sqlite_errorcode", 0)
     return code & _PRIMARY_CODE in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-
-
-def reserve_numbers(catalog: Catalog, name: str, count: int, callback: Callable[[range, Refusal | None], None]) -> None:
-    """Take a block of numbers that was never handed out and never will be again: producer ids."""
-    first = catalog.planned.counter(name)
-    block = range(first, first + count)
-    catalog.submit(Put(Counter(name=name, next_value=block.stop)), callback=lambda error: callback(block, error))
 
 
 def _never(_: Callable[[], None]) -> None:
