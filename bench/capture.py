@@ -34,10 +34,10 @@ from hubmere.pipeline.capture.job import Application
 from hubmere.pipeline.capture.node_client import NodeDoor
 from hubmere.pipeline.capture.source import CaptureSource
 from hubmere.pipeline.decode import visible_batches
+from hubmere.records.records import encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.translate.columns import record_of
-from hubmere.wire.kafka.records import encode_batch
 
 PARTITIONS = 4
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Receipt, write_header
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, write_header
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine

@@ -26,12 +26,12 @@ from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.metrics import Counters
-from hubmere.model.batch import seal
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.position import Position
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import LimitsBook, Profile
+from hubmere.records.header import seal
 from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.memory import MemoryEngine
 from hubmere.translate import HttpEvent, publication_from_http

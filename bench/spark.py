@@ -38,10 +38,10 @@ from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.decode import decode
 from hubmere.pipeline.ranges import settle
 from hubmere.pipeline.source import COLUMNS
+from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.translate.columns import record_of
-from hubmere.wire.kafka.records import Record, encode_batch
 
 HUB = "events"
 PARTITIONS = 4

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from bench.load.library import BenchFailed, Library
 
+from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.connection import ClientConnection, frame_response
 from hubmere.wire.kafka.messages.produce import (
     PRODUCE,
@@ -24,7 +25,6 @@ from hubmere.wire.kafka.messages.produce import (
     ProduceTopicResponse,
 )
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from hubmere.wire.kafka.records import Record, encode_batch
 
 SOURCE: Final = Path(__file__).with_name("produce.c")
 # A version that every broker of today speaks, in the flexible form that clients of today write.

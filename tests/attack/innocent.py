@@ -16,6 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from hubmere.model.connection_string import ConnectionString
+from hubmere.records.records import Record, encode_batch
 from hubmere.testing import Node
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Role
 from hubmere.wire.amqp.signals import ConnectionOpened, SessionBegun, SessionEnded, Signal
@@ -23,7 +24,6 @@ from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.messages.metadata import ApiVersionsRequest
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from hubmere.wire.kafka.records import Record, encode_batch
 
 # An innocent request that takes longer than this was not answered: much longer than any bar, so that a busy machine
 # does not decide a test.

@@ -16,11 +16,12 @@ from conformance.amqp.azure_clients import a_consumer, receive
 from hubmere.broker.access import make_token
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
-from hubmere.model.batch import HEADER_BYTES, Receipt, read_header
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.position import Position
+from hubmere.model.receipt import Receipt
 from hubmere.pipeline.decode import decode
+from hubmere.records.header import HEADER_BYTES, read_header
 from hubmere.settings import HubSetting
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.engine import LogConfig

@@ -11,7 +11,7 @@ from client.hubs import an_account
 from conformance.amqp.azure_clients import a_consumer, receive
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
-from hubmere.model.batch import read_header
+from hubmere.records.header import read_header
 from hubmere.settings import HubSetting
 from hubmere.store.log.segment import LOG, stem
 from hubmere.testing import Node

@@ -17,6 +17,7 @@ from attack.innocent import PROBES, InnocentClient, address_of, kafka_produce
 from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
 from hubmere.records.compression import Codec
+from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.wire.amqp import ClientCredentials
@@ -27,7 +28,6 @@ from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from hubmere.wire.kafka.records import Record, encode_batch
 
 MIB = 1024 * 1024
 BUDGET_BYTES = 64 * MIB

@@ -6,12 +6,12 @@ from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.manager import Actor
-from hubmere.model.batch import BatchHeader, seal, write_header
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import LimitsBook, Override, Profile
+from hubmere.records.header import BatchHeader, seal, write_header
 from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.memory import MemoryEngine
 

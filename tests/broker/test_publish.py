@@ -7,7 +7,6 @@ import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
 from hubmere.broker.publish import Publisher
-from hubmere.model.batch import Receipt
 from hubmere.model.entity import Status
 from hubmere.model.errors import (
     EntityDisabled,
@@ -22,6 +21,7 @@ from hubmere.model.errors import (
 )
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import publisher_name
+from hubmere.model.receipt import Receipt
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Profile
 

@@ -21,8 +21,8 @@ from hubmere.broker.coordinator.transactions import (
     Phase,
     Transactions,
 )
-from hubmere.model.batch import TRANSACTIONAL, read_header, seal, write_header
 from hubmere.model.errors import LimitReached, ProducerFenced, Refusal, StorageFull
+from hubmere.records.header import TRANSACTIONAL, read_header, seal, write_header
 
 Producer = tuple[int, int]
 

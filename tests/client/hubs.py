@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from hubmere.client.connection import Account, Client, Connection, Place
 from hubmere.client.consumer import HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
+from hubmere.records.records import Record, encode_batch
 from hubmere.testing import Node
 from hubmere.wire.kafka.messages.admin import (
     CreatableTopic,
@@ -18,7 +19,6 @@ from hubmere.wire.kafka.messages.admin import (
     DeleteTopicsRequest,
     GrowingTopic,
 )
-from hubmere.wire.kafka.records import Record, encode_batch
 
 # Long enough for a node that starts again, short enough for a test that fails.
 PATIENCE_S = 20.0

@@ -7,7 +7,8 @@ import pytest
 from client.hubs import Hubs, bodies
 from hubmere.client.consumer import Bounds, Fetched
 from hubmere.client.failures import RangeLost
-from hubmere.model.batch import read_header, spread_offset
+from hubmere.model.offsets import spread_offset
+from hubmere.records.header import read_header
 from hubmere.translate import events
 
 

@@ -6,18 +6,19 @@ from typing import Any
 import pyarrow as pa
 
 from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
-from hubmere.model.batch import read_header, stamp, stamp_append_time
 from hubmere.pipeline.decode import SCHEMA, Columns, decode
 from hubmere.records.compression import Codec
-from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
+from hubmere.records.header import read_header
+from hubmere.records.records import Marker, Record, encode_batch, encode_marker
 from pipeline.twin import compiled_columns
+from records.builders import number_batch, stamp_append_time
 
 NOW_MS = 1_700_000_000_123
 
 
 def stored(batch: bytearray, base: int, now_ms: int = NOW_MS) -> bytes:
     """A batch as the log keeps it."""
-    stamp(batch, base_sequence_number=base, leader_epoch=0)
+    number_batch(batch, base)
     stamp_append_time(batch, now_ms)
     return bytes(batch)
 
@@ -34,8 +35,8 @@ def plain(count: int, name: str = "event") -> list[Record]:
 
 def marker(base: int, producer_id: int, *, commit: bool) -> bytes:
     """The end of a transaction."""
-    batch = encode_marker(Marker(producer_id, 0, commit, 0), timestamp_ms=NOW_MS)
-    stamp(batch, base_sequence_number=base, leader_epoch=0)
+    batch = encode_marker(Marker(producer_id, 0, commit, 0), time_ms=NOW_MS)
+    number_batch(batch, base)
     return bytes(batch)
 
 

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from client.hubs import Hubs, an_account, bodies
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
-from hubmere.model.batch import read_header
 from hubmere.pipeline.capture.source import write_file
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, Range
 from hubmere.pipeline.ranges import read_ranges
+from hubmere.records.header import read_header
 from hubmere.settings import HubSetting
 from hubmere.store.log.segment import LOG, stem
 from hubmere.testing import Node

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.model.batch import seal, spread_offset
+from hubmere.model.offsets import spread_offset
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.records.compression import Codec
+from hubmere.records.header import TRANSACTIONAL, seal
+from hubmere.records.records import Record
 from hubmere.translate import HttpEvent, publication_from_amqp, publication_from_http
-from hubmere.wire.kafka.records import TRANSACTIONAL_BIT, Record
 from pipeline.batches import NOW_MS, decoded, kafka_batch, marker, plain, stored
 from translate import builders as amqp
 
@@ -153,13 +154,13 @@ def test_times_are_the_producers_own_where_the_hub_keeps_those() -> None:
 
 def test_aborted_transaction_is_left_out_and_the_next_of_its_producer_is_not() -> None:
     """A transaction that was aborted ends with its marker."""
-    transactional: dict[str, Any] = {"attributes": TRANSACTIONAL_BIT, "producer_id": 9, "producer_epoch": 0}
+    transactional: dict[str, Any] = {"attributes": TRANSACTIONAL, "producer_id": 9, "producer_epoch": 0}
     rows = decoded(
         kafka_batch(plain(2, "before"), base=0),
-        kafka_batch(plain(2, "aborted"), base=2, base_sequence=0, **transactional),
+        kafka_batch(plain(2, "aborted"), base=2, producer_sequence=0, **transactional),
         kafka_batch(plain(1, "between"), base=4),
         marker(5, 9, commit=False),
-        kafka_batch(plain(2, "kept"), base=6, base_sequence=2, **transactional),
+        kafka_batch(plain(2, "kept"), base=6, producer_sequence=2, **transactional),
         marker(8, 9, commit=True),
         aborted=((9, 2),),
     )

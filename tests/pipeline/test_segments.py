@@ -29,8 +29,8 @@ from hubmere.pipeline.sink import (
     write_last_segments,
     write_rows,
 )
+from hubmere.records.records import decode_records
 from hubmere.translate import EventView, events
-from hubmere.wire.kafka.records import decode_records
 from pipeline.queries import conf
 
 KEYED = Row(b"keyed", "device", None, (("a", "1"),))
@@ -197,7 +197,7 @@ def test_batches_stay_below_what_the_smallest_tier_takes() -> None:
         [500_000],
         [10],
     ]
-    assert all([record.offset for record in batch] == list(range(len(batch))) for batch in batches)
+    assert all([record.sequence_number for record in batch] == list(range(len(batch))) for batch in batches)
 
 
 @pytest.mark.parametrize(

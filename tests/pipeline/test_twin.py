@@ -7,11 +7,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hubmere import kernels
-from hubmere.model.batch import seal
 from hubmere.pipeline.decode import Columns, decode
+from hubmere.records.header import seal
+from hubmere.records.records import Record
 from hubmere.translate import publication_from_amqp
 from hubmere.translate.columns import record_of
-from hubmere.wire.kafka.records import Record
 from pipeline.batches import NOW_MS, decoded, fetched, kafka_batch, stored
 from pipeline.twin import compiled_columns
 from translate.messages import a_message

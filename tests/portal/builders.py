@@ -8,7 +8,6 @@ from broker.builders import Bench
 from hubmere.broker.live import LiveHub
 from hubmere.broker.read import Subscription
 from hubmere.model.addresses import Addresses
-from hubmere.model.batch import seal
 from hubmere.model.entity import Rights
 from hubmere.model.names import ROOT_RULE, rule_name
 from hubmere.model.position import Position
@@ -17,6 +16,7 @@ from hubmere.portal.app import DESK, Pages, Portal, Receive, Scope, Send
 from hubmere.portal.desk import Desk
 from hubmere.portal.sampler import Sampler
 from hubmere.portal.sessions import Session, Sessions
+from hubmere.records.header import seal
 from hubmere.testing import ManualClock
 from hubmere.translate import HttpEvent, publication_from_http
 

@@ -8,8 +8,9 @@ from hubmere import kernels
 from hubmere.records import validate
 from hubmere.records.compression import Codec, compress
 from hubmere.records.faults import UnreadableRecords
+from hubmere.records.header import HEADER_BYTES
+from hubmere.records.records import Record, decode_records, encode_batch
 from hubmere.records.validate import check_records, first_fault, first_fault_interpreted, is_readable
-from hubmere.wire.kafka.records import HEADER_BYTES, Record, decode_records, encode_batch
 
 _FORMS = [first_fault_interpreted, *([first_fault] if first_fault is not first_fault_interpreted else [])]
 _REAL = [codec for codec in Codec if codec is not Codec.NONE]
@@ -73,7 +74,7 @@ def test_gaps_that_compaction_left_are_no_fault_in_a_stored_batch() -> None:
     """Offset deltas must still grow."""
     records = [Record(offset, 1_000, b"k", b"v") for offset in (0, 3, 7)]
     kept = encode_batch(records)
-    unordered = encode_batch([records[1], records[0]], base_offset=0)
+    unordered = encode_batch([records[1], records[0]], base_sequence_number=0)
 
     assert validate.why_unreadable(kept, HEADER_BYTES, 0, 3) is None
     assert "does not follow" in (validate.why_unreadable(unordered, HEADER_BYTES, 0, 2) or "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import cramjam
 
-from hubmere.model.batch import (
+from hubmere.records.header import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     BatchHeader,

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 
-from hubmere.model.batch import Buffer
+from hubmere.records.header import Buffer
 from hubmere.store.files import Files
 
 SECTOR_BYTES = 512

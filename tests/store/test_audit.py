@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.model.batch import Buffer
+from hubmere.records.header import Buffer
 from hubmere.store.audit import AUDIT_FILE, KEPT_FILES, LATEST_LINES, AuditLine, AuditLog
 from hubmere.store.files import Files
 

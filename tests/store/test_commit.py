@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from hubmere.model.batch import Receipt
+from hubmere.model.receipt import Receipt
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine

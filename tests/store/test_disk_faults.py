@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.model.batch import Receipt
 from hubmere.model.errors import CorruptBatch, PartitionOffline, StorageFull
+from hubmere.model.receipt import Receipt
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import LOG, stem

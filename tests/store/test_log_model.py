@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hubmere.model.batch import index_at_offset, spread_offset
 from hubmere.model.errors import PositionBeyondEnd
+from hubmere.model.offsets import index_at_offset, spread_offset
 from hubmere.model.position import Position
 from hubmere.store.log.log import LocalLog
 from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, small_segments

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.model.batch import Receipt, read_header
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import read_header
 from hubmere.store.engine import LogId
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.model.batch import CONTROL, TRANSACTIONAL, Receipt, read_header, seal, write_header
 from hubmere.model.errors import StorageFull
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import CONTROL, TRANSACTIONAL, read_header, seal, write_header
 from hubmere.store.engine import LogConfig
 from hubmere.store.log.log import LocalLog
 from hubmere.store.memory import MemoryFiles

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from hubmere.model.batch import Receipt, read_header
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import read_header
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.local import LocalEngine
 from store.builders import a_batch

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hubmere.model.batch import stamp, stamp_append_time
 from hubmere.translate import DecodedCache, Emission, emit_transfers
 from hubmere.wire.amqp.codec.composites import read_described
 from hubmere.wire.amqp.codec.decode import skip_value
 from hubmere.wire.amqp.codec.message import MessageSections, split_message
 from hubmere.wire.amqp.codec.performatives import Transfer
+from records.builders import number_batch, stamp_append_time
 
 NOW_MS = 1_700_000_000_000
 LOG = "hub-0"
@@ -79,7 +79,7 @@ def producer_annotations(sequence: int, *, producer_id: int = 7, epoch: int = 1)
 
 def stored(batch: bytearray, *, base: int = 0, now_ms: int = NOW_MS) -> bytes:
     """A batch as the log keeps it: numbered, stamped with its append time, sealed."""
-    stamp(batch, base_sequence_number=base, leader_epoch=0)
+    number_batch(batch, base)
     stamp_append_time(batch, now_ms)
     return bytes(batch)
 

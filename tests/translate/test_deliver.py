@@ -3,10 +3,10 @@
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from hubmere.model.batch import read_header, seal, write_header
 from hubmere.records.compression import Codec
+from hubmere.records.header import read_header, seal, write_header
+from hubmere.records.records import Marker, Record, encode_batch, encode_marker
 from hubmere.translate import DecodedCache, RuntimeInfo, message_at, messages_to_batch
-from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
 from translate.builders import (
     LOG,
     NOW_MS,
@@ -31,7 +31,11 @@ def three_events(base: int = 0) -> bytes:
 
 def from_kafka(*records: Record, codec: Codec = Codec.NONE, attributes: int = 0, **fields: int) -> bytes:
     """A batch as a Kafka producer wrote it, kept with its own times."""
-    return bytes(encode_batch(records, base_offset=records[0].offset, codec=codec, attributes=attributes, **fields))
+    return bytes(
+        encode_batch(
+            records, base_sequence_number=records[0].sequence_number, codec=codec, attributes=attributes, **fields
+        )
+    )
 
 
 def a_record(
@@ -151,9 +155,7 @@ def test_compacted_hubs_use_the_sequence_number_as_offset() -> None:
 
 def test_gaps_that_compaction_left_are_kept() -> None:
     """Sequence numbers never change; the reader simply sees fewer."""
-    batch = from_kafka(
-        a_record(10, value=b"a"), a_record(13, value=b"b"), a_record(14, value=b"c"), last_offset_delta=6
-    )
+    batch = from_kafka(a_record(10, value=b"a"), a_record(13, value=b"b"), a_record(14, value=b"c"), last_delta=6)
 
     whole = emit(batch, 10, offsets_are_sequences=True)
     rest = emit(batch, 12, limit=1, offsets_are_sequences=True)
@@ -165,7 +167,7 @@ def test_gaps_that_compaction_left_are_kept() -> None:
 
 def test_control_batches_are_passed_over() -> None:
     """Transaction markers are not events, but they take a sequence number."""
-    marker = bytes(encode_marker(Marker(7, 0, True, 0), timestamp_ms=NOW_MS, base_offset=3))
+    marker = bytes(encode_marker(Marker(7, 0, True, 0), time_ms=NOW_MS, base_sequence_number=3))
 
     emission = emit(three_events() + marker, 2)
 
@@ -175,9 +177,13 @@ def test_control_batches_are_passed_over() -> None:
 
 def test_aborted_transactions_are_passed_over() -> None:
     """Only the aborted producer's transactional batches inside the range go."""
-    aborted = from_kafka(a_record(0, value=b"no"), attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0)
-    other = from_kafka(a_record(1, value=b"yes"), attributes=0x10, producer_id=8, producer_epoch=0, base_sequence=0)
-    later = from_kafka(a_record(2, value=b"later"), attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=1)
+    aborted = from_kafka(
+        a_record(0, value=b"no"), attributes=0x10, producer_id=7, producer_epoch=0, producer_sequence=0
+    )
+    other = from_kafka(a_record(1, value=b"yes"), attributes=0x10, producer_id=8, producer_epoch=0, producer_sequence=0)
+    later = from_kafka(
+        a_record(2, value=b"later"), attributes=0x10, producer_id=7, producer_epoch=0, producer_sequence=1
+    )
 
     emission = emit(aborted + other + later, skip=[(7, 0, 1)])
 
@@ -241,7 +247,7 @@ def test_a_header_name_that_is_no_text_does_not_reach_a_reader_as_such() -> None
 
 def test_a_kafka_event_has_its_own_time_where_the_hub_keeps_it() -> None:
     """CreateTime: base plus delta; AppendTime: the batch's time for all."""
-    batch = from_kafka(a_record(0), a_record(5), last_offset_delta=5)
+    batch = from_kafka(a_record(0), a_record(5), last_delta=5)
 
     found = read_annotations(emit(batch, 5).frames)
 
@@ -419,7 +425,7 @@ def test_a_rewritten_batch_is_not_taken_for_the_old_one() -> None:
     """Compaction puts other bytes at the same position."""
     cache = DecodedCache()
     before = from_kafka(a_record(0, value=b"a"), a_record(1, value=b"b"))
-    after = from_kafka(a_record(1, value=b"b"), last_offset_delta=0)
+    after = from_kafka(a_record(1, value=b"b"), last_delta=0)
     rewritten = bytearray(after)
     write_header(rewritten, read_header(rewritten)._replace(base_sequence_number=0))
     seal(rewritten)

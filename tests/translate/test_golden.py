@@ -1,6 +1,6 @@
 """Bytes written by hand from the specifications: how an event lies in a record and how it leaves in a transfer."""
 
-from hubmere.model.batch import HEADER_BYTES
+from hubmere.records.header import HEADER_BYTES
 from hubmere.translate import BATCH_FORMAT, RuntimeInfo, delivery_annotations, messages_to_batch, publication_from_amqp
 from translate.builders import (
     annotations,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.model.batch import read_header
 from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch, UndecodableMessage
+from hubmere.records.header import read_header
 from hubmere.translate import BATCH_FORMAT, ProducerStamp, messages_to_batch, partition_key_of, publication_from_amqp
 from translate.builders import (
     annotations,

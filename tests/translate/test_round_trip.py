@@ -6,7 +6,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hubmere.model.batch import index_at_offset, spread_offset
+from hubmere.model.offsets import index_at_offset, spread_offset
 from hubmere.translate import BATCH_FORMAT, DecodedCache, messages_to_batch, publication_from_amqp
 from translate.builders import (
     NOW_MS,

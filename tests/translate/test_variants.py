@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.model.batch import HEADER_BYTES
+from hubmere.records.header import HEADER_BYTES
 from translate.builders import batch_of, data
 from translate.messages import a_message
 from translate.variants import compiled, interpreted

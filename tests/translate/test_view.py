@@ -1,10 +1,10 @@
 """Events opened for people."""
 
-from hubmere.model.batch import spread_offset
+from hubmere.model.offsets import spread_offset
 from hubmere.records.compression import Codec
+from hubmere.records.records import Marker, Record, encode_batch, encode_marker
 from hubmere.translate import BATCH_FORMAT, TypedValue, events, messages_to_batch, publication_from_amqp
 from hubmere.wire.amqp.codec.types import Int, Symbol
-from hubmere.wire.kafka.records import Marker, Record, encode_batch, encode_marker
 from translate.builders import (
     NOW_MS,
     annotations,
@@ -45,7 +45,7 @@ def test_an_amqp_event_is_shown_with_types_places_and_headers() -> None:
 def test_a_kafka_event_is_shown_with_its_key_and_binary_headers() -> None:
     """Compressed or not; the key is not a partition key."""
     records = [Record(0, NOW_MS, b"k", b"v", (("h", b"1"), ("n", None)))]
-    batch = bytes(encode_batch(records, base_offset=0, codec=Codec.GZIP))
+    batch = bytes(encode_batch(records, base_sequence_number=0, codec=Codec.GZIP))
 
     (view,) = events(batch, 0, 0, 5)
 
@@ -77,9 +77,9 @@ def test_what_is_no_readable_batch_of_events_is_left_out() -> None:
     """The explorer goes on behind damaged records, broken compression and transaction markers."""
     broken = bytearray(stored(messages_to_batch([data(b"a")])))
     broken[61:] = b"\xff" * (len(broken) - 61)
-    squeezed = bytearray(encode_batch([Record(1, NOW_MS, None, bytes(100))], base_offset=1, codec=Codec.GZIP))
+    squeezed = bytearray(encode_batch([Record(1, NOW_MS, None, bytes(100))], base_sequence_number=1, codec=Codec.GZIP))
     squeezed[70:80] = bytes(10)
-    marker = encode_marker(Marker(7, 0, True, 0), timestamp_ms=NOW_MS, base_offset=2)
+    marker = encode_marker(Marker(7, 0, True, 0), time_ms=NOW_MS, base_sequence_number=2)
 
     batches = bytes(broken + squeezed + marker) + stored(messages_to_batch([data(b"b")]), base=3)
     reported: list[tuple[int, int]] = []

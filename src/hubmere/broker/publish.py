@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from hubmere.broker.live import Evicted, LiveHub
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
-from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import fold
+from hubmere.model.receipt import Receipt
+from hubmere.records.runs import BatchRun
 
 Settled = Callable[[Receipt], None]
 

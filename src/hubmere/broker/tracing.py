@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 from hubmere.broker.publish import Charged, Publisher, Settled
 from hubmere.broker.read import Subscription
-from hubmere.model.batch import BatchRun, Buffer, Receipt
 from hubmere.model.errors import Refusal
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import Buffer
+from hubmere.records.runs import BatchRun
 from hubmere.store.engine import Chunk
 
 # Ends a span: with what went wrong, or None.

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from hubmere.client.connection import Client, Connection
 from hubmere.client.failures import RangeLost, Refused
-from hubmere.model.batch import HEADER_BYTES, BatchHeader, index_at_offset, is_intact, read_header
+from hubmere.model.offsets import index_at_offset
+from hubmere.records.header import HEADER_BYTES, BatchHeader, is_intact, read_header
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
     EARLIEST_TIMESTAMP,

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from hubmere.client.connection import Client, Connection
 from hubmere.client.failures import ClientFailure, Refused
-from hubmere.model.batch import read_header, seal, write_header
+from hubmere.records.header import PRODUCER_SEQUENCE_MASK, read_header, seal, write_header
+from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
-from hubmere.wire.kafka.records import Record, encode_batch
 
 # What a caller needs to make batches comes from here, so that nobody above the client knows the wire.
 __all__ = ["HubProducer", "Record", "encode_batch", "producer_id_of"]
@@ -25,7 +25,6 @@ _MAX_IN_FLIGHT: Final = 4
 _ACKS_ALL: Final = -1
 _PRODUCE_TIMEOUT_MS: Final = 30_000
 _EPOCH: Final = 0
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
 # A node counts the ids that it hands out up from 0; chosen ones are hashed into the upper half of what there is.
 _CHOSEN_IDS: Final = 1 << 62
 
@@ -64,7 +63,7 @@ class HubProducer:
         """Number, seal and write one batch, which becomes ours; waits only while too many are in flight."""
         header = read_header(batch)
         first = self._next.get(partition, 0)
-        self._next[partition] = (first + header.record_count) & _SEQUENCE_MASK
+        self._next[partition] = (first + header.record_count) & PRODUCER_SEQUENCE_MASK
         numbered = header._replace(producer_id=self._producer_id, producer_epoch=_EPOCH, producer_sequence=first)
         write_header(batch, numbered)
         seal(batch)

@@ -21,10 +21,10 @@ from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
 from hubmere.demo.devices import Device
-from hubmere.model.batch import read_header
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.keys import partition_of_key
 from hubmere.node.ready import Ready
+from hubmere.records.header import read_header
 from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic
 
 _PAUSE_SECONDS = 1.0

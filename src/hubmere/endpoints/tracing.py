@@ -24,8 +24,8 @@ from hubmere.broker.tracing import Ended
 from hubmere.endpoints.http.context import Receive, Scope, Send, shown_path
 from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.app import Publish
-from hubmere.model.batch import Buffer
 from hubmere.model.errors import Refusal
+from hubmere.records.header import Buffer
 from hubmere.translate import trace_parents
 
 # Contexts that one span is linked to: the SDK's own limit of links.

@@ -4,7 +4,6 @@ Neighbours import the modules listed here by name; a test holds the list.
 """
 
 __all__ = [
-    "batch",
     "capture",
     "clock",
     "connection_string",
@@ -14,7 +13,9 @@ __all__ = [
     "errors",
     "keys",
     "names",
+    "offsets",
     "position",
+    "receipt",
     "spec",
     "steady",
     "tier",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from hubmere import kernels
 from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
-from hubmere.model.batch import APPEND_TIME, HEADER_BYTES, BatchHeader
+from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader
 from hubmere.translate.columns import BARE, Headers, Row, row_of
 from hubmere.translate.deliver import batches_from, opened_records
 
@@ -85,7 +85,7 @@ class Columns:
         if position == UNKNOWN_POSITION:
             self._offsets += [str(base + record[1]) for record in records]
         else:
-            # model.batch.spread_offset, without a call for each event.
+            # model.offsets.spread_offset, without a call for each event.
             size_bytes, count = header.size_bytes, header.last_delta + 1
             self._offsets += [str(position + record[1] * size_bytes // count) for record in records]
         if header.attributes & APPEND_TIME:

@@ -28,10 +28,10 @@ from pyspark.sql.types import StructType
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
-from hubmere.model.batch import HEADER_BYTES
 from hubmere.model.keys import partition_of_key
 from hubmere.pipeline.options import Options
 from hubmere.pipeline.task_input import is_input_complete
+from hubmere.records.header import HEADER_BYTES
 from hubmere.translate.columns import record_of
 from hubmere.translate.ingest import checked_partition_key
 
@@ -162,7 +162,7 @@ class Segment:
         if lane.records and lane.size_bytes + size_bytes > BATCH_BYTES:
             self._close(partition)
             lane = self._lanes[partition] = _Lane()
-            record = record._replace(offset=0)
+            record = record._replace(sequence_number=0)
         lane.records.append(record)
         lane.size_bytes += size_bytes
         self.size_bytes += size_bytes
@@ -176,9 +176,7 @@ class Segment:
     def _close(self, partition: int) -> None:
         records = self._lanes.pop(partition).records
         # All of one time, so that their deltas are 0 and the same rows give the same bytes.
-        self._batches.append(
-            (partition, encode_batch([record._replace(timestamp_ms=self._now_ms) for record in records]))
-        )
+        self._batches.append((partition, encode_batch([record._replace(time_ms=self._now_ms) for record in records])))
 
 
 def _size_of(record: Record) -> int:

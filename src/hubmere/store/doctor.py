@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
+from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.records.validate import why_unreadable
 from hubmere.store.files import Files, HandlePool, unlink_if_there
 from hubmere.store.log.committed_file import CommitMarks, Committed

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NewType, Protocol
 
-from hubmere.model.batch import BatchRun, Receipt
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
+from hubmere.model.receipt import Receipt
+from hubmere.records.runs import BatchRun
 from hubmere.store.catalog.runtime_state import Deletion
 from hubmere.store.catalog.view import Step, View
 from hubmere.store.recovery.damage_registry import DamageRegistry

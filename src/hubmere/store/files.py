@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from hubmere.model.batch import Buffer
+from hubmere.records.header import Buffer
 
 # Open data files at once. Half of the customary limit of 1,024 descriptors, so that sockets and the catalog have room;
 # logs beyond it are opened again when they are used.

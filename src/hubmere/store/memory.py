@@ -7,7 +7,7 @@ on a disk: one implementation of the log, so there is nothing that could differ.
 import errno
 from pathlib import Path
 
-from hubmere.model.batch import Buffer
+from hubmere.records.header import Buffer
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.commit import Post

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hubmere import kernels
+from hubmere.records.records import Record
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.decode import decode_value
 from hubmere.wire.amqp.codec.encode import write_string
@@ -21,7 +22,6 @@ from hubmere.wire.amqp.codec.message import RawSection, split_message
 from hubmere.wire.amqp.codec.performatives import Properties
 from hubmere.wire.amqp.errors import RemoteProtocolError
 from hubmere.wire.kafka.primitives import write_uvarint
-from hubmere.wire.kafka.records import Record
 
 Headers = list[tuple[bytes, bytes | None]]
 

@@ -14,9 +14,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from hubmere import kernels
-from hubmere.model.batch import APPEND_TIME, HEADER_BYTES, BatchHeader, Buffer, read_header
 from hubmere.records.compression import decompress
 from hubmere.records.faults import UnreadableRecords
+from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader, Buffer, read_header
 
 # Memory for decoded batches of all partitions: some 25,000 small events, so that the readers at the tails of a busy
 # namespace, who are woken together, share one decoding; those who read far behind push it out and lose nothing but the

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hubmere import kernels
-from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, NO_PRODUCER, BatchHeader, Buffer, write_header
 from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch, UndecodableMessage
+from hubmere.records.header import (
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER,
+    BatchHeader,
+    Buffer,
+    write_header,
+)
 
 # Message format of a batch of messages, one in each data section of an envelope.
 BATCH_FORMAT = 0x8001_3700

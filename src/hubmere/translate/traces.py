@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from hubmere import kernels
-from hubmere.model.batch import Buffer
+from hubmere.records.header import Buffer
 from hubmere.translate.deliver import batches_from, is_visible, opened_records
 
 _NAMES = frozenset({b"traceparent", b"diagnostic-id"})

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hubmere import kernels
-from hubmere.model.batch import APPEND_TIME, BatchHeader, Buffer, spread_offset
+from hubmere.model.offsets import spread_offset
+from hubmere.records.header import APPEND_TIME, BatchHeader, Buffer
 from hubmere.translate.deliver import batches_from, is_visible, opened_records
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.decode import decode_value

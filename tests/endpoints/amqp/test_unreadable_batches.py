@@ -3,8 +3,8 @@
 from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
 from endpoints.amqp.raw_client import RawClient
-from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, write_header
 from hubmere.model.damage import DamagedRange, DamageKind
+from hubmere.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, write_header
 
 
 def an_undecodable_batch(count: int) -> bytearray:

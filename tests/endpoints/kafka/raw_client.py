@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from endpoints.kafka.kafka_node import KafkaNode
+from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from hubmere.wire.kafka.records import Record, encode_batch
 
 _TIMEOUT_S = 10.0
 

@@ -12,6 +12,8 @@ from hubmere.model.entity import CaptureDescription, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.records.compression import Codec
+from hubmere.records.header import read_header, split_batches
+from hubmere.records.records import decode_records
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
     EARLIEST_TIMESTAMP,
@@ -29,7 +31,6 @@ from hubmere.wire.kafka.messages.fetch import (
     OffsetForLeaderEpochRequest,
 )
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from hubmere.wire.kafka.records import decode_records, read_header, split_batches
 
 
 def put(client: RawClient, *values: bytes, **place: Any) -> int:
@@ -101,7 +102,7 @@ def test_offset_inside_a_batch_gives_the_whole_batch(client: RawClient) -> None:
 
     part = only(client.call(a_fetch(15), 11))
 
-    assert read_header(bytes(part.records)).base_offset == 10
+    assert read_header(bytes(part.records)).base_sequence_number == 10
     assert part.high_watermark == 20
 
 

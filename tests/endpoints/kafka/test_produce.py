@@ -14,17 +14,11 @@ from hubmere.model.entity import CleanupPolicy, Status, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.records.compression import Codec
+from hubmere.records.header import CONTROL, TRANSACTIONAL, is_intact, read_header, split_batches
+from hubmere.records.records import decode_records
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
-from hubmere.wire.kafka.records import (
-    CONTROL_BIT,
-    TRANSACTIONAL_BIT,
-    decode_records,
-    is_intact,
-    read_header,
-    split_batches,
-)
 
 
 def stored(client: RawClient, offset: int = 0, **place: Any) -> bytes:
@@ -50,8 +44,11 @@ def test_batch_is_numbered_stamped_and_otherwise_kept(client: RawClient, version
     assert answer.log_start_offset == (0 if version >= 5 else -1)
     assert read_header(kept).is_append_time
     assert is_intact(kept)
-    assert [(record.offset, record.key, record.value) for record in records] == [(0, b"k", b"a"), (1, b"k", b"b")]
-    assert {record.timestamp_ms for record in records} == {answer.log_append_time_ms}
+    assert [(record.sequence_number, record.key, record.value) for record in records] == [
+        (0, b"k", b"a"),
+        (1, b"k", b"b"),
+    ]
+    assert {record.time_ms for record in records} == {answer.log_append_time_ms}
     assert kept[61:] == batch[61:]
 
 
@@ -64,7 +61,7 @@ def test_events_of_a_create_time_hub_keep_the_producers_time() -> None:
         record = decode_records(stored(client))[0]
 
     assert (answer.error_code, answer.log_append_time_ms) == (ErrorCode.NONE, -1)
-    assert record.timestamp_ms == 1_600_000_000_000
+    assert record.time_ms == 1_600_000_000_000
 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
@@ -143,11 +140,11 @@ BAD_BATCHES = [
     ("cut records", a_batch(b"abc")[:-1], ErrorCode.CORRUPT_MESSAGE),
     ("two batches", a_batch(b"a") * 2, ErrorCode.INVALID_RECORD),
     ("old magic", _flipped(a_batch(b"a"), 16), ErrorCode.INVALID_RECORD),
-    ("control", a_batch(b"a", attributes=CONTROL_BIT), ErrorCode.INVALID_RECORD),
+    ("control", a_batch(b"a", attributes=CONTROL), ErrorCode.INVALID_RECORD),
     ("count without records", _HUGE_COUNT, ErrorCode.CORRUPT_MESSAGE),
     ("codec 7", a_batch(b"a", attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("producer without number", a_batch(b"a", producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
-    ("stray transaction", a_batch(b"a", attributes=TRANSACTIONAL_BIT, producer_id=1), ErrorCode.INVALID_TXN_STATE),
+    ("stray transaction", a_batch(b"a", attributes=TRANSACTIONAL, producer_id=1), ErrorCode.INVALID_TXN_STATE),
 ]
 
 
@@ -221,7 +218,7 @@ def test_disabled_hub_takes_nothing(node: KafkaNode, client: RawClient) -> None:
 def numbered(sequence: int, *, producer: int = 7, epoch: int = 0, count: int = 1) -> bytes:
     """A batch of an idempotent producer."""
     values = [b"%d" % (sequence + index) for index in range(count)]
-    return a_batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return a_batch(*values, producer_id=producer, producer_epoch=epoch, producer_sequence=sequence)
 
 
 def test_repeated_batches_are_stored_once(client: RawClient) -> None:

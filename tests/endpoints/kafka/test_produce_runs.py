@@ -17,11 +17,12 @@ from hubmere.model.errors import StorageFull
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.records.compression import Codec
+from hubmere.records.header import split_batches
+from hubmere.records.records import decode_records
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from hubmere.wire.kafka.messages.produce import ProduceRequest, ProduceResponse
-from hubmere.wire.kafka.records import decode_records, split_batches
 
 
 def ask_at_once(client: RawClient, requests: Sequence[Any], version: int = 9) -> list[Any]:
@@ -91,7 +92,9 @@ def test_a_broken_batch_is_refused_alone(client: RawClient, runs: list[bool]) ->
 
 def test_a_run_of_an_idempotent_producer_is_taken_as_one(client: RawClient, runs: list[bool]) -> None:
     """Java's producers are idempotent unless told otherwise; each repeat of the run is told its first place."""
-    batches = [a_batch(b"%d" % number, producer_id=9, producer_epoch=0, base_sequence=number) for number in range(8)]
+    batches = [
+        a_batch(b"%d" % number, producer_id=9, producer_epoch=0, producer_sequence=number) for number in range(8)
+    ]
     requests = [a_produce(batch) for batch in batches]
 
     answers = [only(answer) for answer in ask_at_once(client, requests)]
@@ -107,7 +110,9 @@ def test_a_run_of_an_idempotent_producer_is_taken_as_one(client: RawClient, runs
 def test_an_idempotent_producer_gets_its_numbers_checked(client: RawClient, runs: list[bool]) -> None:
     """A repeat is told its first place, and a gap is refused."""
     sequences = [0, 1, 1, 3, 2]
-    batches = [a_batch(b"%d" % number, producer_id=9, producer_epoch=0, base_sequence=number) for number in sequences]
+    batches = [
+        a_batch(b"%d" % number, producer_id=9, producer_epoch=0, producer_sequence=number) for number in sequences
+    ]
 
     answers = [only(answer) for answer in ask_at_once(client, [a_produce(batch) for batch in batches])]
     again = ask_at_once(client, [a_produce(a_batch(b"plain"))])

@@ -10,8 +10,8 @@ from hubmere.endpoints.kafka.produce.record_errors import MAX_RECORD_ERRORS
 from hubmere.model.entity import CleanupPolicy, TimestampType
 from hubmere.model.spec import HubSpec
 from hubmere.records.compression import Codec
+from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.records import Record, encode_batch
 
 _HOUR_MS = 3_600_000
 _COMPACTED = HubSpec(partition_count=1, cleanup_policy=CleanupPolicy.COMPACT)

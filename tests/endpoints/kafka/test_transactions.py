@@ -7,6 +7,8 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
+from hubmere.records.header import TRANSACTIONAL, read_header, split_batches
+from hubmere.records.records import decode_records, read_marker
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
     LATEST_TIMESTAMP,
@@ -27,7 +29,6 @@ from hubmere.wire.kafka.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitTopic,
 )
-from hubmere.wire.kafka.records import TRANSACTIONAL_BIT, decode_records, read_header, read_marker, split_batches
 
 pytestmark = pytest.mark.usefixtures("either_loop")
 
@@ -60,7 +61,7 @@ def an_end(producer: Producer, *, commit: bool = True) -> EndTxnRequest:
 def write(client: RawClient, producer: Producer, sequence: int, value: bytes) -> Any:
     number, epoch = producer
     batch = a_batch(
-        value, producer_id=number, producer_epoch=epoch, base_sequence=sequence, attributes=TRANSACTIONAL_BIT
+        value, producer_id=number, producer_epoch=epoch, producer_sequence=sequence, attributes=TRANSACTIONAL
     )
     return only(client.call(a_produce(batch, transactional_id="t"), 9))
 
@@ -74,7 +75,7 @@ def values(client: RawClient, *, committed_only: bool) -> list[bytes | None]:
         header = read_header(batch)
         if header.is_control:
             aborted.pop(header.producer_id, None)
-        elif not (committed_only and header.base_offset >= aborted.get(header.producer_id, 1 << 62)):
+        elif not (committed_only and header.base_sequence_number >= aborted.get(header.producer_id, 1 << 62)):
             shown += [record.value for record in decode_records(batch)]
     return shown
 

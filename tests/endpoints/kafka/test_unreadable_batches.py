@@ -6,8 +6,9 @@ import pytest
 
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
 from hubmere.records.compression import Codec, compress
+from hubmere.records.header import CRC_AT, HEADER_BYTES, checksum, split_batches
+from hubmere.records.records import decode_records
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.records import CRC_AT, HEADER_BYTES, checksum, decode_records, split_batches
 
 _ATTRIBUTES_AT, _LAST_DELTA_AT, _COUNT_AT = 21, 23, 57
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.client.consumer import UNKNOWN_POSITION
-from hubmere.model.batch import read_header, seal
 from hubmere.pipeline.capture.files.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
 from hubmere.pipeline.capture.files.schema import SCHEMA, long_of, time_text
 from hubmere.pipeline.decode import visible_batches
 from hubmere.records.compression import Codec
+from hubmere.records.header import read_header, seal
+from hubmere.records.records import Record
 from hubmere.translate import publication_from_amqp
 from hubmere.translate.columns import record_of
-from hubmere.wire.kafka.records import Record
 from pipeline.batches import NOW_MS, fetched, kafka_batch, plain, stored
 from pipeline.twin import compiled_twins
 from translate.builders import annotations, application_properties, compound, data, section, sized, text

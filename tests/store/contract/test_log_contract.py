@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.model.batch import Receipt, read_header, seal, spread_offset, write_header
 from hubmere.model.errors import (
     CorruptBatch,
     InvalidArgument,
@@ -14,7 +13,10 @@ from hubmere.model.errors import (
     SequenceOutOfRange,
     ShuttingDown,
 )
+from hubmere.model.offsets import spread_offset
 from hubmere.model.position import Position
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import read_header, seal, write_header
 from hubmere.store.engine import Hold, LogConfig
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog

@@ -8,7 +8,6 @@ from uuid import UUID
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.fetch import PRIVATE_TAGS
-from hubmere.wire.kafka.records import Record
 from hubmere.wire.kafka.schema import Api, Array, Kind, WireField, WireType, wire_fields
 
 # Times stay below the year 2100, where a foreign codec that holds them as dates still has every millisecond.
@@ -77,22 +76,3 @@ def _any_value(wire_type: WireType, version: int, random: Random) -> Any:
     if isinstance(wire_type, Kind):
         return _KINDS[wire_type](random)
     return any_message(wire_type, version, random)
-
-
-def a_record(
-    offset: int = 0,
-    *,
-    timestamp_ms: int = 1_700_000_000_000,
-    key: bytes | None = None,
-    value: bytes | None = b"value",
-    headers: tuple[tuple[str, bytes | None], ...] = (),
-) -> Record:
-    """A valid record."""
-    return Record(offset, timestamp_ms, key, value, headers)
-
-
-def some_records(count: int = 3) -> list[Record]:
-    """Valid records from offset 0 on."""
-    return [
-        a_record(index, timestamp_ms=1_700_000_000_000 + index, value=b"value %d" % index) for index in range(count)
-    ]

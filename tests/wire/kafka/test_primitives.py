@@ -3,20 +3,15 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hubmere.wire.kafka.errors import RemoteProtocolError
 from hubmere.wire.kafka.primitives import (
     ZERO_UUID,
     read_text,
     read_uvarint,
-    read_varint,
-    read_varlong,
     skip_tag_section,
     uuid_from,
     write_uvarint,
-    write_varint,
 )
 
 
@@ -41,40 +36,6 @@ def test_unsigned_varint_has_the_bytes_of_protocol_buffers(value: int, wire: str
     assert read_uvarint(out, 0) == (value, len(out))
 
 
-@pytest.mark.parametrize(
-    ("value", "wire"),
-    [
-        (0, "00"),
-        (-1, "01"),
-        (1, "02"),
-        (-2, "03"),
-        (63, "7e"),
-        (64, "8001"),
-        (2**31 - 1, "feffffff0f"),
-        (-(2**31), "ffffffff0f"),
-    ],
-)
-def test_signed_varint_is_zig_zag(value: int, wire: str) -> None:
-    """Records use zig-zag so that -1, the length of null, is one byte."""
-    out = bytearray()
-
-    write_varint(out, value)
-
-    assert out.hex() == wire
-    assert read_varint(out, 0) == (value, len(out))
-
-
-@settings(deadline=None)
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_varlong_survives_a_round_trip(value: int) -> None:
-    """Timestamp deltas may take all of 64 bits."""
-    out = bytearray()
-
-    write_varint(out, value)
-
-    assert read_varlong(out, 0) == (value, len(out))
-
-
 @pytest.mark.parametrize("wire", ["", "80", "8080", "ffffffffff01", "ffffffff1f", "808080808001"])
 def test_varint_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
     """Neither the end of the input nor a sixth byte may be read past."""
@@ -82,15 +43,6 @@ def test_varint_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
 
     with pytest.raises(RemoteProtocolError):
         read_uvarint(data, 0)
-
-
-@pytest.mark.parametrize("wire", ["", "ff" * 10, "80" * 11, "ff" * 9 + "7f"])
-def test_varlong_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
-    """64 bits take at most ten bytes, the last of which holds one bit."""
-    data = bytes.fromhex(wire)
-
-    with pytest.raises(RemoteProtocolError):
-        read_varlong(data, 0)
 
 
 @pytest.mark.parametrize(("wire", "length"), [("", 1), ("6162", 3), ("ff", 1), ("c3", 1)])

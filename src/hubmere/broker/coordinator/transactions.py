@@ -25,8 +25,8 @@ from hubmere.broker.coordinator.refusals import (
     TransactionTimeoutTooLong,
 )
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.model.batch import Receipt
 from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
+from hubmere.model.receipt import Receipt
 from hubmere.store.catalog.runtime_state import GroupOffset, TransactionState
 from hubmere.store.catalog.view import Drop, Put
 from hubmere.store.engine import Catalog

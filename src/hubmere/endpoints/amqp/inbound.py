@@ -16,9 +16,9 @@ from hubmere.broker.publish import Publisher
 from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejected, row_of
 from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links import Host, HubPart
-from hubmere.model.batch import Receipt
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal, UndecodableMessage
+from hubmere.model.receipt import Receipt
 from hubmere.translate import BATCH_FORMAT, Publication, messages_to_batch, publication_from_amqp
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.performatives import ACCEPTED

@@ -14,9 +14,9 @@ from hubmere.broker.read import Subscription
 from hubmere.endpoints.amqp.errors import entity_name
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.endpoints.stream import Timer
-from hubmere.model.batch import read_header
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
+from hubmere.records.header import read_header
 from hubmere.translate import DecodedCache, RuntimeInfo, emit_transfers, message_at
 from hubmere.wire.amqp import Link
 

@@ -14,6 +14,8 @@ from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
 from hubmere.model.errors import PartitionNotFound, Refusal
 from hubmere.model.position import Position
+from hubmere.records.header import read_header, split_batches
+from hubmere.records.records import decode_records
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
@@ -33,7 +35,6 @@ from hubmere.wire.kafka.messages.fetch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from hubmere.wire.kafka.records import decode_records, read_header, split_batches
 from hubmere.wire.kafka.schema import EncodedStruct
 
 _NONE: Final = (-1, -1)
@@ -111,10 +112,10 @@ def _time_of(hub: LiveHub, index: int, offset: int) -> int:
     batch = next(split_batches(chunk.data))
     header = read_header(batch)
     if header.is_append_time:
-        return header.max_timestamp_ms
+        return header.max_time_ms
     # After compaction the record may be gone and the next one stand for it.
-    times = (record.timestamp_ms for record in decode_records(batch) if record.offset >= offset)
-    return next(times, header.max_timestamp_ms)
+    times = (record.time_ms for record in decode_records(batch) if record.sequence_number >= offset)
+    return next(times, header.max_time_ms)
 
 
 @in_slices

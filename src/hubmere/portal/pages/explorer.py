@@ -8,16 +8,17 @@ from fastapi import Request
 from nicegui import ui
 
 from hubmere.broker.live import LiveHub
-from hubmere.model.batch import Receipt, seal
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
+from hubmere.model.receipt import Receipt
 from hubmere.portal import search, texts, theme
 from hubmere.portal.pages.event import open_event
 from hubmere.portal.pages.routes import page
 from hubmere.portal.search import Found, Tail
 from hubmere.portal.tables import Column, PagedTable
 from hubmere.portal.theme import Place
+from hubmere.records.header import seal
 from hubmere.translate import HttpEvent, publication_from_http
 
 _ALL = "all"

@@ -5,7 +5,9 @@ it is either an ordinary batch of a special kind or is refused with its reason (
 of a batch that a client made are checked too: one that nobody can decode would stop every consumer of its partition.
 """
 
-from hubmere.model.batch import (
+from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
+from hubmere.records.faults import UnreadableRecords
+from hubmere.records.header import (
     CODEC_MASK,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -16,8 +18,6 @@ from hubmere.model.batch import (
     read_header,
     write_header,
 )
-from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
-from hubmere.records.faults import UnreadableRecords
 from hubmere.records.validate import check_records
 from hubmere.store.log.records import opened
 

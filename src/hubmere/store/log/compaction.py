@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from hubmere.model.batch import (
+from hubmere.model.errors import CorruptBatch
+from hubmere.records.header import (
     APPEND_TIME,
     CODEC_MASK,
     HEADER_BYTES,
@@ -25,7 +26,6 @@ from hubmere.model.batch import (
     seal,
     write_header,
 )
-from hubmere.model.errors import CorruptBatch
 from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files, unlink_if_there, write_all
 from hubmere.store.log.index import AbortedEntry

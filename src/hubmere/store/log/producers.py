@@ -14,6 +14,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
+from hubmere.records.header import PRODUCER_SEQUENCE_MASK
 from hubmere.store.engine import ProducerState
 from hubmere.store.log.index import AbortedEntry
 
@@ -24,7 +25,7 @@ EXPIRY_MS = 24 * 3600 * 1000
 # Producers of one partition that are remembered; the longest silent go first. A forgotten one is taken as new.
 MAX_PRODUCERS = 10_000
 
-SEQUENCE_MASK = 0x7FFFFFFF
+
 _HALF = 0x40000000
 
 _SNAPSHOT_HEAD = Struct(">hI")
@@ -120,8 +121,8 @@ class ProducerTable:
             if first != 0 and not lenient:
                 raise SequenceGap(producer_id, first, -1)
             return None
-        repeat = _repeat_of(known, first, (first + delta) & SEQUENCE_MASK, lenient=lenient)
-        if repeat is None and first != (known.last + 1) & SEQUENCE_MASK and not _is_jump(known, first):
+        repeat = _repeat_of(known, first, (first + delta) & PRODUCER_SEQUENCE_MASK, lenient=lenient)
+        if repeat is None and first != (known.last + 1) & PRODUCER_SEQUENCE_MASK and not _is_jump(known, first):
             raise SequenceGap(producer_id, first, known.last)
         if repeat is None and known.transaction_first >= 0 and not transactional:
             raise TransactionRefused(f"Producer {producer_id} has an open transaction on this partition.")
@@ -148,7 +149,9 @@ class ProducerTable:
             known.epoch = epoch
             known.batches.clear()
         known.may_jump = False
-        known.batches.append(RememberedBatch(first, (first + delta) & SEQUENCE_MASK, last_sequence, delta, time_ms))
+        known.batches.append(
+            RememberedBatch(first, (first + delta) & PRODUCER_SEQUENCE_MASK, last_sequence, delta, time_ms)
+        )
         if transactional and known.transaction_first < 0:
             known.transaction_first = self._open[producer_id] = last_sequence - delta
 
@@ -249,7 +252,9 @@ class ProducerTable:
         known = self._producers.setdefault(producer_id, Producer(epoch))
         known.epoch = epoch
         if last >= 0:
-            known.batches.append(RememberedBatch((last - delta) & SEQUENCE_MASK, last, last_sequence, delta, time_ms))
+            known.batches.append(
+                RememberedBatch((last - delta) & PRODUCER_SEQUENCE_MASK, last, last_sequence, delta, time_ms)
+            )
         known.transaction_first = first_open
         if first_open >= 0:
             self._open[producer_id] = first_open
@@ -257,13 +262,13 @@ class ProducerTable:
 
 def _is_jump(known: Producer, first: int) -> bool:
     """Whether a batch is later than the last that is known, of a producer of whom some may be damaged."""
-    return known.may_jump and (first - known.last - 1) & SEQUENCE_MASK < _HALF
+    return known.may_jump and (first - known.last - 1) & PRODUCER_SEQUENCE_MASK < _HALF
 
 
 def _repeat_of(known: Producer, first: int, last: int, *, lenient: bool) -> RememberedBatch | None:
     for batch in known.batches:
         if batch.first == first and batch.last == last:
             return batch
-    if lenient and known.batches and (last - known.last - 1) & SEQUENCE_MASK >= _HALF:
+    if lenient and known.batches and (last - known.last - 1) & PRODUCER_SEQUENCE_MASK >= _HALF:
         return FORGOTTEN_PLACE
     return None

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from hubmere.model.batch import (
+from hubmere.model.errors import CorruptBatch
+from hubmere.records.compression import decompress
+from hubmere.records.faults import UnreadableRecords
+from hubmere.records.header import (
     CONTROL,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -19,9 +22,6 @@ from hubmere.model.batch import (
     seal,
     write_header,
 )
-from hubmere.model.errors import CorruptBatch
-from hubmere.records.compression import decompress
-from hubmere.records.faults import UnreadableRecords
 
 _CONTROL_KEY = Struct(">hh")
 _CONTROL_VALUE = Struct(">hi")

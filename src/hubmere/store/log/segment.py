@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.model.errors import CorruptBatch
+from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.store.files import Files, Handle, HandlePool
 from hubmere.store.log.committed_file import CommitMarks
 from hubmere.store.log.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes

@@ -14,16 +14,15 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from hubmere.model.batch import (
+from hubmere.model.offsets import index_at_offset, spread_offset
+from hubmere.records.header import (
     APPEND_TIME,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
     NO_PRODUCER,
     BatchHeader,
-    index_at_offset,
     seal,
-    spread_offset,
     write_header,
 )
 from hubmere.store.engine import AbortedTransaction, Chunk

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from hubmere.model.batch import (
+from hubmere.model.errors import ProducerRefused, Refusal, StorageFull
+from hubmere.model.offsets import spread_offset
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import (
     APPEND_TIME,
     CHECKED_FROM,
     CODEC_MASK,
@@ -27,12 +30,9 @@ from hubmere.model.batch import (
     TRANSACTIONAL,
     UNSEALED,
     BatchHeader,
-    BatchRun,
-    Receipt,
     read_header,
-    spread_offset,
 )
-from hubmere.model.errors import ProducerRefused, Refusal, StorageFull
+from hubmere.records.runs import BatchRun, check_run, stamp_run
 from hubmere.records.validate import is_readable
 from hubmere.store.engine import LogConfig, ProducerState, Watcher
 from hubmere.store.files import Handle
@@ -44,7 +44,6 @@ from hubmere.store.log.producers import REMEMBERED_BATCHES, RememberedBatch
 from hubmere.store.log.reader import LogReader
 from hubmere.store.log.records import marker
 from hubmere.store.log.retention import MOST_AHEAD_MS
-from hubmere.store.log.runs import check_run, stamp_run
 from hubmere.store.log.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment, Space
 from hubmere.store.log.segments import MAX_RECENT_BATCHES, Limit
 from hubmere.store.recovery.checkpoint import Checkpoint

@@ -19,8 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from hubmere.model.batch import BatchHeader, is_intact, spread_offset
 from hubmere.model.errors import CorruptBatch
+from hubmere.model.offsets import spread_offset
+from hubmere.records.header import BatchHeader, is_intact
 from hubmere.store.files import Files, exists, unlink_if_there
 from hubmere.store.log.committed_file import Committed
 from hubmere.store.log.compaction import CLEANED, SWAP

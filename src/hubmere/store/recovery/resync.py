@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hubmere.model.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
 
 # Files are searched this much at a time.
 _WINDOW_BYTES = 1024 * 1024

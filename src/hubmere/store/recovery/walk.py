@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hubmere.model.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from hubmere.store.files import Files
 
 # Files are walked this much at a time; a larger batch is read whole.

@@ -3,7 +3,7 @@
 Every reader takes (buffer, at) and gives (value, next place); every writer appends to a bytearray. A length is compared
 with the bytes that are there before anything is allocated for it, and whatever is wrong with foreign bytes surfaces as
 RemoteProtocolError. Nothing here knows a message. Follows the "Protocol Primitive Types" of the Kafka protocol guide;
-varints are those of Protocol Buffers, zig-zag in records, unsigned in flexible messages (KIP-482).
+varints are unsigned (KIP-482); those of records, which are signed, are `records.varint`.
 """
 
 from typing import Final
@@ -15,9 +15,8 @@ Buffer = bytes | bytearray | memoryview
 
 ZERO_UUID: Final = UUID(int=0)
 
-# Seven bits per byte: five bytes hold 32 bits, ten hold 64.
+# Seven bits per byte: five bytes hold 32 bits.
 MAX_VARINT_BYTES: Final = 5
-MAX_VARLONG_BYTES: Final = 10
 
 
 def refuse_short(what: str, wanted: int, there: int) -> RemoteProtocolError:
@@ -46,47 +45,19 @@ def read_uvarint(buffer: Buffer, at: int) -> tuple[int, int]:
 
 def read_uvarint_rest(buffer: Buffer, at: int, first: int) -> tuple[int, int]:
     """The rest of an unsigned varint whose first byte said that there is more."""
-    return _read_rest(buffer, at, first & 0x7F, MAX_VARINT_BYTES)
-
-
-def read_varint(buffer: Buffer, at: int) -> tuple[int, int]:
-    """A zig-zag varint of at most 32 bits."""
-    try:
-        raw = buffer[at]
-        at += 1
-        if raw >= 0x80:
-            raw, at = _read_rest(buffer, at, raw & 0x7F, MAX_VARINT_BYTES)
-    except IndexError:
-        raise RemoteProtocolError("a varint is cut off") from None
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-def read_varlong(buffer: Buffer, at: int) -> tuple[int, int]:
-    """A zig-zag varint of at most 64 bits."""
-    try:
-        raw = buffer[at]
-        at += 1
-        if raw >= 0x80:
-            raw, at = _read_rest(buffer, at, raw & 0x7F, MAX_VARLONG_BYTES)
-    except IndexError:
-        raise RemoteProtocolError("a varlong is cut off") from None
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-def _read_rest(buffer: Buffer, at: int, value: int, max_bytes: int) -> tuple[int, int]:
     byte = buffer[at]
     if byte < 0x80:
-        return value | byte << 7, at + 1
-    value |= (byte & 0x7F) << 7
-    for shift in range(14, 7 * max_bytes, 7):
+        return first & 0x7F | byte << 7, at + 1
+    value = first & 0x7F | (byte & 0x7F) << 7
+    for shift in range(14, 7 * MAX_VARINT_BYTES, 7):
         at += 1
         byte = buffer[at]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value >> (32 if max_bytes == MAX_VARINT_BYTES else 64):
+            if value >> 32:
                 break
             return value, at + 1
-    raise RemoteProtocolError(f"a varint is larger than its {max_bytes} bytes can hold")
+    raise RemoteProtocolError(f"a varint is larger than its {MAX_VARINT_BYTES} bytes can hold")
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -95,11 +66,6 @@ def write_uvarint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """Append a zig-zag varint of up to 64 bits."""
-    write_uvarint(out, (value << 1) ^ (value >> 63))
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

@@ -37,9 +37,9 @@ from hubmere.endpoints.http.publish.heads import (
     timeout_of,
 )
 from hubmere.endpoints.http.publish.shares import Coalescer, Waiter, settle
-from hubmere.model.batch import Receipt
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PublicationTooLarge, Refusal
+from hubmere.model.receipt import Receipt
 from hubmere.translate import HttpEvent, Publication, message_from_http, publication_from_http
 
 # Admissions that are remembered: a device comes from the same place to the same place with every event.

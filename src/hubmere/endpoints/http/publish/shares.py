@@ -11,9 +11,9 @@ from typing import Protocol
 from hubmere.broker.live import LiveHub
 from hubmere.broker.publish import Publisher
 from hubmere.endpoints.http.errors import NotDurableInTime
-from hubmere.model.batch import Receipt
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
+from hubmere.model.receipt import Receipt
 from hubmere.translate import messages_to_batch
 
 # A shared batch grows up to this size: enough to make its costs vanish, small enough to be read in one go.

@@ -13,12 +13,14 @@ from hubmere.broker.coordinator.refusals import InvalidTransactionState
 from hubmere.broker.publish import Publisher
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce.answers import shape_of
+from hubmere.endpoints.kafka.produce.check import check_produced
 from hubmere.endpoints.kafka.produce.record_errors import faults_of
 from hubmere.endpoints.kafka.produce.runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
-from hubmere.model.batch import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL, Receipt, read_header
 from hubmere.model.entity import TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, PartitionNotFound, Refusal, ShuttingDown
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import CODEC_MASK, CRC_AT, HEADER_BYTES, TRANSACTIONAL, read_header
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import (
@@ -31,7 +33,6 @@ from hubmere.wire.kafka.messages.produce import (
     RecordError,
 )
 from hubmere.wire.kafka.primitives import Buffer
-from hubmere.wire.kafka.records import CRC_AT, check_produced
 from hubmere.wire.kafka.repeats import ProduceRun
 
 ACKS_ALL: Final = -1

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Final
 
 from hubmere.broker.live import LiveHub
-from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
+from hubmere.records.faults import UnreadableRecords
+from hubmere.records.records import decode_records
+from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import RecordError
 from hubmere.wire.kafka.primitives import Buffer
-from hubmere.wire.kafka.records import decode_records
 
 # A client repairs or drops the records that are named and sends the rest again; the next answer names more.
 MAX_RECORD_ERRORS: Final = 100
@@ -36,17 +37,17 @@ def faults_of(code: int, records: Buffer | None, hub: LiveHub, partition: int, n
 def _listed(errors: Iterator[RecordError]) -> tuple[RecordError, ...]:
     try:
         return tuple(islice(errors, MAX_RECORD_ERRORS))
-    except RemoteProtocolError:
+    except UnreadableRecords:
         # The batch cannot be opened: then it is not single records that are wrong.
         return ()
 
 
 def _too_new(records: Buffer | None, newest_ms: int) -> Iterator[RecordError]:
     for place, record in enumerate(decode_records(records or b"")):
-        if record.timestamp_ms > newest_ms:
+        if record.time_ms > newest_ms:
             yield RecordError(
                 batch_index=place,
-                message=f"Timestamp {record.timestamp_ms} of message with offset {place} is out of range. "
+                message=f"Timestamp {record.time_ms} of message with offset {place} is out of range. "
                 f"The timestamp should be at most {newest_ms}.",
             )
 

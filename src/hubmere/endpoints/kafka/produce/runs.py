@@ -11,9 +11,11 @@ from hubmere.broker.publish import Publisher
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce.answers import refused_frame, shape_of
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.model.batch import CODEC_MASK, BatchRun, Receipt
 from hubmere.model.entity import TimestampType
 from hubmere.model.errors import Refusal, ShuttingDown
+from hubmere.model.receipt import Receipt
+from hubmere.records.header import CODEC_MASK
+from hubmere.records.runs import BatchRun
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.messages.produce import ProducePartitionResponse
 from hubmere.wire.kafka.repeats import ProduceRun

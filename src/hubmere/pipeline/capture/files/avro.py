@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from hubmere import kernels
 from hubmere.client.consumer import UNKNOWN_POSITION
-from hubmere.model.batch import APPEND_TIME, BatchHeader
 from hubmere.pipeline.capture.files.schema import (
     EMPTY_MAP,
     MAGIC,
@@ -22,6 +21,7 @@ from hubmere.pipeline.capture.files.schema import (
     time_text,
 )
 from hubmere.pipeline.decode import ClosedBatch, Opened, Record, add_batch, check_deltas, events_between, microseconds
+from hubmere.records.header import APPEND_TIME, BatchHeader
 
 # A block ends with the first batch that fills it: large enough that its head costs nothing, small enough to be skipped.
 BLOCK_BYTES: Final = 256 * 1024

@@ -4,7 +4,7 @@ Its snappy is a bare block and its zstd frame does not announce a size, which ot
 """
 
 from hubmere.records.compression import Codec
-from hubmere.wire.kafka.records import Record
+from hubmere.records.records import Record
 
 RECORDS = [
     Record(

@@ -7,10 +7,11 @@ to get its own answer.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from crc32c import crc32c
 
-from hubmere.model.batch import (
+from hubmere.records.header import (
     APPEND_TIME,
     CHECKED_FROM,
     CODEC_MASK,
@@ -19,17 +20,28 @@ from hubmere.model.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     NUMBER_PART,
+    PRODUCER_SEQUENCE_MASK,
     TIME_PART,
-    BatchRun,
 )
 from hubmere.records.validate import first_fault, is_readable
-from hubmere.store.log.producers import SEQUENCE_MASK
 
 # The newest codec of the format (zstd); higher numbers are not taken.
 _LAST_CODEC = 4
 _ORDINARY = CODEC_MASK | APPEND_TIME
 
 _unpack_header, _pack_number, _pack_times = HEADER.unpack_from, NUMBER_PART.pack_into, TIME_PART.pack_into
+
+
+class BatchRun(NamedTuple):
+    """Closed batches for one partition, one behind the other, with their headers.
+
+    They are all of one producer with numbers that follow each other, or all of producers that do not number.
+    """
+
+    data: bytearray
+    sizes: Sequence[int]
+    headers: Sequence[tuple[int, ...]]
+    events: int
 
 
 def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
@@ -63,7 +75,7 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
             )
         ):
             return None
-        expected = (producer_id, epoch, (first + count) & SEQUENCE_MASK if producer_id >= 0 else first)
+        expected = (producer_id, epoch, (first + count) & PRODUCER_SEQUENCE_MASK if producer_id >= 0 else first)
         headers.append(fields)
         events += count
         at = end

@@ -1,0 +1,249 @@
+"""The records of a batch: decode them, encode them, and the markers that end transactions.
+
+Interpreted and plain, for code off the path of ordinary events: looking into a log, compaction, and compressed batches.
+Produce and fetch leave a batch closed; the kernels read the records of AMQP consumers. Layout: Kafka's "Record".
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from hubmere.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from hubmere.records.faults import UnreadableRecords
+from hubmere.records.header import (
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    UNSEALED,
+    BatchHeader,
+    Buffer,
+    read_header,
+    seal,
+)
+from hubmere.records.varint import read_varint, read_varlong, write_varint
+
+# length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each at least.
+_LEAST_RECORD_BYTES: Final = 7
+# key length and value length.
+_LEAST_RECORD_HEADER_BYTES: Final = 2
+
+_MARKER_KEY: Final = Struct(">hh")
+_MARKER_VALUE: Final = Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class Record(NamedTuple):
+    """One record with its sequence number (Kafka's offset) and time; null and empty keys and values differ."""
+
+    sequence_number: int
+    time_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction in one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+# --- records out of a batch ------------------------------------------------------------------------------------------
+
+
+def decode_records(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """Every record of one whole batch, decompressed if need be; raises UnreadableRecords."""
+    if len(batch) < HEADER_BYTES:
+        raise UnreadableRecords(f"a batch of {len(batch)} bytes; its header alone has {HEADER_BYTES}")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise UnreadableRecords(f"a batch of magic {header.magic}; only {MAGIC} is read")
+    if header.size_bytes != len(batch):
+        raise UnreadableRecords(f"a batch of {header.size_bytes} bytes in {len(batch)}")
+    data = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], max_bytes)
+    count = header.record_count
+    if count < 0 or count * _LEAST_RECORD_BYTES > len(data):
+        raise UnreadableRecords(f"{count} records in {len(data)} bytes")
+    try:
+        records, at = _read_records(data, header)
+    except IndexError:
+        raise UnreadableRecords("the records of a batch are cut off") from None
+    if at != len(data):
+        raise UnreadableRecords(f"{len(data) - at} bytes after the last record of a batch")
+    return records
+
+
+def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
+    """The loop over records. Varints of one byte, which most are, are read in place: calls would double the time."""
+    records: list[Record] = []
+    base_sequence_number, base_ms = header.base_sequence_number, header.base_time_ms
+    append_ms = header.max_time_ms if header.is_append_time else None
+    at = 0
+    for _ in range(header.record_count):
+        length, at = read_varint(data, at)
+        end = at + length
+        if length < 0 or end > len(data):
+            raise UnreadableRecords(f"a record of length {length} with {len(data) - at} bytes left")
+        at += 1  # attributes, unused
+        if (raw := data[at]) < 0x80:
+            delta_ms, at = (raw >> 1) ^ -(raw & 1), at + 1
+        else:
+            delta_ms, at = read_varlong(data, at)
+        if (raw := data[at]) < 0x80:
+            delta, at = (raw >> 1) ^ -(raw & 1), at + 1
+        else:
+            delta, at = read_varint(data, at)
+        key, at = _read_blob(data, at, end)
+        value, at = _read_blob(data, at, end)
+        headers, at = _read_headers(data, at, end)
+        if at != end:
+            raise UnreadableRecords(f"a record ends {end - at} bytes before its length")
+        time_ms = base_ms + delta_ms if append_ms is None else append_ms
+        records.append(Record(base_sequence_number + delta, time_ms, key, value, headers))
+    return records, at
+
+
+def _read_blob(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    if (raw := data[at]) < 0x80:
+        length, at = (raw >> 1) ^ -(raw & 1), at + 1
+    else:
+        length, at = read_varint(data, at)
+    if length < 0:
+        return None, at
+    if length > end - at:
+        raise UnreadableRecords(f"a key or value of length {length} with {end - at} bytes left in its record")
+    return data[at : at + length], at + length
+
+
+def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    if data[at] == 0:
+        return (), at + 1
+    count, at = read_varint(data, at)
+    if count < 0 or count * _LEAST_RECORD_HEADER_BYTES > end - at:
+        raise UnreadableRecords(f"{count} headers with {end - at} bytes left in their record")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        key, at = _read_blob(data, at, end)
+        if key is None:
+            raise UnreadableRecords("a header without a key")
+        value, at = _read_blob(data, at, end)
+        # As Kafka's own readers do: a key that is not UTF-8 does not make the record unreadable.
+        headers.append((key.decode("utf-8", "replace"), value))
+    return tuple(headers), at
+
+
+# --- records into a batch --------------------------------------------------------------------------------------------
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_sequence_number: int = 0,
+    last_delta: int | None = None,
+    leader_epoch: int = -1,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    producer_sequence: int = -1,
+) -> bytearray:
+    """One sealed batch of records, none of which has a number below `base_sequence_number`.
+
+    `last_delta` is given when records were dropped (compaction keeps a batch's range); by default it is that of
+    the last record. `attributes` adds bits besides the codec.
+    """
+    if last_delta is None:
+        last_delta = records[-1].sequence_number - base_sequence_number if records else 0
+    base_ms = records[0].time_ms if records else NO_TIMESTAMP
+    payload = compress(codec, _encode_records(records, base_sequence_number, base_ms))
+    header = BatchHeader(
+        base_sequence_number=base_sequence_number,
+        length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload),
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=UNSEALED,
+        attributes=attributes | codec,
+        last_delta=last_delta,
+        base_time_ms=base_ms,
+        max_time_ms=max((record.time_ms for record in records), default=NO_TIMESTAMP),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        producer_sequence=producer_sequence,
+        record_count=len(records),
+    )
+    batch = bytearray(HEADER.pack(*header))
+    batch += payload
+    seal(batch)
+    return batch
+
+
+def _encode_records(records: Iterable[Record], base_sequence_number: int, base_ms: int) -> bytearray:
+    out = bytearray()
+    for record in records:
+        body = _encode_record(record, record.sequence_number - base_sequence_number, record.time_ms - base_ms)
+        write_varint(out, len(body))
+        out += body
+    return out
+
+
+def _encode_record(record: Record, delta: int, delta_ms: int) -> bytearray:
+    body = bytearray(1)  # attributes, unused
+    write_varint(body, delta_ms)
+    write_varint(body, delta)
+    _write_blob(body, record.key)
+    _write_blob(body, record.value)
+    write_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _write_blob(body, key.encode())
+        _write_blob(body, value)
+    return body
+
+
+def _write_blob(out: bytearray, blob: bytes | None) -> None:
+    if blob is None:
+        write_varint(out, -1)
+        return
+    write_varint(out, len(blob))
+    out += blob
+
+
+# --- transaction markers ---------------------------------------------------------------------------------------------
+
+
+def encode_marker(marker: Marker, *, time_ms: int, base_sequence_number: int = 0) -> bytearray:
+    """A control batch that ends a transaction."""
+    key = _MARKER_KEY.pack(0, _COMMIT if marker.is_commit else _ABORT)
+    value = _MARKER_VALUE.pack(0, marker.coordinator_epoch)
+    return encode_batch(
+        [Record(base_sequence_number, time_ms, key, value)],
+        base_sequence_number=base_sequence_number,
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+    )
+
+
+def read_marker(batch: Buffer) -> Marker | None:
+    """What a control batch says; None for a kind of control record that is not the end of a transaction."""
+    records = decode_records(batch)
+    header = read_header(batch)
+    if not header.is_control or len(records) != 1:
+        raise UnreadableRecords("not a control batch of one record")
+    key, value = records[0].key, records[0].value
+    if key is None or len(key) < _MARKER_KEY.size:
+        raise UnreadableRecords("a control record without a type")
+    _, kind = _MARKER_KEY.unpack_from(key)
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    if value is None or len(value) < _MARKER_VALUE.size:
+        raise UnreadableRecords("a transaction marker without a coordinator epoch")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+    return Marker(header.producer_id, header.producer_epoch, kind == _COMMIT, coordinator_epoch)

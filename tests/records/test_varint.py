@@ -1,0 +1,51 @@
+"""Varints of records: bytes by hand, round trips, and numbers that do not end."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubmere.records.faults import UnreadableRecords
+from hubmere.records.varint import read_varint, read_varlong, write_varint
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (-2, "03"),
+        (63, "7e"),
+        (64, "8001"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+    ],
+)
+def test_signed_varint_is_zig_zag(value: int, wire: str) -> None:
+    """Records use zig-zag so that -1, the length of null, is one byte."""
+    out = bytearray()
+
+    write_varint(out, value)
+
+    assert out.hex() == wire
+    assert read_varint(out, 0) == (value, len(out))
+
+
+@settings(deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varlong_survives_a_round_trip(value: int) -> None:
+    """Timestamp deltas may take all of 64 bits."""
+    out = bytearray()
+
+    write_varint(out, value)
+
+    assert read_varlong(out, 0) == (value, len(out))
+
+
+@pytest.mark.parametrize("wire", ["", "ff" * 10, "80" * 11, "ff" * 9 + "7f"])
+def test_varlong_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
+    """64 bits take at most ten bytes, the last of which holds one bit."""
+    data = bytes.fromhex(wire)
+
+    with pytest.raises(UnreadableRecords):
+        read_varlong(data, 0)
