@@ -21,9 +21,9 @@ from starlette.responses import Response
 
 from hubmere import __version__
 from hubmere.broker.tracing import Ended
-from hubmere.endpoints.http.context import Receive, Scope, Send, shown_path
+from hubmere.endpoints.http.context import Scope, shown_path
+from hubmere.endpoints.http.publish.shares import OnDone
 from hubmere.endpoints.http.request import Handler, Request
-from hubmere.endpoints.http.server.app import Publish
 from hubmere.model.errors import Refusal
 from hubmere.records.header import Buffer
 from hubmere.translate import trace_parents
@@ -108,39 +108,34 @@ class Spans:
 
     # --- HTTP ---
 
-    def publishing_over_http(self, publish: Publish) -> Publish:
-        """The way in of HTTP with a span for each request that has a `traceparent`, which is no property of events."""
+    def trace_publish(self, scope: Scope, on_done: OnDone) -> OnDone:
+        """Begin a span for a publish request with a `traceparent` header. Returns the callback that ends it."""
+        header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+        contexts = _contexts([header.decode("latin-1")])
+        if not contexts:
+            return on_done
+        hub = shown_path(scope).strip("/").partition("/")[0]
+        span = self._begin(f"publish {hub}", contexts, "", hub)
+        span.set_attribute("messaging.operation.type", "publish")
 
-        async def publish_traced(scope: Scope, receive: Receive, send: Send) -> None:
-            header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
-            contexts = _contexts([header.decode("latin-1")])
-            if not contexts:
-                await publish(scope, receive, send)
-                return
-            hub = shown_path(scope).strip("/").partition("/")[0]
-            span = self._begin(f"publish {hub}", contexts, "", hub)
-            span.set_attribute("messaging.operation.type", "publish")
-            try:
-                await publish(scope, receive, send)
-            except Refusal as refusal:
-                _end(span, refusal)
-                raise
-            _end(span, None)
+        def end_span(error: Exception | None) -> None:
+            _end(span, error)
+            on_done(error)
 
-        return publish_traced
+        return end_span
 
-    async def traced(self, handler: Handler, call: Request) -> Response:
-        """Answer a management request, as a span."""
-        parent = next(iter(_contexts([call.header("traceparent") or ""])), None)
-        method = call.scope["method"]
+    async def trace_request(self, handler: Handler, request: Request) -> Response:
+        """Answer a management request within a span."""
+        parent = next(iter(_contexts([request.header("traceparent") or ""])), None)
+        method = request.scope["method"]
         span = self._tracer.start_span(
             f"{method} {handler.__name__}",
             context=None if parent is None else _below(parent),
             kind=SpanKind.SERVER,
-            attributes={"http.request.method": method, "client.address": call.peer},
+            attributes={"http.request.method": method, "client.address": request.peer},
         )
         try:
-            response = await handler(call)
+            response = await handler(request)
         except Refusal as refusal:
             _end(span, refusal)
             raise

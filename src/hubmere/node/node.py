@@ -443,7 +443,7 @@ class Node:
             memory=memory,
         )
         if self._spans is not None:
-            app.trace(self._spans.traced, self._spans.publishing_over_http)
+            app.trace(self._spans)
         self._portal = Portal(broker, self._clock, addresses, admin_token=admin_token)
         app.mount("portal", self._portal)
         sessions: dict[str, Callable[[], StreamSession]] = {

@@ -33,8 +33,8 @@ TooLarge = Callable[[int, int], Refusal]
 
 # On the scope: header names as they were sent, in the order of ASGI's lower-case ones.
 HEADER_NAMES = "hubmere.header_names"
-# On the scope: a call that answers 201 the short way, if the server offers it; False when it could not.
-ANSWER_CREATED = "hubmere.answer_created"
+# On the scope: writes the 201 response in one piece, if the server offers that; returns False if it could not.
+WRITE_CREATED = "hubmere.write_created"
 # On the scope: the Principal who asks, once that is known, for those who look at connections and for the audit log.
 CALLER = "hubmere.caller"
 # On the scope: the Tracking of the request, once something was said about it.

@@ -8,7 +8,7 @@ first path segment.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
@@ -18,9 +18,9 @@ from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, Pat
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.http.pairing.partners import Partners
 from hubmere.endpoints.http.paths import Shapes, segments_of
-from hubmere.endpoints.http.publish.heads import is_look_path, is_message_path
-from hubmere.endpoints.http.publish.quick import Door
-from hubmere.endpoints.http.publish.send import COUNTED, DataPlane
+from hubmere.endpoints.http.publish.handler import COUNTED, CachedRequestHead, PublishHandler
+from hubmere.endpoints.http.publish.request_head import is_message_path, is_read_path
+from hubmere.endpoints.http.publish.shares import OnDone
 from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.server.websocket import WebSocketDoor, refuse
@@ -42,9 +42,17 @@ _SERVER_ERROR = 500
 _CHANGES = ("PUT", "PATCH", "POST", "DELETE")
 _STRANGER = Principal(namespace="", rule="(unknown)", rights=Rights.NONE)
 
-Traced = Callable[[Handler, Request], Awaitable["Response"]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Publish = Application
+
+
+class HttpTracer(Protocol):
+    """Keeps spans of requests. Thread rule: the node's loop only."""
+
+    async def trace_request(self, handler: Handler, request: Request) -> "Response":
+        """Answer a management request within a span."""
+
+    def trace_publish(self, scope: Scope, on_done: OnDone) -> OnDone:
+        """Begin a span if a publish request has a trace context. Returns the callback that ends it."""
 
 
 class HttpApp:
@@ -54,32 +62,32 @@ class HttpApp:
     """
 
     def __init__(self, context: HttpContext, amqp_session: Callable[[], Session] | None) -> None:
-        self._site = context
-        self._data = DataPlane(context)
+        self._context = context
+        self._publisher = PublishHandler(context)
         self._shapes: Shapes[Handler] | None = None
         self._mounts: dict[str, Application] = {}
-        self._publish: Publish = self._data.publish
-        self._traced: Traced | None = None
+        self._tracer: HttpTracer | None = None
         self._websockets = None if amqp_session is None else WebSocketDoor(amqp_session)
 
     def mount(self, first_segment: str, app: Application) -> None:
         """Let another application answer everything below a first path segment."""
         self._mounts[first_segment.lower()] = app
 
-    def trace(self, traced: Traced, publishing: Callable[[Publish], Publish]) -> None:
-        """Have management requests, and publications that carry a trace, answered through calls that keep spans."""
-        self._traced = traced
-        self._publish = publishing(self._data.publish)
+    def trace(self, tracer: HttpTracer) -> None:
+        """Keep spans of management requests, and of publish requests that carry a trace context."""
+        self._tracer = tracer
+        self._publisher.tracer = tracer.trace_publish
 
-    @property
-    def door(self) -> Door | None:
-        """The short way in for publications that are whole; none where spans are kept, since it keeps none."""
-        return self._data.publish_at_once if self._traced is None else None
+    def publish(
+        self, scope: Scope, body: bytes, on_done: OnDone, cached: CachedRequestHead | None
+    ) -> CachedRequestHead | None:
+        """Publish a request whose body arrived with its head (`PublishHandler.publish`)."""
+        return self._publisher.publish(scope, body, on_done, cached)
 
     @property
     def memory(self) -> MemoryBudget:
         """What buffers of all connections may hold."""
-        return self._site.memory
+        return self._context.memory
 
     def stop(self) -> None:
         """The node is stopping: AMQP sessions on WebSockets say good-bye."""
@@ -107,10 +115,10 @@ class HttpApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"]
         if is_message_path(raw_path) and scope["method"] == "POST":
-            await self._publish(scope, receive, send)
+            await self._publisher.answer(scope, receive, send)
             return
         segments = segments_of(raw_path)
-        if is_message_path(raw_path) and not is_look_path(segments):
+        if is_message_path(raw_path) and not is_read_path(segments):
             raise MethodNotAllowed(scope["method"], "POST")
         mounted = self._mounts.get(segments[0].lower()) if segments else None
         if mounted is not None:
@@ -122,9 +130,8 @@ class HttpApp:
         match = self._shapes.find(scope["method"], segments)
         if match is None:
             raise PathNotFound
-        call = Request(self._site, scope, receive, match.names)
-        traced = self._traced
-        response = await (match.handler(call) if traced is None else traced(match.handler, call))
+        request, tracer = Request(self._context, scope, receive, match.names), self._tracer
+        response = await (match.handler(request) if tracer is None else tracer.trace_request(match.handler, request))
         await response(scope, receive, send)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +148,7 @@ class HttpApp:
             await refuse(send)
 
     async def fail(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell what became of a publication that went the short way in and was not taken."""
+        """Answer a publish request that has no task and was refused."""
         if isinstance(error, Refusal):
             await self._refuse(error, scope, receive, send)
         else:
@@ -151,11 +158,11 @@ class HttpApp:
     async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace").strip("/").lower().split("/")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
-        namespace = self._site.counted_at(host)
+        namespace = self._context.counted_at(host)
         if COUNTED not in scope:
             _count(namespace.counters, refusal)
         self._note_attempt(refusal, scope)
-        tracking = self._site.refused(refusal, scope, f"{namespace.entity.name}:{path[0]}")
+        tracking = self._context.refused(refusal, scope, f"{namespace.entity.name}:{path[0]}")
         is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
         await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
 
@@ -167,8 +174,8 @@ class HttpApp:
             or is_message_path(scope["raw_path"])
         ):
             return
-        actor = self._site.actor(scope.get(CALLER) or _STRANGER, scope)
-        self._site.broker.audit.write(actor.line(scope["method"], shown_path(scope), refusal))
+        actor = self._context.actor(scope.get(CALLER) or _STRANGER, scope)
+        self._context.broker.audit.write(actor.line(scope["method"], shown_path(scope), refusal))
 
 
 def _count(counters: Counters, refusal: Refusal) -> None:

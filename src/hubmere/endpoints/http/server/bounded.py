@@ -147,10 +147,10 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         rest: bytes | None = data
         while rest and not self._is_refused:
             rest = self._parse(rest)
-        self._fed()
+        self._on_fed()
         self._watch_the_clock()
 
-    def _fed(self) -> None:
+    def _on_fed(self) -> None:
         """A piece of input was parsed."""
 
     def _parse(self, data: bytes) -> bytes | None:

@@ -11,11 +11,10 @@ from hubmere.broker.access import Principal
 from hubmere.broker.management.connections import Connections, ConnectionView, LinkView, Role, display_text
 from hubmere.broker.revocation import Judge
 from hubmere.endpoints.connections import ConnectionLimits
-from hubmere.endpoints.http.context import ANSWER_CREATED, CALLER, Scope, log, shown_path
+from hubmere.endpoints.http.context import CALLER, WRITE_CREATED, Scope, log, shown_path
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
-from hubmere.endpoints.http.publish.heads import is_message_path
-from hubmere.endpoints.http.publish.quick import PendingResponse
-from hubmere.endpoints.http.publish.send import CachedRequestHead, created
+from hubmere.endpoints.http.publish.handler import CachedRequestHead, send_created
+from hubmere.endpoints.http.publish.request_head import is_message_path
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import GuardedProtocol
 from hubmere.model.clock import SystemClock
@@ -29,7 +28,7 @@ _CREATED_LINES = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode()
 
 
 class _Created:
-    """The one answer that comes by the thousand: written anew when the headers of every answer are, once a second."""
+    """Cached `201 Created` response; rebuilt when the server refreshes its default headers, once a second."""
 
     __slots__ = ("_data", "_headers")
 
@@ -38,7 +37,7 @@ class _Created:
         self._data = b""
 
     def with_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """The whole answer."""
+        """The response with these headers."""
         if headers is not self._headers:
             self._headers = headers
             self._data = _CREATED_LINES % b"".join(b"%b: %b\r\n" % header for header in headers)
@@ -67,14 +66,15 @@ class BoundedProtocol(GuardedProtocol):
         # Who counts this connection, once it was let in.
         self._registry = registry
         self._is_counted = False
-        # The short way in for publications: the node's application has one.
+        # None for a foreign application, which takes no publications.
         self._node_app = app
-        self._door = None if app is None else app.door
         self._memory = None if app is None else app.memory
         self._is_at_head = False
-        self._put_off: Any = None
-        self._waiting: PendingResponse | None = None
-        self._repeat: CachedRequestHead | None = None
+        # The application of a publish request whose body has not arrived yet.
+        self._deferred_app: Any = None
+        # The request that was published without a task and is not answered yet.
+        self._pending_cycle: Any = None
+        self._cached_head: CachedRequestHead | None = None
 
     # --- asyncio calls these ---
 
@@ -116,21 +116,21 @@ class BoundedProtocol(GuardedProtocol):
         elif self.is_reserved and self._registry is not None:
             self._registry.leave_reserve(self)
 
-    def _fed(self) -> None:
-        """A piece of input was parsed: a publication whose body did not come with it takes the common way."""
-        if self._put_off is not None:
-            self._start_put_off()
+    def _on_fed(self) -> None:
+        """A piece of input was parsed: a publish request whose body did not arrive with its head gets a task."""
+        if self._deferred_app is not None:
+            self._start_deferred_task()
 
     # --- the parser calls these ---
 
     def on_headers_complete(self) -> None:
-        """The head is whole: uvicorn starts the application, which may answer the short way."""
+        """The head is complete: uvicorn starts the application, which is deferred for a publish request."""
         self._is_at_head = True
         super().on_headers_complete()
         self._is_at_head = False
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """uvicorn's own; for a publication it is put off until it is known whether its body came with its head."""
+        """Override of uvicorn's: the task of a publish request is deferred until its body is known to be missing."""
         self._served = cycle
         scope = cycle.scope
         if self.is_reserved:
@@ -141,57 +141,54 @@ class BoundedProtocol(GuardedProtocol):
             super()._start_asgi_task(cycle, app)
         elif (
             self._is_at_head
-            and self._door is not None
+            and self._node_app is not None
             and scope["method"] == "POST"
             and is_message_path(scope["raw_path"])
         ):
-            self._put_off = app
+            self._deferred_app = app
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _start_put_off(self) -> None:
-        """The common way for a publication that was put off."""
-        app, self._put_off = self._put_off, None
+    def _start_deferred_task(self) -> None:
+        """Start the task of a publish request, which reads the rest of the body."""
+        app, self._deferred_app = self._deferred_app, None
         if not self._is_refused:
-            self.scope[ANSWER_CREATED] = partial(self._answer_created, self.cycle)
+            self.scope[WRITE_CREATED] = partial(self._write_created, self.cycle)
             super()._start_asgi_task(self.cycle, app)
 
-    def _publish_at_once(self) -> None:
-        """Take a publication the short way in, if that is open to it."""
-        cycle = self.cycle
-        assert self._door is not None
-        waiting = PendingResponse(self._answer_waiting, cycle)
-        repeat = self._door(self.scope, bytes(cycle.body), waiting, self._repeat)
-        if repeat is not None:
-            self._repeat = repeat
-            self._put_off = None
-            self._waiting = waiting
-            cycle.body = bytearray()
-        else:
-            self._start_put_off()
+    def _publish_complete(self) -> None:
+        """Publish a request whose body arrived with its head; it needs no task."""
+        app, cycle = self._node_app, self.cycle
+        assert app is not None
+        self._deferred_app = None
+        self._pending_cycle = cycle
+        body, cycle.body = bytes(cycle.body), bytearray()
+        self._cached_head = app.publish(self.scope, body, partial(self._on_published, cycle), self._cached_head)
 
-    def _answer_waiting(self, cycle: Any, error: Exception | None) -> None:
-        """What became of a publication that went the short way; few answers need more than one write."""
-        self._waiting = None
-        if cycle.disconnected or (error is None and self._answer_created(cycle)):
+    def _on_published(self, cycle: Any, error: Exception | None) -> None:
+        """Answer a request that was published without a task: most answers are one write."""
+        if self._pending_cycle is not cycle:
+            return
+        self._pending_cycle = None
+        if cycle.disconnected or (error is None and self._write_created(cycle)):
             return
         assert self._node_app is not None
-        super()._start_asgi_task(cycle, created if error is None else partial(self._node_app.fail, error))
+        super()._start_asgi_task(cycle, send_created if error is None else partial(self._node_app.fail, error))
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether a publication that went the short way is not answered yet."""
-        return self._waiting is not None
+    def is_publishing(self) -> bool:
+        """Whether a request that was published without a task is not answered yet."""
+        return self._pending_cycle is not None
 
-    def give_up(self) -> None:
-        """The node stops and waits no longer: a publication that is not durable yet is refused."""
-        if self._waiting is not None:
-            self._waiting.set_exception(ShuttingDown())
+    def abandon_publish(self) -> None:
+        """The node stops and waits no longer: refuse a publication that is not durable yet."""
+        if self._pending_cycle is not None:
+            self._on_published(self._pending_cycle, ShuttingDown())
 
-    def _answer_created(self, cycle: Any) -> bool:
-        """Answer 201 without a body in one write; False when the ordinary way must be taken.
+    def _write_created(self, cycle: Any) -> bool:
+        """Answer 201 without a body in one write; False if the ordinary response must be sent.
 
-        What uvicorn's `send` does in two calls for any answer, done once for the one that comes by the thousand.
+        Does what uvicorn's `send` does in two calls for any response.
         """
         if cycle.response_started or cycle.disconnected or not cycle.keep_alive or self.flow.write_paused:
             return False
@@ -209,10 +206,10 @@ class BoundedProtocol(GuardedProtocol):
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
         super().on_message_complete()
-        if self._put_off is not None:
-            self._publish_at_once()
+        if self._deferred_app is not None:
+            self._publish_complete()
 
     def handle_websocket_upgrade(self) -> None:
         """The connection is handed over: from here on the WebSocket side has its own limits."""

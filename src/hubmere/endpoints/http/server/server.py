@@ -108,7 +108,7 @@ class HttpServers:
     @property
     def requests_under_way(self) -> int:
         """Requests, and WebSockets, that are being served."""
-        return len(self._state.tasks) + sum(connection.is_waiting for connection in self._http_connections())
+        return len(self._state.tasks) + sum(connection.is_publishing for connection in self._http_connections())
 
     def _http_connections(self) -> list[BoundedProtocol]:
         """The connections that have not become WebSockets."""
@@ -174,7 +174,7 @@ class HttpServers:
         for task in list(self._state.tasks):
             task.cancel()
         for connection in self._http_connections():
-            connection.give_up()
+            connection.abandon_publish()
         if late := list(self._state.tasks):
             await asyncio.wait(late, timeout=_GRACE_SECONDS)
         for connection in list(self._state.connections):

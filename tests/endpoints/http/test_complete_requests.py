@@ -1,4 +1,4 @@
-"""The short way in: a publication that is whole when it is read behaves as one that comes in pieces."""
+"""A publish request that arrives in one piece is published without a task, and behaves like any other."""
 
 import os
 import threading
@@ -9,7 +9,9 @@ import pytest
 
 from endpoints.http.harness import HttpNode
 from endpoints.http.test_protocol import Raw, _post, _status
-from hubmere.endpoints.http.publish.send import CachedRequestHead, DataPlane
+from hubmere.endpoints.http.context import Scope
+from hubmere.endpoints.http.publish.handler import CachedRequestHead, PublishHandler
+from hubmere.endpoints.http.publish.shares import OnDone
 from hubmere.model.entity import Status
 from hubmere.model.spec import HubSpec
 from hubmere.store.files import Files
@@ -50,7 +52,7 @@ def node(tmp_path: Path, disk: Disk) -> Iterator[HttpNode]:
 
 @pytest.fixture
 def warm(node: HttpNode) -> Iterator[Raw]:
-    """A connection whose next publication may go the short way: one was admitted and shared a batch before."""
+    """A connection with a cached head: it has published one event."""
     connection = Raw(node)
     connection.send(an_event(node, b"first"))
     assert _status(connection.answer()) == 201
@@ -59,18 +61,20 @@ def warm(node: HttpNode) -> Iterator[Raw]:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """What the short way said of each publication that was whole."""
-    said: list[bool] = []
-    original = DataPlane.publish_at_once
+def heads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How the head of each complete request was handled."""
+    handled: list[str] = []
+    publish = PublishHandler.publish
 
-    def noted(self: DataPlane, *given: object) -> CachedRequestHead | None:
-        left = original(self, *given)  # type: ignore[arg-type]
-        said.append(left is not None)
-        return left
+    def spy(
+        self: PublishHandler, scope: Scope, body: bytes, on_done: OnDone, cached: CachedRequestHead | None
+    ) -> CachedRequestHead | None:
+        head = publish(self, scope, body, on_done, cached)
+        handled.append("refused" if head is None else "cached" if head is cached else "parsed")
+        return head
 
-    monkeypatch.setattr(DataPlane, "publish_at_once", noted)
-    return said
+    monkeypatch.setattr(PublishHandler, "publish", spy)
+    return handled
 
 
 def an_event(node: HttpNode, body: bytes, *headers: str, path: str = "/orders/messages") -> bytes:
@@ -92,7 +96,7 @@ def byte_by_byte(request: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("split", [lambda request: [request], in_two, byte_by_byte], ids=["whole", "in two", "bytes"])
 def test_an_event_is_taken_however_it_arrives(
-    node: HttpNode, quick: list[bool], warm: Raw, split: Callable[[bytes], list[bytes]]
+    node: HttpNode, heads: list[str], warm: Raw, split: Callable[[bytes], list[bytes]]
 ) -> None:
     """The same answer, and the same event with its properties."""
     for piece in split(an_event(node, b"second", "Content-Type: text/plain")):
@@ -107,27 +111,27 @@ def test_an_event_is_taken_however_it_arrives(
     assert node.hub("orders").counters.successful_requests == 2
 
 
-def test_the_first_event_of_a_client_goes_the_common_way_and_the_next_the_short_one(
-    node: HttpNode, quick: list[bool], warm: Raw
-) -> None:
-    """Who may send is found out once, where refusals are told."""
+def test_a_repeated_head_is_authorized_once(node: HttpNode, heads: list[str], warm: Raw) -> None:
+    """Devices send the same headers with every event."""
     for _ in range(2):
         warm.send(an_event(node, b"x"))
         warm.answer()
 
-    assert quick == [False, True, True]
+    assert heads == ["parsed", "cached", "cached"]
 
 
-def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, quick: list[bool], warm: Raw) -> None:
+def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, heads: list[str], warm: Raw) -> None:
     """Heads that are the same but for one thing, in turn: nothing is kept from one to the other."""
-    heads = (
+    variants = (
         ("Sensor: a-17", "Content-Type: text/plain"),
         ("Sensor: a-18", "Content-Type: text/plain"),
         ("SENSOR: a-18", "Content-Type: text/plain"),
         ("SENSOR: a-18", "Content-Type: text/html"),
         ("SENSOR: a-18",),
     )
-    requests = [_post(node, f"Content-Length: {size}", *head) + b"x" * size for head in heads for size in (1, 12, 3)]
+    requests = [
+        _post(node, f"Content-Length: {size}", *headers) + b"x" * size for headers in variants for size in (1, 12, 3)
+    ]
 
     for request in requests:
         warm.send(request)
@@ -144,7 +148,7 @@ def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, quick: l
     names = [("Sensor", "a-17"), ("Sensor", "a-18"), *[("SENSOR", "a-18")] * 3]
     types = [["text/plain"]] * 3 + [["text/html"], []]
     assert seen == [([name], kind, size) for name, kind in zip(names, types, strict=True) for size in (1, 12, 3)]
-    assert quick[1:] == [True] * len(requests)
+    assert heads[1:] == ["parsed", "cached", "cached"] * 5
 
 
 @pytest.mark.parametrize(
@@ -157,15 +161,16 @@ def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, quick: l
     ],
     ids=["with a key", "batch", "own timeout", "publisher"],
 )
-def test_what_is_not_quite_ordinary_goes_the_common_way(
-    node: HttpNode, quick: list[bool], warm: Raw, request_of: Callable[[HttpNode], bytes]
+def test_every_kind_of_request_is_published(
+    node: HttpNode, heads: list[str], warm: Raw, request_of: Callable[[HttpNode], bytes]
 ) -> None:
-    """And is taken there."""
-    warm.send(request_of(node))
+    """Also those that cannot share a batch with others, and again with the cached head."""
+    for _ in range(2):
+        warm.send(request_of(node))
+        assert _status(warm.answer()) == 201
 
-    assert _status(warm.answer()) == 201
-    assert quick[-1] is False
-    assert bodies(node) == [b"first", b"x"]
+    assert heads[1:] == ["parsed", "cached"]
+    assert bodies(node) == [b"first", b"x", b"x"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_what_is_not_quite_ordinary_goes_the_common_way(
     ],
     ids=["broken properties", "too large", "broken timeout"],
 )
-def test_a_refusal_is_told_as_ever_and_the_connection_goes_on(
+def test_the_connection_goes_on_after_a_refusal(
     node: HttpNode, warm: Raw, request_of: Callable[[HttpNode], bytes], status: int
 ) -> None:
     """Each is counted once, and leaves no trace."""
@@ -191,8 +196,8 @@ def test_a_refusal_is_told_as_ever_and_the_connection_goes_on(
     assert bodies(node) == [b"first", b"second"]
 
 
-def test_requests_behind_one_another_are_answered_in_order(node: HttpNode, quick: list[bool], warm: Raw) -> None:
-    """The first goes the short way; what waits behind it begins when it is answered."""
+def test_requests_behind_one_another_are_answered_in_order(node: HttpNode, heads: list[str], warm: Raw) -> None:
+    """The first needs no task; those behind it start when it is answered."""
     health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     warm.send(an_event(node, b"a") + health + an_event(node, b"b") + an_event(node, b"c"))
@@ -201,7 +206,7 @@ def test_requests_behind_one_another_are_answered_in_order(node: HttpNode, quick
     assert [_status(answer) for answer in answers] == [201, 200, 201, 201]
     assert b"healthy" in answers[1]
     assert bodies(node) == [b"first", b"a", b"b", b"c"]
-    assert True in quick
+    assert "cached" in heads
 
 
 def test_a_client_that_asks_for_the_end_gets_it(node: HttpNode, warm: Raw) -> None:
@@ -214,14 +219,14 @@ def test_a_client_that_asks_for_the_end_gets_it(node: HttpNode, warm: Raw) -> No
     assert bodies(node) == [b"first", b"last"]
 
 
-def test_an_event_that_the_disk_refuses_is_told(node: HttpNode, disk: Disk, quick: list[bool], warm: Raw) -> None:
-    """The answer waits for the group commit: what became of it decides, also behind the short way."""
+def test_an_event_that_the_disk_refuses_is_told(node: HttpNode, disk: Disk, heads: list[str], warm: Raw) -> None:
+    """The answer waits for the group commit and follows its outcome."""
     disk.fails = True
 
     warm.send(an_event(node, b"lost"))
     answer = warm.answer()
 
-    assert quick[-1] is True
+    assert heads[-1] == "cached"
     assert _status(answer) == 503
     assert b"TrackingId" in answer
     disk.fails = False
@@ -239,7 +244,7 @@ def test_a_hub_that_is_shut_refuses_on_an_open_connection(node: HttpNode, warm: 
 
 
 def test_a_client_that_leaves_before_its_answer_disturbs_nobody(
-    node: HttpNode, disk: Disk, quick: list[bool], warm: Raw
+    node: HttpNode, disk: Disk, heads: list[str], warm: Raw
 ) -> None:
     """Its event is taken all the same: it was whole."""
     disk.open_gate.clear()
@@ -252,7 +257,7 @@ def test_a_client_that_leaves_before_its_answer_disturbs_nobody(
 
     with node.client(Authorization=node.sas()) as client:
         assert client.post("/orders/messages", content=b"next").status_code == 201
-    assert quick[1] is True
+    assert heads[1] == "cached"
     assert bodies(node) == [b"first", b"parting", b"next"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.endpoints.http.errors import MalformedRequest
-from hubmere.endpoints.http.publish.publications import (
+from hubmere.endpoints.http.publish.event_decoder import (
     batch_events,
     header_properties,
     is_batch,

@@ -1,0 +1,266 @@
+"""Publish over HTTPS: POST to a hub, one of its partitions, or a publisher's path of it (reference: service 2.5, 3).
+
+There is one way from a request to the log, `PublishHandler.publish`. It takes a complete request and a callback:
+
+1. Authorize the head: find the hub, check the client's address, its credential and its right to send, then open a
+   publisher. The result is a `CachedRequestHead`. A connection hands the one of its last request back; if the next
+   request has the same head, no entity has changed and the token has not expired, it is used as it is.
+2. Decode the events. For a single event the head already determines every byte of the encoded message but the body.
+3. Give the events to the broker. Single events without key, publisher or quota share a batch with those of other
+   requests that arrive in the same turn of the loop; everything else is a publication of its own.
+4. Call the callback once: with None when the group commit has the events, else with the reason. A client's timeout
+   ends the wait; the events may still become durable later.
+
+A request whose body arrives together with its head is published from the parser's callback, without a task
+(`server.protocol`). For all others the ASGI application runs `PublishHandler.answer`: it authorizes the head before it
+reads the body, within the limit of the hub, and then calls the same `publish`.
+
+The broker owns the size limit of a publication. The limit here only stops the body of a request while it arrives.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hubmere.broker.access import Principal
+from hubmere.broker.publish import Publisher
+from hubmere.endpoints.http.context import (
+    CALLER,
+    HEADER_NAMES,
+    WRITE_CREATED,
+    HttpContext,
+    Receive,
+    Scope,
+    Send,
+    declared_length,
+    peer_of,
+    read_body,
+)
+from hubmere.endpoints.http.errors import XML_TYPE
+from hubmere.endpoints.http.publish import event_decoder
+from hubmere.endpoints.http.publish.request_head import (
+    RequestHead,
+    Target,
+    parse_head,
+    parse_target,
+    parse_timeout_s,
+    resource_of,
+)
+from hubmere.endpoints.http.publish.shares import Coalescer, OnDone, PendingPublication
+from hubmere.model.entity import Rights
+from hubmere.model.errors import PublicationTooLarge
+from hubmere.translate import HttpEvent, message_from_http, publication_from_http
+
+# Set on the scope of a request that the hub's counters include.
+COUNTED = "hubmere.counted"
+
+_CREATED = {
+    "type": "http.response.start",
+    "status": 201,
+    "headers": [(b"content-type", XML_TYPE.encode()), (b"content-length", b"0")],
+}
+_EMPTY = {"type": "http.response.body", "body": b""}
+# The body is the last section of an encoded message, so every encoded event without a body ends with these bytes.
+_EMPTY_BODY_SECTION = message_from_http(HttpEvent(b""))
+
+# Begins a span for a request, if it carries a trace context. Returns the callback to use in place of the given one.
+PublishTracer = Callable[[Scope, OnDone], OnDone]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedRequestHead:
+    """A parsed and authorized head, reused for the next request with the same head.
+
+    Devices send the same headers with every event; only Content-Length varies.
+    """
+
+    path: bytes
+    query: bytes
+    names: list[bytes] | None
+    headers: list[tuple[bytes, bytes]]
+    length_index: int
+    # The version of the catalog at which the request was authorized.
+    version: int
+    principal: Principal
+    publisher: Publisher
+    timeout_s: float
+    # The event without its body and the encoding of that without the body section; None and empty for a batch.
+    event: HttpEvent | None
+    message_prefix: bytes
+    custom_bytes: int
+
+    def matches(self, scope: Scope) -> bool:
+        """Whether another request has the same head, except for the length of its body."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        at = self.length_index
+        return (
+            (scope["raw_path"], scope["query_string"], scope.get(HEADER_NAMES)) == (self.path, self.query, self.names)
+            and headers[:at] == self.headers[:at]
+            and headers[at + 1 :] == self.headers[at + 1 :]
+        )
+
+    @property
+    def is_coalescable(self) -> bool:
+        """Whether the event may share a batch with others: a refusal would have to be one request's own."""
+        publisher = self.publisher
+        return (
+            self.event is not None
+            and self.event.partition_key is None
+            and publisher.name is None
+            and publisher.hub.namespace.throughput is None
+            and publisher.client_quota.limits is None
+        )
+
+
+class PublishHandler:
+    """Publishes requests, complete ones at once and others as their bodies arrive.
+
+    Thread rule: the node's loop only.
+    """
+
+    def __init__(self, context: HttpContext) -> None:
+        self._context = context
+        self._coalescer = Coalescer(context.clock)
+        self.tracer: PublishTracer | None = None
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one POST with 201, or raise the refusal."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        on_done = self._traced(scope, lambda error: _complete(waiting, error))
+        try:
+            head = self._authorize(scope, None)
+            body = await self._read_body(scope, head, receive)
+        except Exception as error:
+            on_done(error)
+            waiting.exception()  # the same error is raised here
+            raise
+        self._publish(scope, body, on_done, head)
+        await waiting
+        write_created: Callable[[], bool] | None = scope.pop(WRITE_CREATED, None)
+        if write_created is None or not write_created():
+            await send_created(scope, receive, send)
+
+    def publish(
+        self, scope: Scope, body: bytes, on_done: OnDone, cached: CachedRequestHead | None
+    ) -> CachedRequestHead | None:
+        """Publish one complete request and call `on_done` once: with None on commit, else with the error.
+
+        Returns the head to pass as `cached` with the connection's next request, None if the request was refused.
+        """
+        return self._publish(scope, body, self._traced(scope, on_done), cached)
+
+    def _traced(self, scope: Scope, on_done: OnDone) -> OnDone:
+        return on_done if self.tracer is None else self.tracer(scope, on_done)
+
+    def _publish(
+        self, scope: Scope, body: bytes, on_done: OnDone, cached: CachedRequestHead | None
+    ) -> CachedRequestHead | None:
+        try:
+            # Also for a head that was authorized before its body arrived: rules may have changed meanwhile.
+            head = self._authorize(scope, cached)
+            self._submit(scope, head, body, on_done)
+        except Exception as error:  # noqa: BLE001 - the top of a request that may have no task: its callback reports it
+            on_done(error)
+            return None
+        return head
+
+    def _authorize(self, scope: Scope, cached: CachedRequestHead | None) -> CachedRequestHead:
+        """The authorized head of a request: the cached one if it matches and still holds."""
+        if cached is not None and cached.matches(scope) and self._is_current(cached):
+            head = cached
+        else:
+            head = self._authorize_head(scope, parse_head(scope))
+        scope[CALLER] = head.principal
+        return head
+
+    def _is_current(self, head: CachedRequestHead) -> bool:
+        """Whether no entity has changed and the credential has not expired since the head was authorized."""
+        context = self._context
+        return head.version == context.broker.catalog.view.version and not head.principal.is_expired(
+            context.clock.now_ms() / 1000
+        )
+
+    def _authorize_head(self, scope: Scope, head: RequestHead) -> CachedRequestHead:
+        version = self._context.broker.catalog.view.version
+        target = parse_target(scope["raw_path"])
+        principal, publisher = self._open_publisher(scope, head, target)
+        event = None if head.is_batch else head.event_without_body()
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        return CachedRequestHead(
+            path=scope["raw_path"],
+            query=scope["query_string"],
+            names=scope.get(HEADER_NAMES),
+            headers=headers,
+            length_index=next((at for at, (name, _) in enumerate(headers) if name == b"content-length"), len(headers)),
+            version=version,
+            principal=principal,
+            publisher=publisher,
+            timeout_s=parse_timeout_s(scope["query_string"]),
+            event=event,
+            message_prefix=b"" if event is None else message_from_http(event)[: -len(_EMPTY_BODY_SECTION)],
+            # The headers of a batch are not properties of its events (reference: service 3).
+            custom_bytes=0 if event is None else head.custom_bytes,
+        )
+
+    def _open_publisher(self, scope: Scope, head: RequestHead, target: Target) -> tuple[Principal, Publisher]:
+        """A publisher, for callers whose address, credential and right to send are accepted."""
+        context = self._context
+        found = context.find_hub(head.host, target.hub)
+        namespace = context.namespace_at(head.host) if found is None else found.namespace
+        principal = context.identity.of_data(namespace, peer_of(scope), head.authorization)
+        scope[CALLER] = principal
+        name = target.hub if found is None else found.name
+        principal.require(Rights.SEND, resource_of(namespace.entity.name, name, target))
+        # Only callers with the right to send learn that a hub does not exist.
+        hub = context.hub_at(head.host, target.hub) if found is None else found
+        publisher = context.broker.open_publisher(
+            hub, partition=target.partition, publisher=target.publisher, principal=principal
+        )
+        return principal, publisher
+
+    async def _read_body(self, scope: Scope, head: CachedRequestHead, receive: Receive) -> bytes:
+        context = self._context
+        length = declared_length(dict(scope["headers"]))
+        limit_bytes = min(head.publisher.limit_bytes, context.body_limit_bytes)
+        return await read_body(receive, length, limit_bytes, context.memory, PublicationTooLarge)
+
+    def _submit(self, scope: Scope, head: CachedRequestHead, body: bytes, on_done: OnDone) -> None:
+        """Hand the events of a request to the broker, alone or together with those of other requests."""
+        size_bytes = len(body) + head.custom_bytes
+        if head.is_coalescable:
+            scope[COUNTED] = True
+            message = head.message_prefix + message_from_http(HttpEvent(body))
+            self._coalescer.add(head.publisher, message, size_bytes, on_done, head.timeout_s)
+            return
+        events = event_decoder.batch_events(body) if head.event is None else [head.event._replace(body=body)]
+        publication = publication_from_http(events, publisher=head.publisher.name)
+        # From here on the hub counts the request, also if the broker refuses it.
+        scope[COUNTED] = True
+        pending = PendingPublication([on_done], head.timeout_s)
+        clock = self._context.clock
+        head.publisher.publish(
+            publication.batch,
+            count=publication.count,
+            size_bytes=size_bytes,
+            key=publication.partition_key,
+            now=clock.monotonic(),
+            now_ms=clock.now_ms(),
+            callback=pending.on_committed,
+        )
+        pending.start_timer()
+
+
+async def send_created(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Answer 201: the events are durable."""
+    await send(_CREATED)
+    await send(_EMPTY)
+
+
+def _complete(waiting: "asyncio.Future[None]", error: Exception | None) -> None:
+    """Complete a request's future, unless the request was cancelled."""
+    if waiting.done():
+        return
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)
