@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from hubmere.broker.access import make_token
 from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.listener import bind
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 

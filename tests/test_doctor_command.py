@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.broker.access import make_token
 from hubmere.cli.exit_codes import Exit
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from conformance.amqp.azure_clients import a_consumer, receive
-from hubmere.broker.access import make_token
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.node.node import Node
 from hubmere.node.ready import Ready
 from hubmere.settings import HubSetting, Settings

@@ -13,13 +13,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from client.hubs import an_account
 from conformance.amqp.azure_clients import a_consumer, receive
-from hubmere.broker.access import make_token
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
+from hubmere.model.sas import make_token
 from hubmere.pipeline.decode import decode
 from hubmere.records.header import HEADER_BYTES, read_header
 from hubmere.settings import HubSetting

@@ -15,9 +15,9 @@ from azure.eventhub.exceptions import EventHubError
 from confluent_kafka import KafkaError, Message, Producer
 
 from conformance.amqp.azure_clients import a_consumer, a_producer, receive
-from hubmere.broker.access import make_token
 from hubmere.model.clock import SystemClock
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from attack.innocent import PROBES, InnocentClient, address_of, kafka_produce
-from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.records.compression import Codec
 from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting

@@ -16,6 +16,7 @@ from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.memory import MemoryEngine
 
 NOW_MS = 1_700_000_000_000
+ADMIN_TOKEN = "administrator"
 
 
 class Turn:
@@ -59,7 +60,9 @@ class Bench:
             engine=self.engine,
             catalog=self.catalog,
             book=LimitsBook(profile=profile, overrides=limits or {}),
-            access=Access(lambda: catalog.view, host_names(["localhost"], lambda: catalog.view)),
+            access=Access(
+                lambda: catalog.view, host_names(["localhost"], lambda: catalog.view), admin_token=ADMIN_TOKEN
+            ),
             default_namespace="hubmere",
             segment_bytes=segment_bytes,
             default_partition_count=4,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.broker.access import Access, Principal, Resource, Token, host_names, make_token, split_audience
+from hubmere.broker.access import Access, Principal, Resource, Token, host_names, split_audience
 from hubmere.model.entity import (
     ApplicationGroup,
     GeoAlias,
@@ -39,6 +39,7 @@ from hubmere.model.names import (
     namespace_name,
     publisher_name,
 )
+from hubmere.model.sas import make_token
 from hubmere.model.spec import root_rule, with_new_key
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 from model.builders import NOW_MS, NOW_S, a_hub, a_rule

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.test_access import HOST, World
-from hubmere.broker.access import Access, Principal, Resource, make_token
+from hubmere.broker.access import Access, Principal, Resource
 from hubmere.model.errors import MalformedToken, Refusal
+from hubmere.model.sas import make_token
 from model.builders import NOW_S
 
 EXPIRY = NOW_S + 60

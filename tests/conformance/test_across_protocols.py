@@ -17,8 +17,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from conformance.amqp.azure_clients import a_consumer, a_producer, receive
 from conformance.kafka.kafka_clients import librdkafka
-from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 

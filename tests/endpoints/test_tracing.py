@@ -13,8 +13,8 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from confluent_kafka import Producer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.testing import Node
 
 _TRACE = "0af7651916cd43dd8448eb211c80319{}"

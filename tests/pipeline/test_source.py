@@ -14,8 +14,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In,
 
 from client.hubs import Hubs, bodies
 from conformance.amqp.azure_clients import a_consumer, a_producer, receive
-from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import Range
 from hubmere.pipeline.options import read_options

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from broker.builders import Bench
+from broker.builders import ADMIN_TOKEN, Bench
 from hubmere.broker.live import LiveHub
 from hubmere.broker.read import Subscription
 from hubmere.model.addresses import Addresses
@@ -20,7 +20,6 @@ from hubmere.records.header import seal
 from hubmere.testing import ManualClock
 from hubmere.translate import HttpEvent, publication_from_http
 
-ADMIN_TOKEN = "an-admin-token-for-tests"
 ADDRESSES = Addresses(namespace="hubmere", amqp=5672, amqps=5671, kafka=9092, kafkas=9093, http=8080, https=8443)
 ORIGIN = "http://localhost:8080"
 

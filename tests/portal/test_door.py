@@ -4,10 +4,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from broker.builders import ADMIN_TOKEN
 from hubmere.model.entity import KeyKind
 from hubmere.model.names import ROOT_RULE
 from hubmere.portal.app import Portal
-from portal.builders import ADMIN_TOKEN, ORIGIN, Answer, Desktop, ask
+from portal.builders import ORIGIN, Answer, Desktop, ask
 
 
 def sign_in(portal: Portal, credential: str, origin: str = ORIGIN, scheme: str = "http") -> Answer:

@@ -2,13 +2,14 @@
 
 import pytest
 
+from broker.builders import ADMIN_TOKEN
 from hubmere.model.entity import DefaultAction, NetworkRuleSet, Rights
 from hubmere.model.errors import ClaimMissing, HubNotFound, InvalidAudience, NamespaceNotFound
 from hubmere.model.names import namespace_name
 from hubmere.model.spec import NamespaceSpec
 from hubmere.portal import sessions as module
 from hubmere.portal.sessions import IDLE_SECONDS, Sessions, SignedOut
-from portal.builders import ADMIN_TOKEN, Desktop
+from portal.builders import Desktop
 
 
 def test_session_ends_after_a_day_of_silence(desktop: Desktop) -> None:

@@ -6,14 +6,20 @@ the key, over `sr` exactly as it stands in the token, a line feed, and `se`. Not
 missing, malformed, signature, audience, expiry, then the right. Nothing here reads a clock: `now_s` is an argument.
 """
 
-import base64
 import hmac
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from urllib.parse import quote_plus, unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus
 
+from hubmere.broker.credentials import (
+    AdminToken,
+    ConnectionStringCredential,
+    Credential,
+    SharedAccessSignature,
+    SharedKey,
+)
 from hubmere.broker.quotas.application_groups import group_of
 from hubmere.model.connection_string import EMULATOR_KEY, ConnectionString
 from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
@@ -32,9 +38,8 @@ from hubmere.model.errors import (
     PublisherRevoked,
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
+from hubmere.model.sas import SCHEME, signature_of
 from hubmere.store.catalog.view import View
-
-SCHEME = "SharedAccessSignature"
 
 # The longest token in use carries a publisher path of a few hundred characters; a bound for unauthenticated peers.
 MAX_TOKEN_CHARACTERS = 8192
@@ -42,6 +47,8 @@ MAX_TOKEN_CHARACTERS = 8192
 # live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
 ROTATED_KEY_GRACE_S = 3600
 _CAPTURE_KEY_BYTES = 32
+# Verified tokens that are kept: one per device that is sending now; each entry is under 1 KB.
+_MAX_KNOWN_TOKENS = 4096
 # Words of paths: below a hub come its publishers, and below everything that takes events their messages.
 _PUBLISHERS = "publishers"
 _PUBLISHER_SEGMENT = "/publisher/"
@@ -176,7 +183,7 @@ class Token:
 
     def is_signed_with(self, key: str) -> bool:
         """Whether the signature is the one that this key gives."""
-        wanted = _signature(self.resource, self.expiry, key)
+        wanted = signature_of(self.resource, self.expiry, key)
         return hmac.compare_digest(wanted.encode(), self.signature.encode(errors="replace"))
 
 
@@ -188,18 +195,6 @@ def _fields(text: str) -> dict[str, str]:
             raise MalformedToken("The token has a field twice.")
         fields[name] = value
     return fields
-
-
-def _signature(resource: str, expiry: str, key: str) -> str:
-    digest = hmac.new(key.encode(), f"{resource}\n{expiry}".encode(errors="replace"), sha256).digest()
-    return base64.b64encode(digest).decode()
-
-
-def make_token(uri: str, rule: str, key: str, *, expires_at_s: int) -> str:
-    """A token for a resource and everything below it, as a client would make it."""
-    resource = quote_plus(uri)
-    signature = quote_plus(_signature(resource, str(expires_at_s), key))
-    return f"{SCHEME} sr={resource}&sig={signature}&se={expires_at_s}&skn={quote_plus(rule)}"
 
 
 def split_audience(resource: str) -> tuple[str, str]:
@@ -232,10 +227,20 @@ class Access:
     Thread rule: used on the owner's thread. `view` is asked anew each time, so a regenerated key counts at once.
     `takes_emulator_key` is for nodes started with the official emulator's configuration, and no others.
     `rotated_key_grace_s` is how long open connections outlive the rotation of their key. `capture_key` signs what the
-    node gives its capture job; a job that is to outlive the node's process needs one that does.
+    node gives its capture job; a job that is to outlive the node's process needs one that does. `admin_token` is the
+    administrator's; a node without one has no administrator.
     """
 
-    __slots__ = ("_answers_to", "_capture_key", "_rotated_key_grace_s", "_skew_s", "_takes_emulator_key", "_view")
+    __slots__ = (
+        "_admin_token",
+        "_answers_to",
+        "_capture_key",
+        "_known_tokens",
+        "_rotated_key_grace_s",
+        "_skew_s",
+        "_takes_emulator_key",
+        "_view",
+    )
 
     def __init__(
         self,
@@ -246,13 +251,46 @@ class Access:
         takes_emulator_key: bool = False,
         rotated_key_grace_s: int = ROTATED_KEY_GRACE_S,
         capture_key: str | None = None,
+        admin_token: str = "",
     ) -> None:
         self._view = view
+        self._admin_token = admin_token.encode()
+        # Verified SAS tokens by namespace and text: a device sends the same one with every event.
+        self._known_tokens: dict[tuple[str, str], tuple[int, Principal]] = {}
         self._answers_to = answers_to
         self._skew_s = skew_s
         self._takes_emulator_key = takes_emulator_key
         self._rotated_key_grace_s = rotated_key_grace_s
         self._capture_key = (capture_key or secrets.token_hex(_CAPTURE_KEY_BYTES)).encode()
+
+    def verify(self, namespace: Namespace, credential: Credential, now_s: float) -> Principal:
+        """The holder of a credential; refused when it is missing, malformed, wrong, for somebody else or expired."""
+        if isinstance(credential, SharedAccessSignature):
+            return self._by_known_token(namespace, credential.text, now_s)
+        if isinstance(credential, SharedKey):
+            return self.by_key(namespace, credential.rule, credential.key)
+        if isinstance(credential, ConnectionStringCredential):
+            return self.by_connection_string(namespace, credential.text, now_s)
+        return self.by_admin_token(credential)
+
+    def by_admin_token(self, credential: AdminToken) -> Principal:
+        """The administrator."""
+        given = credential.text.strip().encode(errors="replace")
+        if not self._admin_token or not hmac.compare_digest(given, self._admin_token):
+            raise InvalidSignature
+        return Principal.admin()
+
+    def _by_known_token(self, namespace: Namespace, text: str, now_s: float) -> Principal:
+        """As `by_token`, without verifying a token twice while no entity changes."""
+        key, version = (namespace.name, text), self._view().version
+        known = self._known_tokens.get(key)
+        if known is not None and known[0] == version and not known[1].is_expired(now_s):
+            return known[1]
+        principal = self.by_token(namespace, text, now_s)
+        if len(self._known_tokens) >= _MAX_KNOWN_TOKENS:
+            self._known_tokens.pop(next(iter(self._known_tokens)))
+        self._known_tokens[key] = (version, principal)
+        return principal
 
     def by_token(self, namespace: Namespace, text: str | None, now_s: float) -> Principal:
         """The holder of a SAS token."""

@@ -8,18 +8,22 @@ the owner's thread.
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubmere.broker.access import Access, Principal
+from hubmere.broker.access import Access, Principal, Resource
+from hubmere.broker.caller import Caller
 from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
+from hubmere.broker.credentials import AdminToken, Credential
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.connections import Connections
+from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.live_state import LiveState
 from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
 from hubmere.broker.metrics import Counters
+from hubmere.broker.network import require_address
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS, Scaling
@@ -29,8 +33,16 @@ from hubmere.broker.read import Evict, Subscription, Wake
 from hubmere.broker.revocation import Revocation
 from hubmere.broker.tracing import TracedPublisher, TracedSubscription, Tracer
 from hubmere.model.capture import CaptureTargets
-from hubmere.model.entity import Namespace
-from hubmere.model.errors import AliasElsewhere, GroupNotFound, NamespaceNotFound, NotInTier, Refusal, ServerBusy
+from hubmere.model.entity import Namespace, Rights
+from hubmere.model.errors import (
+    AdminRequired,
+    AliasElsewhere,
+    GroupNotFound,
+    NamespaceNotFound,
+    NotInTier,
+    Refusal,
+    ServerBusy,
+)
 from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import LimitsBook
@@ -100,6 +112,8 @@ class Broker:
         quiet_s: float = QUIET_SECONDS,
     ) -> None:
         self.catalog = catalog
+        self.entities = Entities(lambda: catalog.view)
+        self.planned_entities = Entities(lambda: catalog.planned)
         self.engine = engine
         self.book = book
         self.access = access
@@ -182,6 +196,58 @@ class Broker:
         """Refuse Kafka clients where the tier or the namespace has no Kafka."""
         if not (namespace.kafka_enabled and self.book.of(namespace.tier).has_kafka):
             raise NotInTier("The Kafka endpoint", namespace.tier)
+
+    # --- signing in ---
+
+    def connect(self, host: str | None, address: str) -> Caller:
+        """A client that has proved nothing yet and will show one or more credentials (AMQP).
+
+        `host` is the name by which the client knows this node, `address` the network address it comes from.
+        """
+        live = self.namespace_for_host(host)
+        require_address(live.entity, address)
+        return Caller(self, live, address=address, collects_claims=True)
+
+    def sign_in(
+        self, host: str | None, credential: Credential, *, address: str, now_s: float, is_kafka: bool = False
+    ) -> Caller:
+        """A client with one credential (Kafka, HTTP, the portal); see `caller` for the order of the checks."""
+        live = self.namespace_for_host(host)
+        require_address(live.entity, address)
+        principal = self.verify(live, credential, now_s)
+        return Caller(self, live, principal, address=address, is_kafka=is_kafka)
+
+    def sign_in_manager(self, namespace: str, credential: Credential, now_s: float) -> Caller:
+        """A client that manages a namespace: the administrator, or a holder of Manage on it.
+
+        Network rules do not bind management, or nobody could repair a rule that locks everybody out. A namespace that
+        does not exist is reported to the administrator only.
+        """
+        live = self.namespaces.get(fold(namespace))
+        if isinstance(credential, AdminToken):
+            principal = self.access.by_admin_token(credential)
+        elif live is None:
+            raise AdminRequired
+        else:
+            principal = self.verify(live, credential, now_s)
+            principal.require(Rights.MANAGE, Resource.of_namespace(live.entity.name))
+        if live is None:
+            raise NamespaceNotFound(f"sb://{namespace}")
+        return Caller(self, live, principal)
+
+    def sign_in_admin(self, credential: Credential) -> Caller:
+        """The node's administrator, and nobody else."""
+        if not isinstance(credential, AdminToken):
+            raise AdminRequired
+        return Caller(self, self.own_namespace, self.access.by_admin_token(credential))
+
+    def administrator(self) -> Caller:
+        """The administrator, for parts of the node that act on their own: the portal's one-time link, the demo."""
+        return Caller(self, self.own_namespace, Principal.admin())
+
+    def verify(self, live: LiveNamespace, credential: Credential, now_s: float) -> Principal:
+        """What a credential proves in a namespace."""
+        return self.access.verify(live.entity, credential, now_s)
 
     def client_quota_of(self, namespace: LiveNamespace, principal: Principal | None) -> ClientQuota:
         """What a client is held to beside the namespace's units: the rates of its application group."""

@@ -12,6 +12,7 @@ from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Rates, Throughput
 from hubmere.broker.read import Readers
 from hubmere.broker.routing import RoundRobin
+from hubmere.broker.views import HubView, NamespaceView
 from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, Status, TimestampType
 from hubmere.model.errors import EntityDisabled, EntityUpdated, HubNotFound, PublisherRevoked, Refusal
@@ -82,7 +83,7 @@ def rates_of(limits: Limits, capacity: int) -> Rates | None:
 class LiveNamespace:
     """One namespace while the node runs."""
 
-    __slots__ = ("application_groups", "counters", "entity", "hub_revision", "hubs", "limits", "throughput")
+    __slots__ = ("application_groups", "counters", "entity", "hub_revision", "hubs", "limits", "throughput", "view")
 
     def __init__(self, entity: Namespace, limits: Limits, now: float) -> None:
         self.entity = entity
@@ -94,6 +95,7 @@ class LiveNamespace:
         self.hub_revision = 0
         rates = rates_of(limits, entity.capacity)
         self.throughput = None if rates is None else Throughput(rates, now)
+        self.view = NamespaceView(self)
 
     def update(self, entity: Namespace, limits: Limits, now: float) -> None:
         """Take changed settings; throughput follows at once."""
@@ -136,6 +138,7 @@ class LiveHub:
         "readers",
         "revoked",
         "turn",
+        "view",
     )
 
     def __init__(self, namespace: LiveNamespace, entity: Hub, engine: LogEngine, segment_bytes: int) -> None:
@@ -154,6 +157,7 @@ class LiveHub:
         # The largest publication that is taken: asked for each of them, so it is worked out once.
         self.publication_bytes = self._largest_publication()
         self.turn = RoundRobin()
+        self.view = HubView(self)
 
     @property
     def name(self) -> str:
@@ -164,6 +168,11 @@ class LiveHub:
     def resource(self) -> str:
         """How the service names the hub in its texts."""
         return self.namespace.resource(self.entity.name)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still the hub of its name: not deleted, and not created again."""
+        return self.namespace.hubs.get(fold(self.entity.name)) is self
 
     @property
     def config(self) -> LogConfig:

@@ -169,8 +169,8 @@ def sas(
     ] = 3600,
 ) -> None:
     """Print a shared access signature: a token for a scope and a time, by a connection string or by rule and key."""
-    from hubmere.broker.access import make_token
     from hubmere.model.clock import SystemClock
+    from hubmere.model.sas import make_token
 
     uri, rule_name, rule_key = _signer(connection_string, rule, key, scope, hub)
     print(make_token(uri, rule_name, rule_key, expires_at_s=SystemClock().now_ms() // 1000 + ttl))

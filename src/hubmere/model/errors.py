@@ -35,6 +35,13 @@ class MissingToken(Unauthorized):
         return "MissingToken: The request has no authorization; send a SharedAccessSignature token."
 
 
+class AdminRequired(Unauthorized):
+    """Only the administrator's token allows this."""
+
+    def text(self) -> str:
+        return "Unauthorized access. This operation needs the administrator's token."
+
+
 class MalformedToken(Unauthorized):
     """The credential cannot be read."""
 

@@ -254,6 +254,7 @@ class Node:
             rotated_key_grace_s=int(self._settings.rotated_key_grace_s),
             # Capture jobs that run elsewhere outlive this process.
             capture_key=self._vault.admin_token(),
+            admin_token=self._vault.admin_token(),
         )
         self._audit = self._build_audit()
         broker = Broker(

@@ -12,8 +12,8 @@ from azure.eventhub import EventData, TransportType
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer
 from conformance.arena import Transport
 from conformance.matrix import Feature, Name
-from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.testing import Node
 
 judges = pytest.mark.judges

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hubmere.broker.access import make_token
 from hubmere.endpoints.http.arm.openapi import SURFACE_BASE, described_path
 from hubmere.endpoints.http.server.routes import ALL
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.testing import Node
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from endpoints.amqp.amqp_node import AmqpNode
-from hubmere.broker.access import make_token
+from hubmere.model.sas import make_token
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
 from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
 from hubmere.wire.amqp.codec.performatives import Attach, Properties, Rejected, Source, Target

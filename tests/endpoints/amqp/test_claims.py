@@ -10,9 +10,9 @@ from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from endpoints.amqp.messages import an_event
 from endpoints.amqp.raw_client import RawClient, Refused
 from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
-from hubmere.broker.access import make_token
 from hubmere.endpoints.amqp.cbs import MAX_LOGGED_REFUSALS
 from hubmere.model.entity import KeyKind
+from hubmere.model.sas import make_token
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
 from hubmere.wire.amqp.codec.performatives import Properties, Source, Target

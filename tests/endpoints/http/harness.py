@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from hubmere.broker.access import Access, host_names, make_token
+from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.manager import Actor
@@ -26,6 +26,7 @@ from hubmere.model.capture import CaptureTargets
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
+from hubmere.model.sas import make_token
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
@@ -115,7 +116,11 @@ class HttpNode:
             engine=engine,
             catalog=catalog,
             book=book,
-            access=Access(lambda: catalog.view, host_names(("localhost", "127.0.0.1"), lambda: catalog.view)),
+            access=Access(
+                lambda: catalog.view,
+                host_names(("localhost", "127.0.0.1"), lambda: catalog.view),
+                admin_token=ADMIN_TOKEN,
+            ),
             default_namespace=NAMESPACE,
             segment_bytes=256 * MIB,
             default_partition_count=4,

@@ -9,12 +9,12 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_fetch
-from hubmere.broker.access import make_token
 from hubmere.endpoints.kafka.endpoint import HANDLERS
 from hubmere.endpoints.kafka.sasl import read_plain
 from hubmere.endpoints.kafka.session import UNPROVEN_REQUEST_BYTES
 from hubmere.model.errors import MalformedToken
 from hubmere.model.names import ROOT_RULE
+from hubmere.model.sas import make_token
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.metadata import ApiVersionsRequest, MetadataRequest

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, expect
 
-from hubmere.broker.access import make_token
 from hubmere.model.connection_string import ConnectionString
+from hubmere.model.sas import make_token
 from hubmere.testing import Node
 
 _FAR_FUTURE_S = 4_000_000_000

@@ -68,7 +68,7 @@ class Key:
         """A token that is good for at least half its life."""
         now_s = time.time()
         if now_s >= self._renew_at_s:
-            from hubmere.broker.access import make_token
+            from hubmere.model.sas import make_token
 
             self._token = make_token(self._uri, self._rule, self._key, expires_at_s=int(now_s) + _TOKEN_LIFE_S)
             self._renew_at_s = now_s + _TOKEN_LIFE_S / 2

@@ -122,13 +122,6 @@ class PathNotFound(Refusal):
         return "There is no resource at this path."
 
 
-class AdminRequired(refusals.Unauthorized):
-    """Only the administrator's token opens this."""
-
-    def text(self) -> str:
-        return "Unauthorized access. This operation needs the administrator's token."
-
-
 class PartnerUnreachable(Refusal):
     """The node of a partner gave no answer."""
 

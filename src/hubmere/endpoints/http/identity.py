@@ -10,10 +10,9 @@ from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.network import require_address
-from hubmere.endpoints.http.errors import AdminRequired
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
-from hubmere.model.errors import MissingToken, UnsupportedToken
+from hubmere.model.errors import AdminRequired, MissingToken, UnsupportedToken
 
 _BEARER = "bearer "
 # Tokens whose proof is remembered: one per device that is sending now; each entry is under 1 KB.

@@ -10,10 +10,10 @@ from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.management.outbox import copies_of
 from hubmere.endpoints.http.arm.capture_models import partition_shape, standing_shape
 from hubmere.endpoints.http.arm.shapes import Frame, Json
-from hubmere.endpoints.http.errors import JSON_TYPE, AdminRequired
+from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
 from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
-from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
+from hubmere.model.errors import AdminRequired, InvalidName, NamespaceNotFound, NotFound
 from hubmere.model.names import fold
 
 

@@ -12,9 +12,9 @@ from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWis
 from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, Word, parsed
 from hubmere.endpoints.http.arm.request import ArmRequest, alias_shape, done_answer, json_answer
 from hubmere.endpoints.http.context import await_change
-from hubmere.endpoints.http.errors import AdminRequired
 from hubmere.endpoints.http.request import Request, Table
 from hubmere.model.entity import Rights
+from hubmere.model.errors import AdminRequired
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, rule_name
 
 # Bounds of one copy, above what any tier allows: 1,000 hubs in a namespace, 1,000 groups on a hub, 12 rules.

@@ -1,0 +1,464 @@
+"""The front door: a Caller is one client of one namespace, and the only way from a protocol to a hub.
+
+Every question that a protocol must ask before it may publish, read or manage is asked here, once, in this order:
+
+1. address: `Broker.connect` and `Broker.sign_in` refuse a client whose network address the namespace does not allow;
+2. connection limit: `Caller.open_connection` refuses a connection beyond the tier's number;
+3. credential: `authenticate` verifies what the client shows and keeps it as a claim;
+4. right: `require` finds a claim that gives the right on the resource, by the rules in force;
+5. existence: only then a missing hub, group or partition is reported, so that refusals do not reveal names;
+6. quota: publishers and readers carry the client's quota and the namespace's throughput units.
+
+A protocol with one credential per connection or request (Kafka, HTTP) uses `Broker.sign_in`. AMQP proves rights one
+after another over `$cbs`: it uses `Broker.connect` and adds claims. Thread rule: the owner's thread only.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from hubmere.broker.access import Principal, Resource
+from hubmere.broker.credentials import Credential
+from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.network import is_allowed, require_address
+from hubmere.broker.publish import Publisher
+from hubmere.broker.quotas.application_groups import ClientQuota
+from hubmere.broker.read import Subscription
+from hubmere.broker.revocation import Judge
+from hubmere.broker.views import HubView, NamespaceView, PartitionView
+from hubmere.model.entity import Rights
+from hubmere.model.errors import (
+    ClaimMissing,
+    CredentialRevoked,
+    HubNotFound,
+    LimitReached,
+    MissingToken,
+    NamespaceNotFound,
+    Refusal,
+)
+from hubmere.model.names import fold
+from hubmere.model.position import Position
+
+if TYPE_CHECKING:
+    from hubmere.broker.broker import Broker
+
+# One token per hub, group and partition that a connection uses is what the most careful client sends.
+MAX_CLAIMS: Final = 1024
+# Hubs for which a caller caches its publisher and its right to read.
+MAX_CACHED_HUBS: Final = 10_000
+# Rights are asked for the same paths again and again; readers of a partition share one.
+_CACHED_RESOURCES: Final = 4096
+
+OnClosed = Callable[[Refusal], None]
+OnReady = Callable[[], None]
+
+
+@lru_cache(maxsize=_CACHED_RESOURCES)
+def _events_of(namespace: str, hub: str, *below: str) -> Resource:
+    """The resource that a client publishes to or reads from: the events below a path."""
+    return Resource.of_hub(namespace, hub, *below, is_messages=True)
+
+
+class Claims:
+    """What a client has proved so far; mostly one or two principals."""
+
+    __slots__ = ("_claims",)
+
+    def __init__(self, *claims: Principal) -> None:
+        # A tuple of one or two takes a third of the memory of a dictionary.
+        self._claims: tuple[Principal, ...] = claims
+
+    def __iter__(self) -> Iterator[Principal]:
+        return iter(self._claims)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def add(self, principal: Principal) -> None:
+        """Keep a claim; it replaces an older one of the same scope."""
+        others = tuple(claim for claim in self._claims if claim.scope != principal.scope)
+        if len(others) >= MAX_CLAIMS:
+            raise LimitReached("tokens on a connection", MAX_CLAIMS)
+        self._claims = (*others, principal)
+
+    def replace(self, principal: Principal) -> None:
+        """Keep this claim only."""
+        self._claims = (principal,)
+
+    def keeps_open(self, right: Rights, resource: Resource, now_s: float) -> bool:
+        """Whether an open link may stay open: an unexpired claim gives one of the rights on the resource."""
+        return any(claim.may(right, resource) and not claim.is_expired(now_s) for claim in self._claims)
+
+    def find(self, right: Rights, resource: Resource, now_s: float) -> Principal | None:
+        """The claim that allows something new; a claim whose key was rotated allows nothing new."""
+        for claim in self._claims:
+            if claim.may(right, resource) and not claim.is_rotated and not claim.is_expired(now_s):
+                return claim
+        return None
+
+    def review(self, judge: Judge, now_s: float) -> Refusal | None:
+        """Drop the claims that the rules in force no longer allow; returns why the last of them was dropped."""
+        kept: list[Principal] = []
+        why: Refusal | None = None
+        for claim in self._claims:
+            try:
+                kept.append(judge(claim, now_s))
+            except Refusal as refusal:
+                why = refusal
+        self._claims = tuple(kept)
+        return why
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of the authorization rules behind the claims, each once."""
+        return tuple(dict.fromkeys(claim.rule for claim in self._claims))
+
+    def next_expiry(self, after_s: float) -> float | None:
+        """When the next claim expires that has not expired yet."""
+        times = (claim.expires_at_s for claim in self._claims)
+        return min((time for time in times if time is not None and time > after_s), default=None)
+
+
+class Caller:
+    """One client of one namespace.
+
+    `is_kafka` callers need a namespace with a Kafka endpoint, and name hubs by their exact spelling, since topic names
+    differ by case. `collects_claims` callers (AMQP) prove rights one after another, and any claim may allow a request.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_claims",
+        "_collects_claims",
+        "_is_kafka",
+        "_live",
+        "_opened_hubs",
+        "_publishers",
+        "_readable",
+        "_version",
+        "address",
+        "is_connected",
+    )
+
+    def __init__(
+        self,
+        broker: "Broker",
+        live: LiveNamespace,
+        *claims: Principal,
+        address: str = "",
+        is_kafka: bool = False,
+        collects_claims: bool = False,
+    ) -> None:
+        self._broker = broker
+        self._live = live
+        self._claims = Claims(*claims)
+        self._is_kafka = is_kafka
+        self._collects_claims = collects_claims
+        # The version of the catalog by which the claims were judged last.
+        self._version = broker.catalog.view.version
+        self._publishers: dict[str, Publisher] = {}
+        self._readable: dict[str, LiveHub] = {}
+        # Names of hubs that this caller has used: the only ones that a rotated key still opens.
+        self._opened_hubs: set[str] = set()
+        self.address = address
+        self.is_connected = False
+
+    # --- who
+
+    @property
+    def namespace(self) -> NamespaceView:
+        """The namespace of this caller."""
+        return self._live.view
+
+    @property
+    def namespace_key(self) -> str:
+        """The folded name of the namespace."""
+        return fold(self._live.entity.name)
+
+    @property
+    def principal(self) -> Principal:
+        """The first claim; raises MissingToken before anything was proved."""
+        for claim in self._claims:
+            return claim
+        raise MissingToken
+
+    @property
+    def claims(self) -> Claims:
+        """Everything that was proved."""
+        return self._claims
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether anything was proved."""
+        return len(self._claims) > 0
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether this is the node's administrator."""
+        return any(claim.is_admin for claim in self._claims)
+
+    @property
+    def is_namespace_gone(self) -> bool:
+        """Whether the namespace was deleted, or created again, since."""
+        return self._broker.namespaces.get(self.namespace_key) is not self._live
+
+    def is_current(self, now_s: float) -> bool:
+        """Whether no entity has changed and no claim has expired since the caller signed in."""
+        return self._version == self._broker.catalog.view.version and not any(
+            claim.is_expired(now_s) for claim in self._claims
+        )
+
+    @property
+    def client_quota(self) -> ClientQuota:
+        """The rates of the caller's application group; updated in place when groups change."""
+        return self._broker.client_quota_of(self._live, self.principal if self.is_authenticated else None)
+
+    def authenticate(self, credential: Credential, now_s: float) -> Principal:
+        """Verify a credential and keep what it proves."""
+        principal = self._broker.verify(self._live, credential, now_s)
+        self.add_claim(principal, now_s)
+        return principal
+
+    def add_claim(self, principal: Principal, now_s: float) -> None:
+        """Keep a claim that was verified before; refused if it was revoked since."""
+        judged = self._broker.revocation.judge(principal, now_s)
+        if self._collects_claims:
+            self._claims.add(judged)
+        else:
+            self._claims.replace(judged)
+
+    # --- connections
+
+    def open_connection(self) -> None:
+        """Count one more connection of the namespace; refused beyond the tier's number."""
+        live, counters = self._live, self._live.counters
+        limit = live.limits.all_connections(live.entity.capacity)
+        if limit is not None and counters.active_connections >= limit:
+            counters.quota_exceeded_errors += 1
+            raise LimitReached("connections", limit)
+        counters.connections_opened += 1
+        self.is_connected = True
+
+    def close_connection(self) -> None:
+        """The connection is closed; closing twice is harmless."""
+        self._publishers.clear()
+        self._readable.clear()
+        if self.is_connected:
+            self.is_connected = False
+            self._live.counters.connections_closed += 1
+
+    # --- rights
+
+    def require_reachable(self) -> None:
+        """Refuse when the network rules or the tier no longer let this client in."""
+        require_address(self._live.entity, self.address)
+        if self._is_kafka:
+            self._broker.require_kafka(self._live.entity)
+
+    @property
+    def has_allowed_address(self) -> bool:
+        """Whether the network rules in force let this client in."""
+        return is_allowed(self._live.entity, self.address)
+
+    def require(self, right: Rights, resource: Resource, now_s: float) -> Principal:
+        """The claim that gives one of the rights on a resource; refused when none does."""
+        if not self._collects_claims:
+            principal = self.principal
+            principal.require(right, resource)
+            if principal.is_rotated and resource.hub not in self._opened_hubs:
+                raise CredentialRevoked(principal.rule)
+            return principal
+        if self._version != self._broker.catalog.view.version:
+            self.review(self._broker.revocation.judge, now_s)
+        claim = self._claims.find(right, resource, now_s)
+        if claim is None:
+            raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+        return claim
+
+    def may(self, right: Rights, hub: str | None = None) -> bool:
+        """Whether a claim gives one of the rights on the namespace, or on one of its hubs."""
+        resource = self.resource() if hub is None else self.resource(hub)
+        return any(claim.may(right, resource) for claim in self._claims)
+
+    def resource(self, *path: str) -> Resource:
+        """The namespace, or what lies below it: a hub, then `consumergroups`, a group, and so on."""
+        name = self._live.entity.name
+        return Resource.of_hub(name, *path) if path else Resource.of_namespace(name)
+
+    def keeps_open(self, right: Rights, resource: Resource, now_s: float) -> bool:
+        """Whether an open link may stay open by the claims that are left."""
+        return self._claims.keeps_open(right, resource, now_s)
+
+    def review(self, judge: Judge, now_s: float) -> Refusal | None:
+        """Judge the claims again by the rules in force; returns why the last dropped one was dropped."""
+        self._version = self._broker.catalog.view.version
+        return self._claims.review(judge, now_s)
+
+    def require_in_use(self, rights: Rights) -> None:
+        """Refuse when the caller publishes or reads now and these rights no longer allow it."""
+        for hubs, right in ((self._publishers, Rights.SEND), (self._readable, Rights.LISTEN)):
+            if hubs and not rights.allows(right):
+                raise ClaimMissing(right.names[0], f"sb://{self._live.entity.name}/{next(iter(hubs))}")
+
+    # --- namespaces and hubs
+
+    def namespaces(self) -> list[NamespaceView]:
+        """The namespaces that the caller may see, by name: all of them for the administrator."""
+        found = sorted(self._broker.namespaces.items())
+        return [live.view for _, live in found if live is self._live or self.is_admin]
+
+    def at(self, namespace: str) -> "Caller":
+        """The same client in another namespace; one that it may not see is reported as missing."""
+        if fold(namespace) == self.namespace_key:
+            return self
+        live = self._broker.namespaces.get(fold(namespace)) if self.is_admin else None
+        if live is None:
+            raise NamespaceNotFound(f"sb://{namespace}")
+        return Caller(self._broker, live, *self._claims, address=self.address)
+
+    def hubs(self) -> list[HubView]:
+        """The hubs that a claim covers, by name."""
+        hubs = [live.view for _, live in sorted(self._live.hubs.items())]
+        # A credential of the namespace covers all hubs; asking for each of a thousand every second would cost.
+        if self.covers():
+            return hubs
+        return [hub for hub in hubs if self.covers(hub.name)]
+
+    def covers(self, hub: str | None = None) -> bool:
+        """Whether a claim covers the whole namespace, or one of its hubs."""
+        resource = self.resource() if hub is None else self.resource(hub)
+        return any(claim.covers(resource) for claim in self._claims)
+
+    def visible_hub(self, name: str) -> HubView:
+        """A hub that a claim covers, whatever the right; any other is reported as missing."""
+        live = self._live.hubs.get(fold(name))
+        if live is None or not self.covers(live.name):
+            raise HubNotFound(self._live.resource(name))
+        return live.view
+
+    def hub(self, name: str, right: Rights, now_s: float) -> HubView:
+        """A hub on which a claim gives one of the rights."""
+        return self._hub(name, right, now_s).view
+
+    def partition(self, hub: str, partition: str, right: Rights, now_s: float) -> PartitionView:
+        """A partition of a hub on which a claim gives one of the rights."""
+        return self._hub(hub, right, now_s).view.partition_of(partition)
+
+    def _hub(self, name: str, right: Rights, now_s: float) -> LiveHub:
+        return self._required(name, right, (), now_s, is_events=bool(right & Rights.SEND))[0]
+
+    def _required(
+        self, name: str, right: Rights, below: Sequence[str], now_s: float, *, is_events: bool
+    ) -> tuple[LiveHub, Principal]:
+        """The hub of a path on which a claim gives the right, and that claim: the right first, then existence."""
+        live = self._live
+        if self._is_kafka:
+            self._broker.require_kafka(live.entity)
+        path = (live.entity.name, name, *below)
+        resource = _events_of(*path) if is_events else Resource.of_hub(*path)
+        principal = self.require(right, resource, now_s)
+        hub = live.hubs.get(fold(name))
+        # Topic names differ by case, hub names do not: another spelling is another topic, which does not exist.
+        if hub is None or (self._is_kafka and hub.entity.name != name):
+            raise HubNotFound(live.resource(name))
+        if len(self._opened_hubs) < MAX_CACHED_HUBS:
+            self._opened_hubs.add(fold(name))
+        return hub, principal
+
+    # --- publishing
+
+    def publisher(self, hub: str, now_s: float) -> Publisher:
+        """A cached publisher to a hub, for protocols that name the hub with every request."""
+        cached = self._publishers.get(hub)
+        if cached is not None and self._live.hubs.get(fold(hub)) is cached.hub:
+            return cached
+        publisher = self.open_publisher(hub, now_s)
+        if len(self._publishers) >= MAX_CACHED_HUBS:
+            self._publishers.clear()
+        self._publishers[hub] = publisher
+        return publisher
+
+    def open_publisher(
+        self,
+        hub: str,
+        now_s: float,
+        *,
+        partition: str | None = None,
+        publisher: str | None = None,
+        on_closed: OnClosed | None = None,
+        is_idempotent: bool = False,
+    ) -> Publisher:
+        """A new publisher to a hub, to one of its partitions or to a publisher's path.
+
+        `on_closed` is called once when the hub or the publisher is closed while the publisher is open.
+        """
+        below = _path_below(partition=partition, publisher=publisher)
+        live, principal = self._required(hub, Rights.SEND, below, now_s, is_events=True)
+        return self._broker.open_publisher(
+            live, partition=partition, publisher=publisher, evict=on_closed, lenient=is_idempotent, principal=principal
+        )
+
+    @property
+    def published_hubs(self) -> Sequence[str]:
+        """The hubs to which this caller has a cached publisher."""
+        return tuple(self._publishers)
+
+    # --- reading
+
+    def reader(
+        self,
+        hub: str,
+        now_s: float,
+        *,
+        group: str,
+        partition: str,
+        position: Position,
+        on_ready: OnReady,
+        on_closed: OnClosed,
+        epoch: int | None = None,
+        name: str | None = None,
+    ) -> Subscription:
+        """A reader of one partition in a consumer group.
+
+        The position is fixed now: `latest` means what is committed after this call. `on_ready` is called when there
+        may be more to read, once `start` was called. `on_closed` is called once when the reader must give way.
+        """
+        below = _path_below(group=group, partition=partition)
+        live, principal = self._required(hub, Rights.LISTEN, below, now_s, is_events=True)
+        return self._broker.subscribe(
+            live,
+            group=group,
+            partition=partition,
+            position=position,
+            epoch=epoch,
+            name=name,
+            wake=on_ready,
+            evict=on_closed,
+            principal=principal,
+        )
+
+    def readable(self, hub: str, now_s: float) -> HubView:
+        """A hub that the caller may read, cached for protocols that name the hub with every request."""
+        live = self._readable.get(hub)
+        if live is None or self._live.hubs.get(fold(hub)) is not live:
+            live, _ = self._required(hub, Rights.LISTEN, (), now_s, is_events=False)
+            if len(self._readable) >= MAX_CACHED_HUBS:
+                self._readable.clear()
+            self._readable[hub] = live
+        return live.view
+
+    def find_readable(self, hub: str) -> HubView | None:
+        """A hub that `readable` returned before; None for any other."""
+        live = self._readable.get(hub)
+        return None if live is None else live.view
+
+
+def _path_below(
+    *, group: str | None = None, partition: str | None = None, publisher: str | None = None
+) -> tuple[str, ...]:
+    """The path below a hub by which rights are scoped."""
+    return (
+        *(() if group is None else ("consumergroups", group)),
+        *(() if partition is None else ("partitions", partition)),
+        *(() if publisher is None else ("publishers", publisher)),
+    )

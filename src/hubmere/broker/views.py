@@ -1,0 +1,220 @@
+"""Read-only views of what is in service: the objects that cross the front door instead of live hubs and logs.
+
+A view answers questions and changes nothing. It stays valid while its hub exists; `is_current` says when a hub was
+deleted or created again under the same name. Views of one hub are the same object, so they can be compared and cached.
+Thread rule: the owner's thread only.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING
+
+from hubmere.broker.metrics import Counters
+from hubmere.broker.quotas.byte_rates import ByteRate
+from hubmere.model.damage import DamagedRange
+from hubmere.model.entity import Hub, Namespace
+from hubmere.model.names import partition_number
+from hubmere.model.position import Position
+from hubmere.model.tier import Limits
+from hubmere.store.engine import Chunk, LogState, ProducerState
+
+if TYPE_CHECKING:
+    from hubmere.broker.live import LiveHub, LiveNamespace
+    from hubmere.broker.read import Steal, Subscription
+
+
+class NamespaceView:
+    """One namespace: its entity, its limits, its counters and its hubs."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self, live: "LiveNamespace") -> None:
+        self._live = live
+
+    @property
+    def entity(self) -> Namespace:
+        """The namespace as it is defined now."""
+        return self._live.entity
+
+    @property
+    def name(self) -> str:
+        """The name as it was given at creation."""
+        return self._live.entity.name
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the namespace's tier."""
+        return self._live.limits
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether throughput units limit the namespace."""
+        return self._live.throughput is not None
+
+    @property
+    def hub_revision(self) -> int:
+        """A number that grows whenever a hub is created, changed or deleted."""
+        return self._live.hub_revision
+
+    @property
+    def counters(self) -> Counters:
+        """A copy of the counters of the namespace itself; those of its hubs are separate."""
+        return copy(self._live.counters)
+
+    def hubs(self) -> list["HubView"]:
+        """Every hub, sorted by folded name."""
+        return [live.view for _, live in sorted(self._live.hubs.items())]
+
+    def resource(self, *path: str) -> str:
+        """How the service names something below this namespace in its texts."""
+        return self._live.resource(*path)
+
+
+class HubView:
+    """One event hub."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self, live: "LiveHub") -> None:
+        self._live = live
+
+    @property
+    def entity(self) -> Hub:
+        """The hub as it is defined now."""
+        return self._live.entity
+
+    @property
+    def name(self) -> str:
+        """The name as it was given at creation."""
+        return self._live.entity.name
+
+    @property
+    def uid(self) -> str:
+        """The id that no other hub ever has, also not one of the same name."""
+        return self._live.entity.uid
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the hub has."""
+        return self._live.entity.partition_count
+
+    @property
+    def namespace(self) -> NamespaceView:
+        """The namespace of the hub."""
+        return self._live.namespace.view
+
+    @property
+    def resource(self) -> str:
+        """How the service names the hub in its texts."""
+        return self._live.resource
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the hub still exists."""
+        return self._live.is_current
+
+    @property
+    def publication_bytes(self) -> int:
+        """The largest publication that the hub accepts."""
+        return self._live.publication_bytes
+
+    @property
+    def counters(self) -> Counters:
+        """A copy of the hub's counters."""
+        return copy(self._live.counters)
+
+    def rate(self, partition: int) -> ByteRate:
+        """Bytes per second into and out of a partition."""
+        return self._live.rates.of(partition)
+
+    def partition(self, number: int) -> "PartitionView":
+        """One partition, which must exist."""
+        return PartitionView(self._live, number)
+
+    def partition_of(self, name: str) -> "PartitionView":
+        """One partition by its id as clients write it; refused when there is none."""
+        return PartitionView(self._live, partition_number(name, hub=self.name, count=self.partition_count))
+
+    def readers(self) -> "Sequence[Subscription]":
+        """The AMQP readers that are open now."""
+        return self._live.readers.all()
+
+    @property
+    def steal_count(self) -> int:
+        """How often a reader took a partition from another by its epoch, since the node started."""
+        return self._live.readers.steal_count
+
+    @property
+    def steals(self) -> "Sequence[Steal]":
+        """The latest of these, oldest first."""
+        return self._live.readers.steals
+
+    def lag(self, partition: int, position: int) -> int:
+        """How many events a reader at this sequence number still has to read; 0 when the partition is unavailable."""
+        return self._live.behind(partition, position)
+
+    def offline_partitions(self) -> list[int]:
+        """Partitions that accept nothing until their logs are verified."""
+        return self._live.offline_partitions()
+
+    def damaged_ranges(self) -> list[tuple[int, DamagedRange]]:
+        """Stored events that cannot be read, each with its partition."""
+        return self._live.damaged_ranges()
+
+    def is_damaged_after(self, partition: int, sequence: int) -> bool:
+        """Whether stored events later than a sequence number cannot be read."""
+        return self._live.is_damaged_after(partition, sequence)
+
+    def report_unreadable(
+        self, partition: int, first_sequence: int, next_sequence: int, reason: str = "its records cannot be decoded"
+    ) -> None:
+        """Report an intact batch whose records cannot be decoded; repeats have no effect."""
+        self._live.report_unreadable(partition, first_sequence, next_sequence, reason)
+
+
+class PartitionView:
+    """One partition of a hub, read only. Opens the partition's log on first use."""
+
+    __slots__ = ("_live", "number")
+
+    def __init__(self, live: "LiveHub", number: int) -> None:
+        self._live = live
+        self.number = number
+
+    @property
+    def state(self) -> LogState:
+        """First, last and stable sequence number, last offset and time, size; all of it is committed."""
+        return self._live.log(self.number).state
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of new batches (KIP-101)."""
+        return self._live.log(self.number).leader_epoch
+
+    def find(self, position: Position) -> int:
+        """The sequence number at which a reader of this position starts."""
+        return self._live.log(self.number).find(position)
+
+    def offset_of(self, sequence: int) -> int:
+        """The byte offset of an event."""
+        return self._live.log(self.number).offset_of(sequence)
+
+    def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
+        """Whole committed batches from the one that holds `sequence`; None when there is none yet."""
+        return self._live.log(self.number).read(sequence, max_bytes, stable_only=stable_only)
+
+    def producers(self) -> Sequence[ProducerState]:
+        """Everything that is remembered of idempotent producers."""
+        return self._live.log(self.number).producers()
+
+    def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence number of an idempotent producer, if known."""
+        return self._live.log(self.number).producer_last_sequence(producer_id)
+
+    def watch(self, on_moved: Callable[[], None]) -> None:
+        """Call `on_moved` whenever the committed end, the stable end or the start moves."""
+        self._live.log(self.number).watch(on_moved)
+
+    def unwatch(self, on_moved: Callable[[], None]) -> None:
+        """Stop the calls; an unknown callback is ignored."""
+        self._live.log(self.number).unwatch(on_moved)

@@ -1,0 +1,409 @@
+"""The front door: in which order a caller is asked what, and what it gets."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.builders import ADMIN_TOKEN, NOW_MS, Bench, a_batch
+from hubmere.broker import (
+    AdminToken,
+    Caller,
+    ConnectionStringCredential,
+    Credential,
+    SharedAccessSignature,
+    SharedKey,
+)
+from hubmere.model.entity import DefaultAction, KeyKind, NetworkRuleSet, Rights
+from hubmere.model.errors import (
+    AddressNotAllowed,
+    AdminRequired,
+    ClaimMissing,
+    CredentialRevoked,
+    ExpiredToken,
+    GroupNotFound,
+    HubNotFound,
+    InvalidAudience,
+    InvalidSignature,
+    LimitReached,
+    MissingToken,
+    NamespaceNotFound,
+    NotInTier,
+    Refusal,
+)
+from hubmere.model.names import ROOT_RULE, namespace_name, rule_name
+from hubmere.model.position import Position
+from hubmere.model.sas import make_token
+from hubmere.model.spec import NamespaceSpec
+from hubmere.model.tier import Profile
+
+NOW_S = NOW_MS / 1000
+HOST = "localhost"
+HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
+LATER_S = int(NOW_S) + 3600
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.close()
+
+
+def key_of(bench: Bench, rule: str = ROOT_RULE, hub: str | None = None) -> str:
+    view = bench.catalog.view
+    return view.rule(view.namespace("hubmere") if hub is None else view.hub("hubmere", hub), rule).primary_key
+
+
+def a_rule(bench: Bench, name: str, *rights: str, hub: str | None = None) -> SharedKey:
+    """A rule and the credential of its primary key."""
+    parsed = Rights.parse(rights)
+    bench.do(lambda done: bench.manager.write_rule("hubmere", hub, rule_name(name), parsed, bench.actor(), done))
+    return SharedKey(name, key_of(bench, name, hub))
+
+
+def a_caller(bench: Bench, credential: Credential | None = None, **options: Any) -> Caller:
+    credential = credential or SharedKey(ROOT_RULE, key_of(bench))
+    return bench.broker.sign_in(HOST, credential, address=HERE, now_s=NOW_S, **options)
+
+
+def deny_all_but(bench: Bench, mask: str) -> None:
+    rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=(mask,))
+    bench.do(lambda done: bench.manager.update_network("hubmere", rules, bench.actor(), done))
+
+
+# --- the order of the checks
+
+
+def test_address_is_checked_before_the_credential(bench: Bench) -> None:
+    """A client that may not connect learns nothing about keys."""
+    deny_all_but(bench, HERE)
+
+    with pytest.raises(AddressNotAllowed):
+        bench.broker.sign_in(HOST, SharedKey("nobody", "wrong"), address=ELSEWHERE, now_s=NOW_S)
+
+
+def test_right_is_checked_before_existence(bench: Bench) -> None:
+    """A client without the right cannot find out which hubs exist."""
+    caller = a_caller(bench, a_rule(bench, "listener", "Listen"))
+
+    refusals = []
+    for hub in ("orders", "no-such-hub"):
+        with pytest.raises(ClaimMissing) as refused:
+            caller.open_publisher(hub, NOW_S)
+        refusals.append(refused.type)
+
+    assert refusals == [ClaimMissing, ClaimMissing]
+
+
+def test_missing_hub_is_reported_to_those_who_may_use_it(bench: Bench) -> None:
+    """A client with the right gets the exact reason."""
+    with pytest.raises(HubNotFound):
+        a_caller(bench).open_publisher("no-such-hub", NOW_S)
+
+
+def test_missing_group_is_reported_after_the_right(bench: Bench) -> None:
+    """The same order holds for consumer groups."""
+    with pytest.raises(GroupNotFound):
+        a_reader(a_caller(bench), group="no-such-group")
+
+
+# --- credentials
+
+
+@pytest.mark.parametrize("form", ["key", "token", "connection string"])
+def test_every_form_of_a_credential_opens_the_hub(bench: Bench, form: str) -> None:
+    """Each protocol has its own form; the broker verifies all of them."""
+    key = key_of(bench)
+    token = make_token(f"sb://{HOST}/orders", ROOT_RULE, key, expires_at_s=LATER_S)
+    text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName={ROOT_RULE};SharedAccessKey={key}"
+    credentials: dict[str, Credential] = {
+        "key": SharedKey(ROOT_RULE, key),
+        "token": SharedAccessSignature(token),
+        "connection string": ConnectionStringCredential(text),
+    }
+
+    receipt = publish_one(bench, a_caller(bench, credentials[form]))
+
+    assert receipt == (None, 0)
+
+
+def test_wrong_key_is_refused(bench: Bench) -> None:
+    """A rule's name alone proves nothing."""
+    with pytest.raises(InvalidSignature):
+        a_caller(bench, SharedKey(ROOT_RULE, "wrong"))
+
+
+def test_expired_token_is_refused_and_a_verified_one_is_not_trusted_beyond_its_expiry(bench: Bench) -> None:
+    """Verified tokens are cached; the cache must not outlive them."""
+    token = SharedAccessSignature(make_token(f"sb://{HOST}/", ROOT_RULE, key_of(bench), expires_at_s=int(NOW_S) + 10))
+    caller = a_caller(bench, token)
+
+    assert caller.is_current(NOW_S)
+    assert not caller.is_current(NOW_S + 11)
+    with pytest.raises(ExpiredToken):
+        bench.broker.sign_in(HOST, token, address=HERE, now_s=NOW_S + 11)
+
+
+def test_verified_token_is_verified_again_after_its_key_was_replaced(bench: Bench) -> None:
+    """A change of entities invalidates what was verified before."""
+    credential = a_rule(bench, "sender", "Send")
+    token = SharedAccessSignature(make_token(f"sb://{HOST}/", "sender", credential.key, expires_at_s=LATER_S))
+    caller = a_caller(bench, token)
+    a_rule(bench, "other", "Listen")  # any change of entities moves the version
+
+    bench.do(lambda done: bench.manager.delete_rule("hubmere", None, "sender", bench.actor(), done))
+
+    assert not caller.is_current(NOW_S)
+    with pytest.raises(InvalidSignature):
+        a_caller(bench, token)
+
+
+def test_token_of_one_hub_does_not_open_another(bench: Bench) -> None:
+    """The scope of a credential bounds both what it opens and what it sees."""
+    bench.a_hub("payments")
+    caller = a_caller(bench, a_rule(bench, "sender", "Send", hub="orders"))
+
+    caller.open_publisher("orders", NOW_S)
+
+    with pytest.raises(InvalidAudience):
+        caller.open_publisher("payments", NOW_S)
+    assert [hub.name for hub in caller.hubs()] == ["orders"]
+    with pytest.raises(HubNotFound):
+        caller.visible_hub("payments")
+
+
+def test_credentials_are_not_shown() -> None:
+    """What is logged by accident must not open a hub."""
+    shown = repr([SharedKey("rule", "secret"), SharedAccessSignature("secret"), AdminToken("secret")])
+
+    assert "secret" not in shown
+
+
+# --- claims, one after another
+
+
+def test_caller_without_a_claim_opens_nothing(bench: Bench) -> None:
+    """A connection exists before its client has proved anything."""
+    caller = bench.broker.connect(HOST, HERE)
+
+    assert not caller.is_authenticated
+    with pytest.raises(ClaimMissing):
+        caller.open_publisher("orders", NOW_S)
+    with pytest.raises(MissingToken):
+        _ = caller.principal
+
+
+def test_claims_add_up(bench: Bench) -> None:
+    """AMQP clients put one token per hub or direction."""
+    caller = bench.broker.connect(HOST, HERE)
+    sender = a_rule(bench, "sender", "Send")
+    bench.a_hub("payments")
+    for hub in ("orders", "payments"):
+        token = make_token(f"sb://{HOST}/{hub}", "sender", sender.key, expires_at_s=LATER_S)
+        caller.authenticate(SharedAccessSignature(token), NOW_S)
+
+    caller.open_publisher("orders", NOW_S)
+    caller.open_publisher("payments", NOW_S)
+
+    assert caller.claims.rules == ("sender",)
+    assert len(caller.claims) == 2
+
+
+def test_claim_of_a_deleted_rule_opens_nothing_new(bench: Bench) -> None:
+    """Revocation holds for new links at once, without waiting for the review of open connections."""
+    caller = bench.broker.connect(HOST, HERE)
+    caller.authenticate(a_rule(bench, "sender", "Send"), NOW_S)
+    caller.open_publisher("orders", NOW_S)
+
+    bench.do(lambda done: bench.manager.delete_rule("hubmere", None, "sender", bench.actor(), done))
+
+    with pytest.raises(ClaimMissing):
+        caller.open_publisher("orders", NOW_S)
+
+
+def test_expired_claim_opens_nothing(bench: Bench) -> None:
+    """A client must renew its token before it opens something new."""
+    caller = bench.broker.connect(HOST, HERE)
+    token = make_token(f"sb://{HOST}/", ROOT_RULE, key_of(bench), expires_at_s=int(NOW_S) + 10)
+    caller.authenticate(SharedAccessSignature(token), NOW_S)
+
+    assert caller.claims.next_expiry(NOW_S) == int(NOW_S) + 10
+    with pytest.raises(ClaimMissing):
+        caller.open_publisher("orders", NOW_S + 11)
+
+
+def test_rotated_key_opens_only_what_it_has_used(bench: Bench) -> None:
+    """An open Kafka connection keeps its topics for the grace time, and gets no new ones."""
+    bench.a_hub("payments")
+    caller = a_caller(bench, a_rule(bench, "sender", "Send"), is_kafka=True)
+    caller.publisher("orders", NOW_S)
+    regenerate(bench, "sender")
+
+    caller.review(bench.broker.revocation.judge, NOW_S)
+
+    caller.hub("orders", Rights.SEND, NOW_S)
+    with pytest.raises(CredentialRevoked):
+        caller.hub("payments", Rights.SEND, NOW_S)
+
+
+# --- Kafka
+
+
+def test_topic_names_differ_by_case(bench: Bench) -> None:
+    """Another spelling of a hub's name is another topic to a Kafka client."""
+    with pytest.raises(HubNotFound):
+        a_caller(bench, is_kafka=True).publisher("ORDERS", NOW_S)
+
+    assert a_caller(bench).hub("ORDERS", Rights.SEND, NOW_S).name == "orders"
+
+
+def test_namespace_without_kafka_refuses_kafka_clients() -> None:
+    """The Basic tier has no Kafka endpoint."""
+    bench = Bench(profile=Profile.BASIC)
+    try:
+        with pytest.raises(NotInTier):
+            a_caller(bench, is_kafka=True).publisher("orders", NOW_S)
+    finally:
+        bench.close()
+
+
+def test_publisher_is_cached_until_its_hub_is_created_again(bench: Bench) -> None:
+    """A hub of the same name is another hub."""
+    caller = a_caller(bench, is_kafka=True)
+    first = caller.publisher("orders", NOW_S)
+    assert caller.publisher("orders", NOW_S) is first
+
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
+    bench.a_hub("orders")
+
+    assert caller.publisher("orders", NOW_S) is not first
+
+
+# --- connections
+
+
+def test_connection_beyond_the_limit_is_refused() -> None:
+    """Every protocol counts connections by the same rule."""
+    bench = Bench(limits={"connections": 1})
+    try:
+        first, second = a_caller(bench), a_caller(bench)
+        first.open_connection()
+        with pytest.raises(LimitReached):
+            second.open_connection()
+
+        first.close_connection()
+        first.close_connection()
+        second.open_connection()
+
+        assert second.namespace.counters.active_connections == 1
+        assert second.namespace.counters.quota_exceeded_errors == 1
+    finally:
+        bench.close()
+
+
+# --- management
+
+
+def test_manager_of_a_namespace_does_not_learn_which_others_exist(bench: Bench) -> None:
+    """Management refusals do not reveal names either."""
+    bench.do(
+        lambda done: bench.manager.create_namespace(namespace_name("second"), NamespaceSpec(), bench.actor(), done)
+    )
+    root = SharedKey(ROOT_RULE, key_of(bench))
+    caller = bench.broker.sign_in_manager("hubmere", root, NOW_S)
+
+    assert [each.name for each in caller.namespaces()] == ["hubmere"]
+    for name in ("second", "no-such-namespace"):
+        with pytest.raises(NamespaceNotFound):
+            caller.at(name)
+    with pytest.raises(AdminRequired):
+        bench.broker.sign_in_manager("no-such-namespace", root, NOW_S)
+
+
+def test_administrator_manages_every_namespace(bench: Bench) -> None:
+    """The administrator may know which namespaces exist."""
+    bench.do(
+        lambda done: bench.manager.create_namespace(namespace_name("second"), NamespaceSpec(), bench.actor(), done)
+    )
+    caller = bench.broker.sign_in_admin(AdminToken(ADMIN_TOKEN))
+
+    assert [each.name for each in caller.namespaces()] == ["hubmere", "second"]
+    assert caller.at("second").namespace.name == "second"
+    with pytest.raises(NamespaceNotFound):
+        bench.broker.sign_in_manager("no-such-namespace", AdminToken(ADMIN_TOKEN), NOW_S)
+
+
+@pytest.mark.parametrize("credential", [SharedKey(ROOT_RULE, "any"), AdminToken("wrong"), AdminToken("")])
+def test_only_the_admin_token_makes_an_administrator(bench: Bench, credential: Credential) -> None:
+    """Neither a root key nor an empty token is enough."""
+    with pytest.raises((AdminRequired, InvalidSignature)):
+        bench.broker.sign_in_admin(credential)
+
+
+def test_network_rules_do_not_bind_managers(bench: Bench) -> None:
+    """Otherwise nobody could repair a rule that locks everybody out."""
+    root = SharedKey(ROOT_RULE, key_of(bench))
+    deny_all_but(bench, ELSEWHERE)
+
+    with pytest.raises(AddressNotAllowed):
+        a_caller(bench, root)
+    assert bench.broker.sign_in_manager("hubmere", root, NOW_S).namespace.name == "hubmere"
+
+
+# --- what a caller hands out
+
+
+def test_reader_reads_what_was_published(bench: Bench) -> None:
+    """One event lies in exactly one partition."""
+    caller = a_caller(bench)
+    publish_one(bench, caller)
+    found = [a_reader(caller, partition=str(number)).read(1 << 20) for number in range(4)]
+
+    assert [chunk is not None for chunk in found].count(True) == 1
+
+
+def test_view_of_a_hub_says_when_it_is_gone(bench: Bench) -> None:
+    """Whoever caches a view can see that it is stale."""
+    hub = a_caller(bench).hub("orders", Rights.LISTEN, NOW_S)
+    assert hub.is_current
+    assert hub.partition(0).state.committed == 0
+
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
+
+    assert not hub.is_current
+
+
+def test_publisher_is_closed_when_its_hub_is_deleted(bench: Bench) -> None:
+    """The endpoint must detach the link."""
+    refusals: list[Refusal] = []
+    a_caller(bench).open_publisher("orders", NOW_S, on_closed=refusals.append)
+
+    bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
+
+    assert len(refusals) == 1
+
+
+def publish_one(bench: Bench, caller: Caller) -> tuple[Exception | None, int]:
+    publisher = caller.open_publisher("orders", NOW_S)
+    receipt = publisher.publish(a_batch(), count=1, size_bytes=1, key=None, now=bench.now, now_ms=NOW_MS)
+    bench.turn.run()
+    return receipt.error, receipt.sequence_number
+
+
+def a_reader(caller: Caller, *, group: str = "$Default", partition: str = "0") -> Any:
+    return caller.reader(
+        "orders",
+        NOW_S,
+        group=group,
+        partition=partition,
+        position=Position.first(),
+        on_ready=lambda: None,
+        on_closed=lambda _: None,
+    )
+
+
+def regenerate(bench: Bench, rule: str) -> None:
+    bench.do(
+        lambda done: bench.manager.regenerate_key("hubmere", None, rule, KeyKind.PRIMARY, None, bench.actor(), done)
+    )
