@@ -26,7 +26,6 @@ from hubmere.wire.amqp.codec.frames import (
     frame_of,
 )
 from hubmere.wire.amqp.codec.performatives import Attach, Begin, Close, Detach, End, Error, Flow, Open, SaslInit
-from hubmere.wire.amqp.connection import CLOSE_TIMEOUT_SECONDS, MIN_HEARTBEAT_SECONDS
 from hubmere.wire.amqp.signals import (
     AttachRequested,
     ConnectionClosed,
@@ -35,6 +34,7 @@ from hubmere.wire.amqp.signals import (
     SessionBegun,
     SessionEnded,
 )
+from hubmere.wire.amqp.timers import CLOSE_TIMEOUT_SECONDS, MIN_HEARTBEAT_SECONDS
 from wire.amqp.builders import (
     PREAMBLE,
     EnginePair,

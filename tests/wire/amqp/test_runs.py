@@ -37,8 +37,8 @@ def three_links() -> Connection:
     return server
 
 
-def told(signals: list[Any]) -> list[Any]:
-    """What a caller hears, without the cut into runs."""
+def rows_of(signals: list[Any]) -> list[Any]:
+    """The deliveries one by one, without the grouping into runs."""
     return [(run.link.name, row) for run in signals if isinstance(run, DeliveriesReceived) for row in deliveries([run])]
 
 
@@ -56,14 +56,16 @@ def test_one_frame_at_a_time_says_the_same_as_all_at_once(rows: list[tuple[dict[
     one_by_one = [signal for data in frames for signal in apart.receive_data(data, 0.0)]
     in_bytes = feed(bytewise, b"".join(frames), 1)
 
-    assert told(at_once) == told(one_by_one) == told(in_bytes)
+    assert rows_of(at_once) == rows_of(one_by_one) == rows_of(in_bytes)
     for name in ("link", "1", "300"):
         counts = {
-            next(link.delivery_count for link in server._sessions[0].links.values() if link.name == name)
+            next(link.delivery_count for link in server.links() if link.name == name)
             for server in (together, apart, bytewise)
         }
         assert len(counts) == 1
-    assert together._sessions[0].next_incoming_id == apart._sessions[0].next_incoming_id == len(frames)
+    assert (
+        next(together.links()).session.next_incoming_id == next(apart.links()).session.next_incoming_id == len(frames)
+    )
 
 
 def test_wide_list_and_short_list_make_shapes_too() -> None:

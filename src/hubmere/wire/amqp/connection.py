@@ -1,22 +1,22 @@
 """The engine: one AMQP 1.0 connection, either end, without I/O.
 
-`receive_data` turns bytes into signals, commands queue frames, `data_to_send` hands them over. It decides everything
-that the transport layer of AMQP decides (parts 2 and 5): headers, SASL, open and close, heartbeats, channels. It
-answers open, begin, detach, end and close by itself; who may attach, what credit is granted and what becomes of a
-delivery is decided by the caller.
+`receive_data` turns bytes into signals, commands queue frames, `data_to_send` returns the queued bytes. The engine
+implements the transport layer of AMQP (parts 2 and 5): headers, SASL, open and close, heartbeats, channels. It answers
+open, begin, detach, end and close itself. The caller decides which links to accept, how much credit to grant and how to
+settle a delivery.
 
-A violation by the peer is not raised: signals that came before it in the same input would be lost, and with another cut
-of the input they would not. The closing frame is queued and `ConnectionFailed` (or `SessionEnded` with a violation) is
-the last signal on the matter; later input is ignored.
+A protocol violation by the peer is not raised as an exception: signals that came before it in the same input would be
+lost, and the result would depend on how the input was split. Instead the closing frame is queued, and the last signal
+is `ConnectionFailed` (or `SessionEnded` with a violation). Later input is ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import Enum, auto
 from typing import Any
 
 from hubmere.wire.amqp import sasl
+from hubmere.wire.amqp.channels import Channels
 from hubmere.wire.amqp.codec.composites import read_described
 from hubmere.wire.amqp.codec.frames import (
     EMPTY_FRAME,
@@ -52,70 +52,36 @@ from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtoc
 from hubmere.wire.amqp.link import Link
 from hubmere.wire.amqp.options import EngineOptions
 from hubmere.wire.amqp.outbox import Outbox
+from hubmere.wire.amqp.phases import Phase, Role
 from hubmere.wire.amqp.runs import TransferShape, shape_of
-from hubmere.wire.amqp.sasl import evaluate_init
-from hubmere.wire.amqp.session import Session, SessionState, free_number
+from hubmere.wire.amqp.session import Session
 from hubmere.wire.amqp.signals import ConnectionClosed, ConnectionFailed, ConnectionOpened, CredentialsOffered, Signal
+from hubmere.wire.amqp.timers import Timers
 
-# A peer that asks for a heartbeat every few milliseconds gets them no faster than this.
-MIN_HEARTBEAT_SECONDS = 0.25
-# A peer that announced no idle-time-out is asked for a sign of life so long before our own time-out, as by the service.
-ECHO_LEAD_SECONDS = 1.0
-# Once we have closed, the peer's close is worth waiting for only this long.
-CLOSE_TIMEOUT_SECONDS = 10.0
-# What a peer may send behind its credentials before they are judged: header, open, begin and some attaches.
+# What a peer may send after its credentials before they are checked: header, open, begin and some attaches.
 MAX_PENDING_BYTES = 16384
 
 
-class Role(Enum):
-    """Which end of the connection we are."""
-
-    SERVER = auto()
-    CLIENT = auto()
-
-
-class Phase(Enum):
-    """How far a connection has come."""
-
-    HEADER = auto()  # the first header is due
-    SASL = auto()
-    AUTHENTICATION = auto()  # credentials were reported; input waits
-    AMQP_HEADER = auto()  # the header behind the SASL layer, or the peer's answer to ours
-    OPEN = auto()  # the peer's open is due
-    OPENED = auto()
-    CLOSING = auto()  # we closed; only the peer's close matters
-    CLOSED = auto()
-
-
 class Connection:
-    """One connection. Give every received chunk and the present time to `receive_data`, write `data_to_send` after it
-    and after commands, and call `advance` when `next_deadline` has come.
+    """One connection. Pass every received chunk and the present time to `receive_data`, write `data_to_send` after it
+    and after commands, and call `advance` at `next_deadline`.
 
     Owned by one task; not thread-safe. Times are seconds of any monotonic clock.
     """
 
     __slots__ = (
-        "_by_local_channel",
-        "_closing_since",
-        "_echo_seconds",
-        "_ended_channels",
+        "_channels",
         "_frame_limit",
-        "_heartbeat_seconds",
         "_input",
-        "_last_received",
-        "_last_sent",
-        "_now",
         "_phase",
         "_repeated",
-        "_sessions",
         "_shape",
-        "_started",
+        "_timers",
         "context",
         "held_bytes",
         "link_count",
         "options",
         "outbox",
-        "remote_channel_max",
         "role",
     )
 
@@ -126,25 +92,19 @@ class Connection:
         self.held_bytes = 0
         self.link_count = 0
         self.outbox = Outbox()
-        self.remote_channel_max = 0
         self._phase = Phase.HEADER
         self._input = FrameBuffer()
         self._frame_limit = MAX_UNOPENED_FRAME_BYTES
-        self._sessions: dict[int, Session] = {}
-        self._by_local_channel: dict[int, Session] = {}
-        self._ended_channels: set[int] | None = None  # by the peer's numbers, so at most channel-max of them
+        self._channels = Channels(options.channel_max)
+        self._timers = Timers(now, options.idle_timeout_ms)
         self._shape: TransferShape | None = None
         self._repeated: tuple[bytes, Transfer] | None = None  # a transfer that more will follow, and its bytes
-        self._heartbeat_seconds = 0.0
-        self._echo_seconds = 0.0
-        self._now = self._started = self._last_received = self._last_sent = now
-        self._closing_since: float | None = None
 
     # --- the surface of every engine
 
     @property
     def phase(self) -> Phase:
-        """How far the connection has come."""
+        """The state of the connection."""
         return self._phase
 
     @property
@@ -154,69 +114,63 @@ class Connection:
 
     @property
     def last_received(self) -> float:
-        """When the peer was last heard of, by the clock of whoever hands bytes over."""
-        return self._last_received
+        """When the last bytes of the peer arrived, in the time of `receive_data`."""
+        return self._timers.last_received
 
     def links(self) -> Iterator[Link]:
         """Every link that the peer attached, of all sessions."""
-        return (link for session in self._sessions.values() for link in session.links.values())
+        return (link for session in self._channels for link in session.links.values())
 
     def receive_data(self, data: Buffer, now: float) -> list[Signal]:
-        """What the peer's bytes say. Views in the signals refer to `data`."""
-        self._now = now
+        """The signals that the peer's bytes stand for. Views in the signals refer to `data`."""
+        self._timers.now = now
         if self._phase is Phase.CLOSED or not data:
             return []
-        self._last_received = now
+        self._timers.last_received = now
         self._input.feed(data)
         return self._read()
 
     def data_to_send(self) -> bytes:
-        """All that is queued, once."""
+        """All queued bytes; they are removed from the queue."""
         data = self.outbox.take()
         if data:
-            self._last_sent = self._now
+            self._timers.last_sent = self._timers.now
         return data
 
     def next_deadline(self) -> float | None:
-        """When `advance` is due, None when there is nothing to wait for."""
+        """When `advance` is due; None if there is nothing to wait for."""
         if self._phase is Phase.CLOSED:
             return None
         if self._phase is Phase.CLOSING:
-            return self._now if self._closing_since is None else self._closing_since + CLOSE_TIMEOUT_SECONDS
+            return self._timers.close_deadline()
         if self._phase is not Phase.OPENED:
-            return self._started + self.options.handshake_seconds
-        deadlines = []
-        if self.options.idle_timeout_ms:
-            deadlines.append(self._silence_deadline())
-        if self._heartbeat_seconds:
-            deadlines.append(self._last_sent + self._heartbeat_seconds)
-        elif self._echo_seconds:
-            deadlines.append(self._last_sent + self._echo_seconds)
-        return min(deadlines, default=None)
+            return self._timers.handshake_deadline(self.options.handshake_seconds)
+        return self._timers.idle_deadline()
 
     def advance(self, now: float) -> list[Signal]:
-        """Does what is due at `now`: heartbeats, and giving up on a peer that is silent or slow."""
-        self._now = now
+        """Do what is due at `now`: send a heartbeat, or close if the peer is silent or slow."""
+        self._timers.now = now
         deadline = self.next_deadline()
         if deadline is None or now < deadline:
             return []
         signals: list[Signal] = []
         if self._phase is Phase.CLOSING:
-            self._wait_for_close(signals)
+            if not self._timers.start_close_timer():
+                self._finish(signals, ConnectionClosed(None))
         elif self._phase is not Phase.OPENED:
             self._fail(RemoteProtocolError(Condition.RESOURCE_LIMIT_EXCEEDED, "no open came in time"), signals)
-        elif self.options.idle_timeout_ms and now >= self._silence_deadline():
+        elif self._timers.is_peer_silent():
             self._close_idle_connection(signals)
         else:
             self._send_heartbeat()
-            self._last_sent = now
+            self._timers.last_sent = now
         return signals
 
     def _send_heartbeat(self) -> None:
-        """Sends an empty frame to a peer that announced an idle-time-out. Another is asked for a flow: its answer shows
-        that it lives, and keeps the connection in the tables of address translators."""
-        session = next((session for session in self._sessions.values() if session.is_mapped), None)
-        if self._heartbeat_seconds or session is None:
+        """Send an empty frame to a peer that announced an idle-time-out. Otherwise request a flow from the peer: its
+        answer shows that it is alive, and keeps the connection in the tables of address translators."""
+        session = next((session for session in self._channels if session.is_mapped), None)
+        if self._timers.is_heartbeat or session is None:
             self.outbox.add_raw(EMPTY_FRAME)
         else:
             flow = session.flow()
@@ -224,13 +178,13 @@ class Connection:
             session.emit(flow)
 
     def _close_idle_connection(self, signals: list[Signal]) -> None:
-        """Detaches every link, ends every session and closes, all with one error, as the service does. Clients take
-        `amqp:connection:forced` as a reason to connect again; other conditions make some of them wait for ever."""
+        """Detach every link, end every session and close, all with one error, as the service does. Clients reconnect
+        after `amqp:connection:forced`; other conditions make some of them wait for ever."""
         text = (
             f"The connection was inactive for more than the allowed {self.options.idle_timeout_ms * 2} milliseconds "
             f"and is closed by container '{self.options.container_id}'."
         )
-        for session in self._sessions.values():
+        for session in self._channels:
             for link in session.links.values():
                 if link.is_attached:
                     link.detach(Condition.CONNECTION_FORCED, text)
@@ -238,19 +192,8 @@ class Connection:
                 session.end(Condition.CONNECTION_FORCED, text)
         self._fail(RemoteProtocolError(Condition.CONNECTION_FORCED, text), signals)
 
-    def _wait_for_close(self, signals: list[Signal]) -> None:
-        # A command knows no time: the wait begins with the first look at the clock behind it.
-        if self._closing_since is None:
-            self._closing_since = self._now
-        else:
-            self._finish(signals, ConnectionClosed(None))
-
-    def _silence_deadline(self) -> float:
-        # AMQP 1.0, 2.4.5: what we announce is half of what we bear.
-        return self._last_received + self.options.idle_timeout_ms / 1000 * 2
-
     def on_connection_lost(self) -> list[Signal]:
-        """The transport is gone: reports the end of everything that was alive."""
+        """The transport is closed: return the end of every link and session that was open."""
         signals: list[Signal] = []
         if self._phase is not Phase.CLOSED:
             self._finish(signals, ConnectionClosed(None))
@@ -259,7 +202,7 @@ class Connection:
     # --- commands
 
     def open(self) -> None:
-        """Client: begins the exchange of headers, SASL and open."""
+        """Client: start the exchange of headers, SASL and open."""
         if self.role is not Role.CLIENT or self._phase is not Phase.HEADER or not self.outbox.is_empty:
             raise LocalProtocolError("a client opens once")
         if self.options.credentials is not None:
@@ -273,38 +216,35 @@ class Connection:
         self.outbox.add_raw(frame(self.options.open_frame()))
 
     def accept_credentials(self, now: float) -> list[Signal]:
-        """Server: the credentials of `CredentialsOffered` are good. Returns what the waiting input says."""
+        """Server: accept the credentials of `CredentialsOffered`. Returns the signals of the input that arrived
+        meanwhile."""
         self._require_pending_credentials()
         self._end_sasl(True)
-        self._now = now
+        self._timers.now = now
         self._input.reclaim()
         return self._read()
 
     def refuse_credentials(self) -> None:
-        """Server: the credentials are not good. The outcome is queued, the connection is over."""
+        """Server: reject the credentials. Queues the SASL outcome; the connection is closed."""
         self._require_pending_credentials()
         self._end_sasl(False)
 
     def _require_pending_credentials(self) -> None:
         if self._phase is not Phase.AUTHENTICATION:
-            raise LocalProtocolError("no credentials wait for a verdict")
+            raise LocalProtocolError("there are no credentials to accept or refuse")
 
     def begin(self) -> Session:
-        """Asks the peer for a session; `SessionBegun` reports its answer."""
-        channel = free_number(self._by_local_channel)
-        if self._phase is not Phase.OPENED or channel > min(self.remote_channel_max, self.options.channel_max):
-            raise LocalProtocolError("no session can be begun now")
-        session = Session(self, channel, SessionState.PENDING)
-        session.emit(session.begin_frame(None))
-        self._by_local_channel[channel] = session
-        return session
+        """Ask the peer for a session; `SessionBegun` reports its answer."""
+        if self._phase is not Phase.OPENED:
+            raise LocalProtocolError("a session can begin only on an open connection")
+        return self._channels.begin(self)
 
     def close(self, condition: str | None = None, description: str = "") -> bool:
-        """Closes the connection, with a reason if one is given; `ConnectionClosed` reports the peer's answer."""
+        """Close the connection, with an error if one is given; `ConnectionClosed` reports the peer's answer."""
         if self._phase in (Phase.CLOSING, Phase.CLOSED):
             return False
         if self._phase is not Phase.OPENED:
-            self._phase = Phase.CLOSED  # nothing was opened, so there is nothing to say
+            self._phase = Phase.CLOSED  # no open was sent, so no close is due
             return True
         self.outbox.flush_settlements()
         self._phase = Phase.CLOSING
@@ -315,30 +255,30 @@ class Connection:
 
     @property
     def input_bytes(self) -> int:
-        """What unfinished deliveries and a torn frame take."""
+        """Memory used by partial deliveries and by an incomplete frame."""
         return self.held_bytes + self._input.torn_bytes
 
     def discard_partial_deliveries(self) -> None:
-        """Forgets what came of unfinished deliveries; for a connection that is being closed."""
+        """Free the memory of partial deliveries; for a connection that is being closed."""
         for link in self.links():
             link.discard_partial_deliveries()
 
     def hold(self, size_bytes: int) -> None:
-        """Counts bytes of unfinished deliveries."""
+        """Count bytes of partial deliveries against the limit."""
         if self.held_bytes + size_bytes > self.options.max_held_bytes:
             raise RemoteProtocolError(
-                Condition.RESOURCE_LIMIT_EXCEEDED, "unfinished deliveries take more memory than a connection may hold"
+                Condition.RESOURCE_LIMIT_EXCEEDED, "incomplete deliveries use more memory than a connection may hold"
             )
         self.held_bytes += size_bytes
 
     def check_link_limit(self) -> None:
-        """Refuses one more link."""
+        """Raise if the connection has as many links as it may have."""
         if self.link_count >= self.options.max_links:
             raise RemoteProtocolError(
                 Condition.RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.options.max_links} links"
             )
 
-    # --- what the peer does
+    # --- frames of the peer
 
     def _read(self) -> list[Signal]:
         signals: list[Signal] = []
@@ -346,7 +286,7 @@ class Connection:
             while (reader := _READERS.get(self._phase)) is not None and reader(self, signals):
                 pass
             if self._input.keep_rest() > MAX_PENDING_BYTES and self._phase is Phase.AUTHENTICATION:
-                raise framing_error("too much input waits for a verdict on credentials")
+                raise framing_error("too much input before the credentials were checked")
         except RemoteProtocolError as violation:
             self._fail(violation, signals)
         self._input.release()
@@ -381,12 +321,12 @@ class Connection:
         body, end = read_described(unit, start)
         step = _SASL_STEPS.get((self.role, type(body)))
         if step is None or end != len(unit):
-            raise RemoteProtocolError(Condition.NOT_ALLOWED, "this frame has no place in the SASL exchange")
+            raise RemoteProtocolError(Condition.NOT_ALLOWED, "this frame is not part of the SASL exchange")
         step(self, body, signals)
         return True
 
     def _receive_init(self, init: SaslInit, signals: list[Signal]) -> None:
-        verdict = evaluate_init(init, self.options.mechanisms)
+        verdict = sasl.evaluate_init(init, self.options.mechanisms)
         if isinstance(verdict, CredentialsOffered):
             self._phase = Phase.AUTHENTICATION
             signals.append(verdict)
@@ -451,13 +391,13 @@ class Connection:
             raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"{kind.__name__.lower()} is not allowed now")
 
     def _read_performative(self, unit: memoryview, start: int) -> tuple[Any, int]:
-        # The frames in the middle of a large delivery begin with the same bytes, which mean the same transfer.
+        # The middle frames of a large delivery all begin with the same bytes: the same transfer, decoded once.
         if self._repeated is not None:
             head, transfer = self._repeated
             end = start + len(head)
             if unit[start:end] == head:
                 return transfer, end
-        # Only payload may lie beyond; a longer performative is cut and so undecodable.
+        # Only payload may follow; a longer performative is truncated here and fails to decode.
         body, end = read_described(unit[: start + MAX_PERFORMATIVE_BYTES], start)
         self._repeated = (bytes(unit[start:end]), body) if type(body) is Transfer and body.more else None
         return body, end
@@ -465,11 +405,9 @@ class Connection:
     def _receive_session(
         self, unit: memoryview, channel: int, bounds: tuple[int, int], body: Any, signals: list[Signal]
     ) -> None:
-        session = self._sessions.get(channel)
+        session = self._channels.find(channel)
         if session is None:
-            if self._ended_channels and channel in self._ended_channels:
-                return  # the Azure SDK for Python detaches links behind the end of their session
-            raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"no session is mapped to channel {channel}")
+            return
         is_stable = self._input.is_stable or unit.obj is not self._input.view.obj
         session.receive(body, unit[bounds[1] :], is_stable, signals)
         if type(body) is Transfer:
@@ -483,54 +421,15 @@ class Connection:
         self._phase = Phase.OPENED
         self._frame_limit = self.options.max_frame_size
         self.outbox.limit_bytes = min(peer.max_frame_size, self.options.max_frame_size)
-        self.remote_channel_max = peer.channel_max
-        if peer.idle_time_out:
-            self._heartbeat_seconds = max(MIN_HEARTBEAT_SECONDS, peer.idle_time_out / 1000 / 2)
-        elif self.options.idle_timeout_ms:
-            idle_seconds = self.options.idle_timeout_ms / 1000
-            self._echo_seconds = max(idle_seconds - ECHO_LEAD_SECONDS, idle_seconds / 2)
+        self._channels.remote_max = peer.channel_max
+        self._timers.start_idle_timer(peer.idle_time_out)
         signals.append(ConnectionOpened(peer))
 
     def _receive_begin(self, begin: Begin, channel: int, signals: list[Signal]) -> None:
-        if channel > self.options.channel_max:
-            raise framing_error(f"channel {channel} exceeds channel-max {self.options.channel_max}")
-        if channel in self._sessions:
-            raise RemoteProtocolError(Condition.NOT_ALLOWED, f"channel {channel} is mapped to another session")
-        if begin.remote_channel is None:
-            session = Session(self, self._answering_channel(channel), SessionState.PENDING)
-            session.receive_begin(begin, signals)
-            session.answer_begin(channel)
-            self._by_local_channel[session.channel] = session
-        else:
-            session = self._pending_session(begin.remote_channel)
-            session.receive_begin(begin, signals)
-        self._sessions[channel] = session
-        if self._ended_channels:
-            self._ended_channels.discard(channel)
-
-    def _answering_channel(self, remote_channel: int) -> int:
-        # Answering on the peer's channel number is accepted by all clients and keeps traces readable.
-        taken = self._by_local_channel
-        if remote_channel not in taken and remote_channel <= self.remote_channel_max:
-            return remote_channel
-        channel = free_number(taken)
-        if channel > self.remote_channel_max:
-            raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's channel-max leaves no channel for an answer")
-        return channel
-
-    def _pending_session(self, local_channel: int) -> Session:
-        session = self._by_local_channel.get(local_channel)
-        if session is None or session.state is not SessionState.PENDING:
-            raise RemoteProtocolError(Condition.ILLEGAL_STATE, "a begin answers no begin of ours")
-        return session
+        self._channels.receive_begin(self, begin, channel, signals)
 
     def _receive_end(self, end: End, channel: int, signals: list[Signal]) -> None:
-        session = self._sessions.pop(channel, None)
-        if session is not None:  # a second end asks for what is already so
-            del self._by_local_channel[session.channel]
-            self._ended_channels = self._ended_channels or set()
-            self._ended_channels.add(channel)
-            session.receive_end(end, signals)
+        self._channels.receive_end(end, channel, signals)
 
     def _receive_close(self, close: Close, channel: int, signals: list[Signal]) -> None:
         if self._phase is Phase.OPENED:
@@ -539,22 +438,19 @@ class Connection:
         self._finish(signals, ConnectionClosed(close.error))
 
     def _fail(self, violation: RemoteProtocolError, signals: list[Signal]) -> None:
-        """Queues the answer that the phase has for a violation; the connection is over."""
+        """Queue the closing frame that fits the phase; the connection is closed."""
         self.outbox.flush_settlements()
         if self.role is Role.SERVER and self._phase in _REFUSALS:
             self.outbox.add_raw(_REFUSALS[self._phase])
         elif self._phase in (Phase.OPEN, Phase.OPENED):
             if self.role is Role.SERVER and self._phase is Phase.OPEN:
-                # AMQP 1.0, 2.4.3: a close follows an open, also when it says that the peer's was not understood.
+                # AMQP 1.0, 2.4.3: a close follows an open, even if the peer's open was invalid.
                 self.outbox.add_raw(frame(self.options.open_frame()))
             self.outbox.add_ending(Close, violation.condition, violation.description, 0)
         self._finish(signals, ConnectionFailed(violation))
 
     def _finish(self, signals: list[Signal], last: Signal) -> None:
-        for session in self._by_local_channel.values():
-            session.on_lost(signals, None)
-        self._by_local_channel.clear()
-        self._sessions.clear()
+        self._channels.clear(signals)
         self._shape = None
         self._input = FrameBuffer()
         self._phase = Phase.CLOSED

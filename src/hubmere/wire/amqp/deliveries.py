@@ -1,6 +1,6 @@
-"""Deliveries on their way in: pieces of one that is not whole yet, and runs of whole ones (AMQP 1.0, 2.6.14).
+"""Incoming deliveries: reassembly of partial ones, and runs of complete ones (AMQP 1.0, 2.6.14).
 
-Decides what is copied and what is kept as a view; never whether a delivery is welcome.
+Decides what is copied and what is kept as a view, never whether a delivery is accepted.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from hubmere.wire.amqp.signals import DeliveriesReceived, Signal
 if TYPE_CHECKING:
     from hubmere.wire.amqp.link import Link
 
-# Smaller pieces of a delivery are gathered in one buffer: a list of tiny objects would cost many times their bytes.
+# Smaller pieces are collected in one buffer: a list of tiny objects would use many times their size.
 SMALL_PIECE_BYTES = 1024
 
 
 def first_id(transfer: Transfer) -> int:
     """The id of the delivery that a transfer begins."""
-    # AMQP 1.0, 2.7.5: must be on the first transfer of a delivery.
+    # AMQP 1.0, 2.7.5: the first transfer of a delivery must have it.
     if transfer.delivery_id is None:
         raise RemoteProtocolError(Condition.INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
     return transfer.delivery_id
 
 
 class PartialDelivery:
-    """The frames of a delivery that is not whole yet."""
+    """The payloads received so far of an incomplete delivery."""
 
     __slots__ = ("delivery_id", "is_oversized", "message_format", "pieces", "settled", "size_bytes")
 
@@ -41,7 +41,7 @@ class PartialDelivery:
         self.is_oversized = False
 
     def add(self, payload: memoryview, is_stable: bool) -> None:
-        """Keeps a piece: as a view when that pins little else, else as a copy."""
+        """Add a piece: as a view if the buffer behind it is mostly this piece, else as a copy."""
         self.size_bytes += len(payload)
         if len(payload) < SMALL_PIECE_BYTES:
             if not self.pieces or type(self.pieces[-1]) is not bytearray:
@@ -53,7 +53,7 @@ class PartialDelivery:
             self.pieces.append(bytes(payload))
 
     def mark_oversized(self, size_bytes: int) -> None:
-        """The delivery is larger than its link bears: only its size is followed from now on."""
+        """The delivery exceeds the limit of its link: drop its bytes and only count its size from now on."""
         self.size_bytes += size_bytes
         self.is_oversized = True
         self.pieces.clear()
@@ -62,7 +62,7 @@ class PartialDelivery:
 def report_delivery(
     signals: list[Signal], link: Link, delivery_id: int, message_format: int, settled: bool, payload: memoryview | bytes
 ) -> None:
-    """Adds a whole delivery to the run at the end of `signals`, or begins one."""
+    """Add a complete delivery to the run at the end of `signals`, or start a new run."""
     run = run_for(signals, link, message_format, settled)
     run.ids.append(delivery_id)
     run.payloads.append(payload)

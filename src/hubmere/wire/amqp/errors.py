@@ -1,8 +1,8 @@
-"""Conditions of AMQP and of Event Hubs, and who broke a rule.
+"""Error conditions of AMQP and of Event Hubs, and the two protocol errors.
 
-Decides nothing. `LocalProtocolError` is a bug on our side and is raised before any state changed;
-`RemoteProtocolError` is the peer's doing and carries the condition with which to answer.
-AMQP 1.0, part 2.8.15 to 2.8.18; the `com.microsoft` conditions are those of the Event Hubs service.
+`LocalProtocolError` is a bug on our side and is raised before any state changes. `RemoteProtocolError` is a violation
+by the peer and carries the condition of our answer. AMQP 1.0, part 2.8.15 to 2.8.18; the `com.microsoft` conditions are
+those of the Event Hubs service.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ SESSION_CONDITIONS = frozenset(
 
 
 class LocalProtocolError(Exception):
-    """We asked the engine for something the protocol or its present state forbids. Nothing was changed."""
+    """The caller used the engine in a way that the protocol or the present state forbids. Nothing was changed."""
 
 
 class FrameTooLarge(LocalProtocolError):
@@ -86,7 +86,7 @@ class FrameTooLarge(LocalProtocolError):
 
 
 class RemoteProtocolError(Exception):
-    """The peer broke the protocol; `condition` and `description` go into the frame that answers it."""
+    """The peer violated the protocol; `condition` and `description` go into the frame that answers it."""
 
     def __init__(self, condition: Condition, description: str) -> None:
         super().__init__(f"{condition.value}: {description}")

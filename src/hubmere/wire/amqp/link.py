@@ -1,8 +1,8 @@
 """One link: credit, delivery count, reassembly, settlement.
 
-Decides what may be sent on a link and when a delivery is whole (AMQP 1.0, 2.6). It never refuses a delivery for lack of
-credit: the Azure SDK for Python sends without looking at it. Who may attach, and what a delivery
-means, is decided above.
+Decides what may be sent on a link and when a delivery is complete (AMQP 1.0, 2.6). It never refuses a delivery for lack
+of credit: the Azure SDK for Python sends without checking it. The caller decides who may attach and what a delivery
+means.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ MAX_TAG_BYTES = 32
 
 
 class LinkState(Enum):
-    """How far a link has come."""
+    """The state of a link, in the order of its life."""
 
-    REQUESTED = auto()  # the peer's attach waits for our answer
-    PENDING = auto()  # our attach waits for the peer's answer
+    REQUESTED = auto()  # the peer sent attach; our answer is due
+    PENDING = auto()  # we sent attach; the peer's answer is due
     ATTACHED = auto()
-    DETACHING = auto()  # we detached; what the peer sends until its detach is thrown away
+    DETACHING = auto()  # we sent detach; input is ignored until the peer's detach
     DETACHED = auto()
 
 
@@ -63,8 +63,8 @@ _LIVE = frozenset({LinkState.REQUESTED, LinkState.ATTACHED})
 
 
 class Link:
-    """One link of a session. Commands return whether they had an effect: False when the peer was faster and the link is
-    gone. They raise `LocalProtocolError`, before anything changed, when the caller got the protocol wrong.
+    """One link of a session. Commands return whether they had an effect: False if the peer has already detached the
+    link. They raise `LocalProtocolError`, before changing anything, if the caller violates the protocol.
 
     `context` belongs to the caller. Only the owner of the connection may call; not thread-safe.
     """
@@ -112,11 +112,11 @@ class Link:
         direction = "to peer" if self.is_sender else "from peer"
         return f"<Link {self.name!r} {direction}, {self.state.name}, credit {self.credit}>"
 
-    # --- facts
+    # --- queries
 
     @property
     def channel(self) -> int:
-        """The channel on which our frames of this link go."""
+        """The channel on which we send the frames of this link."""
         return self.session.channel
 
     @property
@@ -135,7 +135,7 @@ class Link:
         return self.session.connection.outbox.limit_bytes
 
     def transfer_window(self) -> int:
-        """How many single-frame transfers may go now."""
+        """How many single-frame transfers may be sent now."""
         if self.state is not LinkState.ATTACHED or not self.is_sender:
             return 0
         return min(self.credit, self.session.transfer_window())
@@ -153,8 +153,8 @@ class Link:
         offered_capabilities: tuple[str, ...] | None = None,
         properties: dict[Value, Value] | None = None,
     ) -> bool:
-        """Answers the peer's attach; what is not given is echoed. An answer that does not fit the peer's frames
-        refuses the link instead.
+        """Answer the peer's attach; arguments that are not given are echoed from it. If the answer does not fit a frame
+        of the peer, the link is refused instead.
 
         `max_message_size` is our limit: the smaller of it and the peer's is announced.
         """
@@ -198,7 +198,7 @@ class Link:
             self._emit_flow()
 
     def refuse(self, condition: str, description: str) -> bool:
-        """Answers the peer's attach with an attach of nulls and a closing detach that says why."""
+        """Answer the peer's attach with a null attach, followed by a detach with the error."""
         if self._take_request() is None:
             return False
         self._emit_null_attach()
@@ -218,7 +218,7 @@ class Link:
         self.session.emit(Attach(name=self.name, handle=self.handle, role=role))
 
     def detach(self, condition: str | None = None, description: str = "") -> bool:
-        """Closes the link, with a reason if one is given."""
+        """Close the link, with an error if one is given."""
         if self.state in (LinkState.DETACHED, LinkState.DETACHING):
             return False
         if self.state is not LinkState.ATTACHED:
@@ -237,7 +237,7 @@ class Link:
     # --- commands: receiving
 
     def grant(self, credit: int, *, drain: bool = False) -> bool:
-        """Lets the peer send `credit` deliveries from now on; replaces what was granted before."""
+        """Allow the peer to send `credit` more deliveries; replaces the credit granted before."""
         if self.is_sender or not 0 <= credit <= SERIAL_MASK:
             raise LocalProtocolError("credit is a uint and is granted by the receiver")
         if not self._is_usable():
@@ -248,7 +248,7 @@ class Link:
         return True
 
     def settle(self, first: int, last: int | None = None, *, state: DeliveryState) -> bool:
-        """Settles the received deliveries `first` to `last` with one state."""
+        """Settle the received deliveries `first` to `last` with one state."""
         return self.session.settle(first, last, state=state)
 
     # --- commands: sending
@@ -262,10 +262,10 @@ class Link:
         message_format: int = 0,
         batchable: bool = False,
     ) -> int:
-        """Sends one delivery in as many frames as it needs; its id. The tag defaults to the id.
+        """Queue one delivery in as many frames as it needs and return its id. The tag defaults to the id.
 
-        Only with `transfer_window() > 0`. Frames beyond the remote window wait in the session, which sends nothing else
-        until they are gone.
+        Requires `transfer_window() > 0`. Frames beyond the remote window wait in the session, which sends no other
+        transfer until they are sent.
         """
         settled = self.sends_settled if settled is None else settled
         self._check_send(tag, settled)
@@ -292,7 +292,7 @@ class Link:
             raise LocalProtocolError(f"{self!r} has a settle mode that forbids this")
 
     def _split(self, head: Transfer, payload: Buffer) -> list[bytes]:
-        """Bodies of the frames; all heads have the same length, they differ in `more` only."""
+        """The frame bodies of one delivery. All heads have the same length: they differ only in `more`."""
         last_head = write_described(head)
         room = self.max_frame_size - FRAME_HEADER_BYTES - len(last_head)
         if len(payload) <= room:
@@ -306,8 +306,8 @@ class Link:
         return bodies
 
     def queue_transfers(self, frames: bytes, count: int) -> None:
-        """Queues `count` whole single-frame transfers that were framed elsewhere, with this link's channel and handle,
-        delivery-ids contiguous from `next_delivery_id`, none larger than `max_frame_size`."""
+        """Queue `count` complete single-frame transfers that the caller has encoded: with this link's channel and
+        handle, delivery-ids contiguous from `next_delivery_id`, none larger than `max_frame_size`."""
         if not 0 <= count <= self.transfer_window():
             raise LocalProtocolError(f"{self!r} may not send {count} transfers now")
         self.session.emit_frames(frames, count)
@@ -319,7 +319,7 @@ class Link:
         self.session.next_delivery_id = serial_add(self.session.next_delivery_id, deliveries)
 
     def complete_drain(self) -> bool:
-        """Says that nothing more is there: gives the rest of the credit back to a peer that asked to drain."""
+        """Answer a drain request when there is nothing more to send: use up the rest of the credit and send a flow."""
         if not self.is_sender or not self.drain:
             raise LocalProtocolError(f"{self!r} was not asked to drain")
         if not self._is_usable():
@@ -344,16 +344,16 @@ class Link:
         flow.drain = True if self.drain else None
         self.session.emit(flow)
 
-    # --- what the peer does
+    # --- frames of the peer
 
     def receive_attach(self, attach: Attach, signals: list[Signal]) -> None:
-        """The peer's attach opens this link."""
+        """The peer's attach, which requests this link."""
         self._take_terms(attach)
         self._request = attach
         signals.append(AttachRequested(self, attach))
 
     def receive_attach_response(self, attach: Attach, signals: list[Signal]) -> None:
-        """The peer's attach answers ours."""
+        """The peer's attach, which answers ours."""
         self._take_terms(attach)
         self._settle_terms(attach)
         signals.append(LinkAttached(self, attach))
@@ -364,13 +364,13 @@ class Link:
             self.delivery_count = attach.initial_delivery_count or 0
 
     def receive_flow(self, flow: Flow, signals: list[Signal]) -> None:
-        """Takes credit from a receiving peer; from a sending one only how far it has come."""
+        """Apply a flow: credit from a receiving peer, delivery-count from a sending peer."""
         if self.state not in _LIVE:
             return
         if not self.is_sender:
             self._follow_sender(flow)
         elif flow.link_credit is not None:
-            # AMQP 1.0, 2.6.7. Before its first flow a peer may not know our delivery-count: null is the initial one.
+            # AMQP 1.0, 2.6.7. A peer may not know our delivery-count yet: null means the initial one.
             ahead = serial_distance(flow.delivery_count or 0, self.delivery_count)
             self.credit = max(0, flow.link_credit - max(0, ahead))
             self.drain = bool(flow.drain)
@@ -379,7 +379,7 @@ class Link:
             self._answer_echo()
 
     def _follow_sender(self, flow: Flow) -> None:
-        # A sending peer's link-credit says nothing to us; its delivery-count moves when it has drained.
+        # The link-credit of a sending peer has no meaning for us; its delivery-count moves when it has drained.
         if flow.delivery_count is None:
             return
         skipped = serial_distance(self.delivery_count, flow.delivery_count)
@@ -394,7 +394,7 @@ class Link:
             self._owes_flow = True
 
     def receive_transfer(self, transfer: Transfer, payload: memoryview, is_stable: bool, signals: list[Signal]) -> None:
-        """One frame of a delivery."""
+        """Process one frame of a delivery."""
         if self.state not in _LIVE:
             return
         if self.is_sender:
@@ -449,21 +449,21 @@ class Link:
         self._partial = None
 
     def discard_partial_deliveries(self) -> None:
-        """Forgets what came of an unfinished delivery."""
+        """Free the memory of a partial delivery."""
         self._drop_partial()
 
     @property
     def can_receive_runs(self) -> bool:
-        """Whether whole deliveries may be taken without looking at their frames one by one."""
+        """Whether complete deliveries may be processed without decoding their frames one by one."""
         return self._partial is None and self.state in _LIVE
 
     def count_received(self, deliveries: int) -> None:
-        """Moves credit and delivery-count on; a peer that sends without credit leaves credit at 0."""
+        """Advance delivery-count and reduce credit; credit stays at 0 for a peer that sends without credit."""
         self.delivery_count = serial_add(self.delivery_count, deliveries)
         self.credit = max(0, self.credit - deliveries)
 
     def receive_detach(self, detach: Detach, signals: list[Signal]) -> None:
-        """The peer detached: answered at once, also when its attach was not."""
+        """The peer's detach: answer it, even if its attach is not answered yet."""
         if self.state is LinkState.REQUESTED:
             self._emit_null_attach()
         if self.state in (LinkState.REQUESTED, LinkState.ATTACHED):
@@ -472,7 +472,7 @@ class Link:
         self.on_lost(signals, detach.error, bool(detach.closed))
 
     def on_lost(self, signals: list[Signal], error: Error | None, closed: bool) -> None:
-        """The link is gone on both sides."""
+        """The link has ended on both sides."""
         self.state = LinkState.DETACHED
         self._request = None
         self._drop_partial()
@@ -481,7 +481,7 @@ class Link:
 
 
 def check_modes(attach: Attach) -> None:
-    """Refuses settle modes that do not exist."""
+    """Raise if an attach has an unknown settle mode."""
     if (attach.snd_settle_mode or 0) > SND_MIXED or (attach.rcv_settle_mode or 0) > RCV_SECOND:
         raise RemoteProtocolError(Condition.INVALID_FIELD, "an attach has a settle mode that does not exist")
 

@@ -1,5 +1,5 @@
-"""What an engine announces to its peer and what it bears. Values only; limits that no one should change are constants
-in the modules that hold to them."""
+"""Options of an engine: what it announces to its peer, and its limits. Limits that are not meant to be changed are
+constants in the modules that enforce them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hubmere.wire.amqp.sasl import ClientCredentials
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """What we announce and what we bear; one value may serve all connections. Defaults are the service's."""
+    """Announced values and limits; all connections can share one object. The defaults are those of the service."""
 
     container_id: str = "hubmere"
     hostname: str | None = None
@@ -25,16 +25,16 @@ class EngineOptions:
     incoming_window: int = 5000
     # The service announces 255 on its bus and more elsewhere; Python clients stop allocating links above it.
     handle_max: int = 8191
-    # Links of all sessions together, so that 5000 sessions of 8192 links are not a way to fill the memory.
+    # Links of all sessions together: 5000 sessions of 8192 links each would exhaust the memory.
     max_links: int = 10_000
-    # The largest message of any tier; a link that announces less bears less.
+    # The largest message of any tier; a link may announce less.
     max_message_bytes: int = 20 << 20
-    # Unfinished deliveries of all links together.
+    # Partial deliveries of all links together.
     max_held_bytes: int = 64 << 20
     # From the first byte to the open.
     handshake_seconds: float = 60.0
     mechanisms: tuple[str, ...] = sasl.OFFERED
-    # A client without credentials leaves the SASL layer out.
+    # A client without credentials omits the SASL layer.
     credentials: ClientCredentials | None = None
     properties: dict[Value, Value] | None = None
 
@@ -43,7 +43,7 @@ class EngineOptions:
             raise LocalProtocolError(f"max_frame_size lies between {MIN_MAX_FRAME_BYTES} and {MAX_FRAME_BYTES}")
 
     def open_frame(self) -> Open:
-        """The open that we send."""
+        """Our open frame."""
         return Open(
             container_id=self.container_id,
             hostname=self.hostname,

@@ -1,6 +1,6 @@
-"""What waits to be sent: frames in order, and sessions that owe dispositions.
+"""Send queue of a connection: encoded frames in order, and sessions with settlements to send.
 
-Decides which frames the peer would not take and how a reason is cut to fit; never when something is sent.
+Decides which frames are too large for the peer and how an error text is shortened to fit, never when to send.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """The output of one connection. Not bounded by itself: input is answered with less than a few frames per frame, and
-    what is sent beyond that is bounded by the peer's credit and window."""
+    """The send queue of one connection. It has no limit of its own: an incoming frame causes at most a few frames, and
+    transfers are bounded by the peer's credit and window."""
 
     __slots__ = ("_frames", "_unsettled", "limit_bytes")
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
         self._unsettled: list[Session] = []
-        self.limit_bytes = MIN_MAX_FRAME_BYTES  # until the peer's open says more
+        self.limit_bytes = MIN_MAX_FRAME_BYTES  # until the peer's open announces more
 
     def add(self, performative: Any, channel: int) -> None:
-        """Queues a frame, or raises `FrameTooLarge` when the peer would not take it."""
+        """Queue a frame; raises `FrameTooLarge` if it exceeds the peer's limit."""
         data = frame(performative, channel)
         if len(data) > self.limit_bytes:
             raise FrameTooLarge(len(data), self.limit_bytes)
         self._frames.append(data)
 
     def add_body(self, body: bytes, channel: int) -> None:
-        """Queues a frame around an encoded body that is known to fit."""
+        """Queue a frame with an encoded body that is known to fit."""
         self._frames.append(frame_of(body, channel))
 
     def add_raw(self, data: bytes) -> None:
-        """Queues whole frames."""
+        """Queue complete frames."""
         self._frames.append(data)
 
     def add_ending(
         self, make: Callable[[Error | None], Any], condition: str | None, description: str, channel: int
     ) -> None:
-        """Queues a frame that ends something; a reason that the peer's frames do not hold is cut."""
+        """Queue a detach, end or close; an error text that does not fit a frame of the peer is shortened."""
         if condition is None:
             self.add(make(None), channel)
             return
@@ -55,22 +55,22 @@ class Outbox:
             self.add(make(Error(condition, shorten(description))), channel)
 
     def add_unsettled(self, session: Session) -> None:
-        """Remembers that a session has settlements to send."""
+        """Note that a session has settlements to send."""
         self._unsettled.append(session)
 
     def flush_settlements(self) -> None:
-        """Queues the dispositions of all sessions that owe some."""
+        """Queue the dispositions of all noted sessions."""
         owing, self._unsettled = self._unsettled, []
         for session in owing:
             session.flush_settlements()
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no frame is queued."""
         return not self._frames
 
     def take(self) -> bytes:
-        """All that waits, once; a single piece is not copied."""
+        """Remove and return all queued bytes; a single frame is not copied."""
         if self._unsettled:
             self.flush_settlements()
         frames = self._frames

@@ -1,8 +1,10 @@
 """Runs of transfers: many single-frame deliveries of one link, read without decoding each frame.
 
-After a transfer went through the general reader, its bytes are remembered as a shape: everything except the frame size,
-the delivery-id and the delivery-tag. A following frame whose bytes equal the shape means the same transfer with another
-id, tag and payload, so nothing in it needs to be checked again. What differs goes back to the general reader.
+1. The general reader decodes a transfer.
+2. Its bytes, without frame size, delivery-id and delivery-tag, are remembered as a `TransferShape`.
+3. While following frames have the same bytes, they are the same transfer with another id, tag and payload: only these
+   three are read, and nothing needs to be checked again.
+4. The first frame that differs goes to the general reader again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def _layout(head: int, id_format: str, tag: int, tail: int) -> struct.Struct:
 
 
 class TransferShape:
-    """The recurring bytes of the last single-frame transfer of a connection, and the link that they belong to."""
+    """The constant bytes of the last single-frame transfer of a connection, and its link."""
 
     __slots__ = ("_head", "_layout", "_tag_head", "_tail", "link", "message_format", "settled")
 
@@ -47,9 +49,9 @@ class TransferShape:
     def read_run(
         self, view: memoryview, start: int, end: int, frame_limit: int, run: tuple[list[int], list[memoryview | bytes]]
     ) -> int:
-        """Appends ids and payloads of as many whole frames of this shape as follow; the position behind them.
+        """Append ids and payloads of the complete frames of this shape that follow; returns the position after them.
 
-        Out of `bytes` a payload is cut as bytes: that costs less than a view, which would be copied soon anyway.
+        From `bytes`, payloads are sliced as bytes: that is cheaper than a view, which would be copied soon anyway.
         """
         ids, payloads = run
         data = view.obj if type(view.obj) is bytes and view.nbytes == len(view.obj) else view
@@ -73,7 +75,7 @@ class TransferShape:
 def shape_of(
     frame: Buffer, body_start: int, payload_start: int, transfer: Transfer, session: Session
 ) -> TransferShape | None:
-    """The shape of a whole transfer frame that was read; None when it is of a kind that comes alone."""
+    """The shape of a complete transfer frame; None if the frame is of a kind that does not repeat."""
     link = session.links.get(transfer.handle)
     if link is None or not link.can_receive_runs or transfer.more or transfer.aborted or transfer.delivery_tag is None:
         return None

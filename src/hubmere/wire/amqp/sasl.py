@@ -1,7 +1,7 @@
 """The SASL exchange (AMQP 1.0, 5.3), both sides, without the frames around it.
 
-Decides which mechanisms are taken at once and which need a verdict on credentials; never decides that verdict.
-A mechanism with several rounds is not supported by any Event Hubs client and is not offered.
+Decides which mechanisms succeed at once and which carry credentials that the caller must check. Mechanisms with several
+rounds are not offered: no Event Hubs client supports one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hubmere.wire.amqp.signals import CredentialsOffered
 ANONYMOUS = "ANONYMOUS"
 PLAIN = "PLAIN"
 EXTERNAL = "EXTERNAL"
-# Claims come later, by put-token on the claims node; .NET clients insist on this name.
+# Tokens follow later, by put-token on the claims node; .NET clients require this name.
 MSSBCBS = "MSSBCBS"
 
-# Plain AMQP clients take the first one offered that they support.
+# Plain AMQP clients choose the first offered mechanism that they support.
 OFFERED = (MSSBCBS, PLAIN, ANONYMOUS, EXTERNAL)
 
 # AMQP 1.0, 5.3.3.6
@@ -28,12 +28,12 @@ OUTCOME_AUTH = 1
 
 
 def evaluate_init(init: SaslInit, offered: Sequence[str]) -> CredentialsOffered | bool:
-    """True or False when the mechanism alone decides, else the credentials on which somebody has to decide."""
+    """True or False if the mechanism alone decides, else the credentials that the caller must check."""
     mechanism = init.mechanism
     if mechanism not in offered:
         return False
     if mechanism in (ANONYMOUS, MSSBCBS):
-        # The initial response of ANONYMOUS is a trace (RFC 4505); JavaScript clients put the key name there.
+        # The initial response of ANONYMOUS is trace information (RFC 4505); JavaScript clients put the key name there.
         return True
     if mechanism == EXTERNAL:
         return CredentialsOffered(EXTERNAL, "", "", init.hostname)
@@ -54,7 +54,7 @@ def read_plain(response: bytes) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """What a client brings to the exchange: one mechanism and its initial response."""
+    """The credentials of a client: one mechanism and its initial response."""
 
     mechanism: str = ANONYMOUS
     initial_response: bytes = field(default=b"", repr=False)
@@ -65,7 +65,7 @@ class ClientCredentials:
         return cls(PLAIN, b"\x00" + user.encode("utf-8") + b"\x00" + password.encode("utf-8"))
 
     def init(self, offered: Sequence[str], hostname: str | None) -> SaslInit:
-        """The answer to the server's list of mechanisms."""
+        """The SASL init that answers the server's list of mechanisms."""
         if self.mechanism not in offered:
             raise RemoteProtocolError(Condition.UNAUTHORIZED_ACCESS, f"the server does not offer {self.mechanism}")
         return SaslInit(self.mechanism, self.initial_response, hostname)

@@ -1,8 +1,8 @@
 """One session: its channel, its windows, its links, transfers and dispositions.
 
-Decides how many transfer frames may go (AMQP 1.0, 2.5.6), which link a handle means, and how settlements become range
-dispositions. Our own incoming window is topped up as it is used and not policed: the Azure SDK for Python counts
-deliveries where the specification counts frames, and a connection is held back by credit and by not reading.
+Decides how many transfer frames may be sent (AMQP 1.0, 2.5.6), which link a handle means, and how settlements become
+range dispositions. Our own incoming window is renewed as it is used and not enforced: the Azure SDK for Python counts
+deliveries where the specification counts frames. Back-pressure comes from credit and from not reading the socket.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ if TYPE_CHECKING:
 
 # The service's first transfer-id; delivery-ids count on their own, from 0.
 FIRST_OUTGOING_ID = 1
-# A link name of an SDK is a guid or an address; what is kept per link must not grow with the frame size.
+# SDKs use a GUID or an address as link name. The limit keeps memory per link independent of the frame size.
 MAX_LINK_NAME_CHARACTERS = 2048
-# An attach of nulls takes this much around the name.
+# Size of a null attach without the name.
 _NULL_ATTACH_BYTES = 48
 
 
 def free_number(taken: Mapping[int, object]) -> int:
-    """A handle or channel that is not taken: the next one where numbers are dense, else the lowest."""
+    """A free handle or channel number: the next one if the used numbers have no gap, else the lowest."""
     return next(number for number in chain((len(taken),), range(len(taken))) if number not in taken)
 
 
 class SessionState(Enum):
-    """How far a session has come."""
+    """The state of a session, in the order of its life."""
 
-    PENDING = auto()  # our begin waits for the peer's
+    PENDING = auto()  # we sent begin and wait for the peer's
     MAPPED = auto()
-    ENDING = auto()  # we ended it; what the peer sends until its end is thrown away
-    DISCARDING = auto()  # the same after a violation, which has been reported already
+    ENDING = auto()  # we sent end; input is ignored until the peer's end
+    DISCARDING = auto()  # the same, after a violation that has already been reported
     ENDED = auto()
 
 
-# Nobody waits for the end of these.
+# The end of a session in these states is not reported: it never began, or its end was reported.
 _UNREPORTED = frozenset({SessionState.PENDING, SessionState.DISCARDING, SessionState.ENDED})
 _OVER = frozenset({SessionState.ENDING, SessionState.DISCARDING, SessionState.ENDED})
 
 
 class Session:
-    """One session of a connection. Commands follow the rules of `Link`'s. `context` belongs to the caller.
+    """One session of a connection. Commands follow the same rules as those of `Link`. `context` belongs to the caller.
 
     Only the owner of the connection may call; not thread-safe.
     """
@@ -124,7 +124,7 @@ class Session:
         return self.state is SessionState.MAPPED
 
     def transfer_window(self) -> int:
-        """How many transfer frames may go now."""
+        """How many transfer frames may be sent now."""
         return 0 if self._backlog or not self.is_mapped else self._remote_window
 
     def attach(
@@ -140,7 +140,7 @@ class Session:
         desired_capabilities: tuple[str, ...] | None = None,
         properties: dict[Value, Value] | None = None,
     ) -> Link:
-        """Asks the peer for a link; `LinkAttached` reports its answer."""
+        """Ask the peer for a link; `LinkAttached` reports its answer."""
         self._check_attach(name, is_sender)
         link = Link(self, name=name, handle=self._free_handle(), is_sender=is_sender, state=LinkState.PENDING)
         self.emit(
@@ -176,8 +176,8 @@ class Session:
         return handle
 
     def settle(self, first: int, last: int | None = None, *, state: DeliveryState = ACCEPTED) -> bool:
-        """Settles the received deliveries `first` to `last`. Neighbours with the same state share one disposition,
-        which leaves with the next `data_to_send`."""
+        """Settle the received deliveries `first` to `last`. Adjacent ranges with the same state share one disposition,
+        which is sent with the next `data_to_send`."""
         if not self.is_mapped:
             return False
         if self._settlements is None:
@@ -187,7 +187,7 @@ class Session:
         return True
 
     def end(self, condition: str | None = None, description: str = "") -> bool:
-        """Ends the session, with a reason if one is given; its links are gone without further frames."""
+        """End the session, with an error if one is given. Its links end with it, without frames of their own."""
         if self.state in _OVER:
             return False
         if self.state is SessionState.PENDING:
@@ -205,11 +205,11 @@ class Session:
         self.connection.outbox.add(performative, self.channel)
 
     def emit_ending(self, make: Callable[[Error | None], Any], condition: str | None, description: str) -> None:
-        """Queues a frame that ends something, with the reason cut to what the peer's frames hold."""
+        """Queue a detach or end, with its error text shortened to fit a frame of the peer."""
         self.connection.outbox.add_ending(make, condition, description, self.channel)
 
     def flow(self) -> Flow:
-        """A flow with the state of the session; it renews our incoming window."""
+        """A flow frame with the state of the session; sending it renews our incoming window."""
         self._incoming_used = 0
         return Flow(
             next_incoming_id=self.next_incoming_id,
@@ -220,7 +220,7 @@ class Session:
         )
 
     def emit_transfers(self, bodies: Iterable[bytes]) -> None:
-        """Queues transfer frames; those beyond the remote window wait."""
+        """Queue transfer frames; those beyond the remote window are sent when it opens."""
         for body in bodies:
             if self._remote_window and not self._backlog:
                 self._emit_transfer(body)
@@ -234,13 +234,13 @@ class Session:
         self.connection.outbox.add_body(body, self.channel)
 
     def emit_frames(self, frames: bytes, count: int) -> None:
-        """Queues `count` transfer frames that are framed already."""
+        """Queue `count` transfers that already are complete frames."""
         self._remote_window -= count
         self.next_outgoing_id = serial_add(self.next_outgoing_id, count)
         self.connection.outbox.add_raw(frames)
 
     def flush_settlements(self) -> None:
-        """Turns what was settled into range dispositions, as few as possible."""
+        """Queue the pending settlements as range dispositions, as few as possible."""
         settlements, self._settlements = self._settlements, None
         for first, last, state in merge_settlements(settlements or []):
             if type(state) is Accepted:
@@ -253,15 +253,15 @@ class Session:
         try:
             self.emit(Disposition(role=role, first=first, last=end, settled=True, state=state))
         except FrameTooLarge:
-            # Only an error makes a state that long; what counts is its condition.
+            # Only an error text can be that long; the condition matters and stays.
             error = state.error if isinstance(state, Rejected) else None
             short = Rejected(Error(shorten(error.condition), shorten(error.description or ""))) if error else None
             self.emit(Disposition(role=role, first=first, last=end, settled=True, state=short))
 
-    # --- what the peer does
+    # --- frames of the peer
 
     def receive_begin(self, begin: Begin, signals: list[Signal]) -> None:
-        """Takes the peer's terms; the session is mapped."""
+        """Apply the peer's begin; the session is mapped."""
         self.state = SessionState.MAPPED
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_handle_max = begin.handle_max
@@ -269,11 +269,11 @@ class Session:
         signals.append(SessionBegun(self))
 
     def answer_begin(self, remote_channel: int) -> None:
-        """Queues our begin for the peer's."""
+        """Queue our begin in answer to the peer's."""
         self.emit(self.begin_frame(remote_channel))
 
     def begin_frame(self, remote_channel: int | None) -> Begin:
-        """Our side's terms."""
+        """Our begin frame."""
         options = self.connection.options
         return Begin(
             remote_channel=remote_channel,
@@ -284,7 +284,7 @@ class Session:
         )
 
     def receive(self, performative: Any, payload: memoryview, is_stable: bool, signals: list[Signal]) -> None:
-        """Any frame on this session's channel except begin and end."""
+        """Process any frame on this session's channel except begin and end."""
         if self.state is not SessionState.MAPPED:
             return
         try:
@@ -332,7 +332,7 @@ class Session:
         connection.check_link_limit()
 
     def _answering_handle(self, remote_handle: int) -> int:
-        # Using the peer's number as ours is legal and keeps traces readable.
+        # Using the same number as the peer is allowed and keeps traces readable.
         if remote_handle not in self._local_links and remote_handle <= self.remote_handle_max:
             return remote_handle
         handle = free_number(self._local_links)
@@ -349,7 +349,7 @@ class Session:
         self._link(flow.handle).receive_flow(flow, signals)
 
     def _move_window(self, flow: Flow, signals: list[Signal]) -> None:
-        # AMQP 1.0, 2.5.6. A peer that has not seen our begin yet sends no next-incoming-id: it means our first one.
+        # AMQP 1.0, 2.5.6. A peer that has not seen our begin sends no next-incoming-id and means our first one.
         start = FIRST_OUTGOING_ID if flow.next_incoming_id is None else flow.next_incoming_id
         in_flight = max(0, serial_distance(start, self.next_outgoing_id))
         was_shut = not self.transfer_window()
@@ -367,7 +367,7 @@ class Session:
         link.receive_transfer(transfer, payload, is_stable, signals)
 
     def count_incoming(self, frames: int) -> None:
-        """Moves our window on, and renews it in time."""
+        """Advance our incoming window, and renew it when half of it is used."""
         self.next_incoming_id = serial_add(self.next_incoming_id or 0, frames)
         self._incoming_used += frames
         if self._incoming_used * 2 > self.connection.options.incoming_window:
@@ -381,7 +381,7 @@ class Session:
         settled = disposition.settled is True
         by_receiver = disposition.role == ROLE_RECEIVER
         if by_receiver:
-            # Only ids that were sent mean something; a range must not reach into the future.
+            # Only ids that we have sent are valid: cut the range at the last one.
             if serial_distance(first, self.next_delivery_id) <= 0:
                 return
             if serial_distance(last, self.next_delivery_id) <= 0:
@@ -391,12 +391,13 @@ class Session:
         signals.append(DispositionReceived(self, by_receiver, first, last, settled, disposition.state))
 
     def _settle_second(self, first: int, last: int, state: DeliveryState) -> None:
-        # AMQP 1.0, 2.6.12: a receiver in mode second settles after the sender has. Nothing is locked here, so at once.
+        # AMQP 1.0, 2.6.12: a receiver in mode "second" waits for the sender to settle. We hold no locks, so settle at
+        # once.
         self._emit_disposition(ROLE_SENDER, first, last, state)
 
     def _receive_detach(self, detach: Detach, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
         link = self.links.pop(detach.handle, None)
-        if link is not None:  # a second detach asks for what is already so
+        if link is not None:  # a second detach is ignored
             self._forget(link)
             link.receive_detach(detach, signals)
 
@@ -411,14 +412,14 @@ class Session:
         return link
 
     def receive_end(self, end: End, signals: list[Signal]) -> None:
-        """The peer ended: answered at once unless we ended first."""
+        """The peer's end: answer it unless we sent end first."""
         if self.state not in _OVER:
             self.flush_settlements()
             self.emit(End())
         self.on_lost(signals, end.error)
 
     def on_lost(self, signals: list[Signal], error: Error | None, violation: RemoteProtocolError | None = None) -> None:
-        """The session and its links are gone on both sides."""
+        """The session and its links have ended on both sides."""
         before, self.state = self.state, SessionState.ENDED
         if before in _UNREPORTED:
             return

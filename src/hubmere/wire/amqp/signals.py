@@ -1,6 +1,6 @@
-"""What the engine reports. Values only: each says what the peer did, in the order in which it did it.
+"""The signals that the engine returns: each states one action of the peer, in the order of the actions. Values only.
 
-Every link that was reported by `AttachRequested` or `LinkAttached` ends with exactly one `LinkDetached`, every session
+Every link reported by `AttachRequested` or `LinkAttached` ends with exactly one `LinkDetached`, every session
 reported by `SessionBegun` with one `SessionEnded`, also when the connection closes, fails or is lost.
 """
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CredentialsOffered:
-    """The peer wants PLAIN or EXTERNAL: answer with `accept_credentials` or `refuse_credentials`; input waits.
+    """The peer authenticates with PLAIN or EXTERNAL: call `accept_credentials` or `refuse_credentials`. Until then no
+    further input is processed.
 
-    `hostname` is the host that the peer means, if it said so.
+    `hostname` is the host that the peer named, if any.
     """
 
     mechanism: str
@@ -46,7 +47,7 @@ class SessionBegun:
 
 @dataclass(slots=True)
 class AttachRequested:
-    """The peer wants a link: answer with `link.accept` or `link.refuse`, at once or later."""
+    """The peer requests a link: call `link.accept` or `link.refuse`, now or later."""
 
     link: Link
     attach: Attach
@@ -54,7 +55,7 @@ class AttachRequested:
 
 @dataclass(slots=True)
 class LinkAttached:
-    """The peer answered our attach. A null source or target announces a refusal: its detach follows."""
+    """The peer answered our attach. A null source or target means refusal: a detach follows."""
 
     link: Link
     attach: Attach
@@ -62,24 +63,24 @@ class LinkAttached:
 
 @dataclass(slots=True)
 class CreditChanged:
-    """The receiving peer moved the credit of a link on which we send; `link.credit` and `link.drain` are up to date."""
+    """The receiving peer changed the credit of a link on which we send; `link.credit` and `link.drain` are updated."""
 
     link: Link
 
 
 @dataclass(slots=True)
 class WindowOpened:
-    """A session whose remote window was used up may send again; look at all its sending links."""
+    """A session whose remote window was exhausted may send again; check all its sending links."""
 
     session: Session
 
 
 @dataclass(slots=True)
 class DeliveriesReceived:
-    """A run of whole deliveries of one link, all with the same message format and settled flag.
+    """A run of complete deliveries of one link, all with the same message format and settled flag.
 
-    A payload is a view of the buffer that was given to `receive_data`, or bytes of its own after reassembly or out of a
-    run: copy what must outlive the handling of this signal unless that buffer was `bytes`.
+    A payload is a view of the buffer that was passed to `receive_data`, or separate bytes after reassembly or from a
+    run. Copy what must outlive the handling of this signal, unless that buffer was `bytes`.
     """
 
     link: Link
@@ -91,7 +92,8 @@ class DeliveriesReceived:
 
 @dataclass(slots=True)
 class DeliveryOversized:
-    """A delivery grew beyond the link's limit; its bytes are gone, the link lives on. Reject it unless settled."""
+    """A delivery exceeded the link's size limit. Its bytes were dropped; the link stays open. Reject it unless
+    settled."""
 
     link: Link
     delivery_id: int
@@ -101,7 +103,7 @@ class DeliveryOversized:
 
 @dataclass(slots=True)
 class DispositionReceived:
-    """The peer's word on deliveries `first` to `last`: on ours when `by_receiver`, and only on ids that we sent."""
+    """The peer's disposition of deliveries `first` to `last`. With `by_receiver` they are ours, and all were sent."""
 
     session: Session
     by_receiver: bool
@@ -113,7 +115,7 @@ class DispositionReceived:
 
 @dataclass(slots=True)
 class LinkDetached:
-    """A link is gone. `error` is the peer's reason, if it gave one."""
+    """A link has ended. `error` is the peer's error, if it sent one."""
 
     link: Link
     error: Error | None
@@ -122,7 +124,7 @@ class LinkDetached:
 
 @dataclass(slots=True)
 class SessionEnded:
-    """A session is gone. `error` is the peer's reason; `violation` says why we ended it on our own."""
+    """A session has ended. `error` is the peer's error; `violation` is the reason if we ended it."""
 
     session: Session
     error: Error | None
@@ -131,14 +133,14 @@ class SessionEnded:
 
 @dataclass(slots=True)
 class ConnectionClosed:
-    """The peer closed, answered our close, or is gone; write what is queued, then close the transport."""
+    """The peer closed, answered our close, or disconnected. Write the queued bytes, then close the transport."""
 
     error: Error | None
 
 
 @dataclass(slots=True)
 class ConnectionFailed:
-    """The peer broke the protocol or fell silent. The closing frame is queued: write it, then close the transport."""
+    """The peer violated the protocol or timed out. The closing frame is queued: write it, then close the transport."""
 
     violation: RemoteProtocolError
 
