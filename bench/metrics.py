@@ -24,8 +24,8 @@ from hubmere.broker import publish
 from hubmere.broker import read as consume
 from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
+from hubmere.broker.counters import Counters
 from hubmere.broker.management.manager import Actor
-from hubmere.broker.metrics import Counters
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.position import Position

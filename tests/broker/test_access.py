@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.broker.access import Access, Principal, Resource, Token, host_names, split_audience
+from hubmere.broker.access import Access, Principal, Resource, host_names
 from hubmere.model.entity import (
     ApplicationGroup,
     GeoAlias,
     Hub,
     KeyKind,
     Namespace,
-    RevokedPublisher,
     Rights,
 )
 from hubmere.model.errors import (
@@ -29,7 +28,6 @@ from hubmere.model.errors import (
     LocalAuthDisabled,
     MalformedToken,
     MissingToken,
-    PublisherRevoked,
     Unauthorized,
 )
 from hubmere.model.names import (
@@ -37,11 +35,10 @@ from hubmere.model.names import (
     application_group_name,
     emulator_hub_name,
     namespace_name,
-    publisher_name,
 )
-from hubmere.model.sas import make_token
+from hubmere.model.sas import Token, make_token, split_audience
 from hubmere.model.spec import root_rule, with_new_key
-from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
+from hubmere.store.catalog.view import Create, Replace, Step, View
 from model.builders import NOW_MS, NOW_S, a_hub, a_rule
 
 KEY = "c2VsZi1ob3N0ZWQtdGVzdC1rZXktMzItYnl0ZXMtbG9uZyE="
@@ -510,18 +507,6 @@ def test_emulator_literal_opens_only_a_node_that_was_told_to_be_one() -> None:
 
 
 # --- publishers and application groups -------------------------------------------------------------------------------
-
-
-def test_revoked_publisher_is_refused_until_it_is_resumed(world: World) -> None:
-    """A token cannot be un-issued, so the name is blocked (reference: service 2.5)."""
-    revocation = RevokedPublisher(hub_uid=world.hub.uid, name=publisher_name("Dev-01"))
-    world.change(Create(revocation))
-
-    with pytest.raises(PublisherRevoked):
-        world.access.check_publisher(world.hub, "dev-01")
-    world.access.check_publisher(world.hub, "dev-02")
-    world.change(Delete(revocation))
-    world.access.check_publisher(world.hub, "dev-01")
 
 
 def test_disabled_application_group_shuts_its_rule_out(world: World) -> None:

@@ -1,9 +1,7 @@
-"""Who may: keys and tokens become a Principal, and a Principal is asked before anything is done.
+"""Authentication: `Access` turns a credential into a `Principal`, and a principal says what it may do.
 
-A SAS token is `SharedAccessSignature sr=..&sig=..&se=..&skn=..`: the signature is HMAC-SHA256, keyed with the text of
-the key, over `sr` exactly as it stands in the token, a line feed, and `se`. Nothing is re-encoded before it is checked;
-`sr` is decoded only to see which resources it covers. Refusals come in the order of the reference (service 2.4):
-missing, malformed, signature, audience, expiry, then the right. Nothing here reads a clock: `now_s` is an argument.
+Refusals come in a fixed order (reference: service 2.4): missing, malformed, signature, audience, expiry, then the
+right. `model/sas.py` has the format of tokens. Nothing here reads a clock: `now_s` is an argument.
 """
 
 import hmac
@@ -11,7 +9,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from urllib.parse import unquote, unquote_plus
 
 from hubmere.broker.credentials import (
     AdminToken,
@@ -35,14 +32,11 @@ from hubmere.model.errors import (
     MalformedToken,
     MissingToken,
     NamespaceNotFound,
-    PublisherRevoked,
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
-from hubmere.model.sas import SCHEME, signature_of
+from hubmere.model.sas import Token, split_audience
 from hubmere.store.catalog.view import View
 
-# The longest token in use carries a publisher path of a few hundred characters; a bound for unauthenticated peers.
-MAX_TOKEN_CHARACTERS = 8192
 # How long open links outlive the rotation of their key, unless their token expires before that. The service lets them
 # live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
 ROTATED_KEY_GRACE_S = 3600
@@ -53,8 +47,6 @@ _MAX_KNOWN_TOKENS = 4096
 _PUBLISHERS = "publishers"
 _PUBLISHER_SEGMENT = "/publisher/"
 _MESSAGES = "messages"
-# Seconds since 1970 in 18 digits reach far beyond any calendar and still fit a 64-bit integer.
-_MAX_EXPIRY_DIGITS = 18
 
 # Whether a listener answers to a host name for a namespace: (namespace, host) -> bool.
 AnswersTo = Callable[[Namespace, str], bool]
@@ -62,10 +54,10 @@ AnswersTo = Callable[[Namespace, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What is asked for: a path below a namespace, folded, without slashes at its ends; `hub` is the hub it lies in.
+    """A path below a namespace, folded, without slashes at its ends; `hub` is the hub that the path belongs to.
 
-    `is_messages` says that events of the path are meant: then a credential for its `/messages` will do, which is where
-    devices post to and what most of them sign.
+    `is_messages` means the events of the path: then a credential for `path/messages` is enough, which is the URL that
+    devices post to and that most of them sign.
     """
 
     namespace: str
@@ -80,22 +72,22 @@ class Resource:
 
     @classmethod
     def of_hub(cls, namespace: str, hub: str, *below: str, is_messages: bool = False) -> "Resource":
-        """A hub, or what lies below it: `consumergroups`, a group, `partitions`, an id."""
+        """A hub, or a path below it: `consumergroups`, a group, `partitions`, an id."""
         return cls(fold(namespace), fold(hub), fold("/".join((hub, *below))), is_messages)
 
     @classmethod
     def of_publisher(cls, namespace: str, hub: str, publisher: str) -> "Resource":
-        """A publisher's path on a hub, to which it sends."""
+        """The path of a hub to which one publisher sends."""
         return cls.of_hub(namespace, hub, _PUBLISHERS, publisher, is_messages=True)
 
     def __str__(self) -> str:
-        """How refusals name it."""
+        """The form in which refusals name the resource."""
         return f"{self.namespace}/{self.path}" if self.path else self.namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Someone known: what was proven, for which resources and until when.
+    """An authenticated client: what it proved, for which resources and until when.
 
     `hub` is the hub whose rule was used (empty for a rule of the namespace), `scope` the path the credential covers.
     `captures_hub` is the uid of the hub whose capture job this is, if it is one. `key_id` is a digest of the key that
@@ -117,7 +109,7 @@ class Principal:
 
     @classmethod
     def admin(cls) -> "Principal":
-        """The holder of the node's admin token: may do everything."""
+        """The holder of the node's admin token, who may do everything."""
         return cls(namespace="", rule="(admin)", rights=Rights.ALL, is_admin=True)
 
     def covers(self, resource: Resource) -> bool:
@@ -144,87 +136,14 @@ class Principal:
             raise ClaimMissing(" or ".join(right.names), str(resource))
 
     def is_expired(self, now_s: float) -> bool:
-        """Whether the credential's time is over; keys given as such have no end."""
+        """Whether the credential has expired; keys do not expire."""
         return self.expires_at_s is not None and now_s >= self.expires_at_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """A SAS token as it was written: `resource` and `expiry` are the signed texts, untouched."""
-
-    resource: str
-    expiry: str
-    rule: str
-    signature: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Token":
-        """Take a token apart; fields in any order, unknown ones ignored."""
-        if len(text) > MAX_TOKEN_CHARACTERS:
-            raise MalformedToken(f"A token has at most {MAX_TOKEN_CHARACTERS} characters.")
-        scheme, _, rest = text.strip().partition(" ")
-        if fold(scheme) != fold(SCHEME):
-            raise MalformedToken(f"A token begins with '{SCHEME} '.")
-        fields = _fields(rest.strip())
-        missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
-        if missing:
-            raise MalformedToken(f"The token lacks '{missing[0]}'.")
-        expiry = fields["se"]
-        if not (expiry.isascii() and expiry.isdigit() and len(expiry) <= _MAX_EXPIRY_DIGITS):
-            raise MalformedToken("The token's 'se' is not a number of seconds since 1970.")
-        return cls(
-            resource=fields["sr"], expiry=expiry, rule=unquote_plus(fields["skn"]), signature=unquote(fields["sig"])
-        )
-
-    @property
-    def expires_at_s(self) -> int:
-        """When its time is over."""
-        return int(self.expiry)
-
-    def is_signed_with(self, key: str) -> bool:
-        """Whether the signature is the one that this key gives."""
-        wanted = signature_of(self.resource, self.expiry, key)
-        return hmac.compare_digest(wanted.encode(), self.signature.encode(errors="replace"))
-
-
-def _fields(text: str) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for part in text.split("&"):
-        name, _, value = part.partition("=")
-        if name in fields:
-            raise MalformedToken("The token has a field twice.")
-        fields[name] = value
-    return fields
-
-
-def split_audience(resource: str) -> tuple[str, str]:
-    """Host and path of a resource URI, folded: without scheme, port, query and superfluous slashes.
-
-    1. A resource without a literal `/` behind its scheme is URL-encoded as a whole, as the service asks for, and is
-       decoded. One that has a literal `/` was left as it is by its client.
-    2. The URI is split into segments, and each is decoded once, as the path of a request is: a publisher `dev 01` is
-       written `dev%2001`. A slash that was encoded inside a segment stays encoded, so that it never separates two.
-    """
-    is_plain = "/" in resource.rpartition("://")[2]
-    uri = resource if is_plain else _decoded(resource.replace("+", " "))
-    _, found, rest = uri.partition("://")
-    authority, _, path = (rest if found else uri).partition("?")[0].lstrip("/").partition("/")
-    host = authority[1:].partition("]")[0] if authority.startswith("[") else authority.partition(":")[0]
-    segments = (_decoded(segment).replace("/", "%2f") for segment in path.split("/") if segment)
-    return fold(host), fold("/".join(segments))
-
-
-def _decoded(text: str) -> str:
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise MalformedToken("The token's 'sr' is not UTF-8.") from None
 
 
 class Access:
     """Turns credentials into Principals, by the rules in a catalog view.
 
-    Thread rule: used on the owner's thread. `view` is asked anew each time, so a regenerated key counts at once.
+    Thread rule: the owner's thread only. `view` is called for every check, so a regenerated key counts at once.
     `takes_emulator_key` is for nodes started with the official emulator's configuration, and no others.
     `rotated_key_grace_s` is how long open connections outlive the rotation of their key. `capture_key` signs what the
     node gives its capture job; a job that is to outlive the node's process needs one that does. `admin_token` is the
@@ -331,13 +250,13 @@ class Access:
         principal = self._principal(rule, parts.key)
         if parts.capture_credential is None:
             return principal
-        return replace(principal, captures_hub=self._captured_hub(namespace, path, parts.capture_credential))
+        return replace(principal, captures_hub=self._hub_to_capture(namespace, path, parts.capture_credential))
 
     def capture_credential(self, hub: Hub) -> str:
-        """What proves the capture job of a hub, beside a rule's key; only the node can make it."""
+        """The secret that identifies the capture job of a hub, beside a rule's key; only the node can make it."""
         return hmac.new(self._capture_key, f"capture\n{hub.uid}".encode(), sha256).hexdigest()
 
-    def _captured_hub(self, namespace: Namespace, path: str, credential: str) -> str:
+    def _hub_to_capture(self, namespace: Namespace, path: str, credential: str) -> str:
         hub = self._view().find_hub(namespace.name, path)
         given = credential.encode(errors="replace")
         if hub is None or not hmac.compare_digest(self.capture_credential(hub).encode(), given):
@@ -345,7 +264,7 @@ class Access:
         return hub.uid
 
     def current(self, principal: Principal, now_s: float, *, ends_rotated: bool = False) -> Principal:
-        """A principal that signed in before, judged by the rules in force; the same object when nothing has changed.
+        """A principal that signed in earlier, judged by the rules in force; the same object when nothing has changed.
 
         Raises the refusal that ends it: its namespace or rule is gone, local authentication or its application group is
         disabled. A key that is not in force any more limits the principal to `rotated_key_grace_s` from now, or ends it
@@ -364,7 +283,7 @@ class Access:
         if not any(hmac.compare_digest(_key_id(key), principal.key_id) for key in self._keys(rule)):
             if ends_rotated:
                 raise CredentialRevoked(principal.rule)
-            principal = self._rotated(principal, now_s)
+            principal = self._limit_to_grace(principal, now_s)
         rights = rule.rights & ~Rights.MANAGE if principal.is_rotated else rule.rights
         return principal if principal.rights == rights else replace(principal, rights=rights)
 
@@ -374,20 +293,15 @@ class Access:
         hub = self._view().hub_of_uid(principal.hub_uid)
         return None if hub is None else self._view().find_rule(hub, principal.rule)
 
-    def _rotated(self, principal: Principal, now_s: float) -> Principal:
+    def _limit_to_grace(self, principal: Principal, now_s: float) -> Principal:
         if principal.is_rotated:
             return principal
         latest = int(now_s) + self._rotated_key_grace_s
         expiry = latest if principal.expires_at_s is None else min(principal.expires_at_s, latest)
         return replace(principal, expires_at_s=expiry, is_rotated=True)
 
-    def check_publisher(self, hub: Hub, publisher: str) -> None:
-        """Refuse a publisher that was taken off the hub, whatever its token says."""
-        if self._view().find_revoked_publisher(hub, publisher) is not None:
-            raise PublisherRevoked(hub.name, publisher)
-
     def _scopes(self, namespace: Namespace, path: str) -> Iterator[Namespace | Hub]:
-        """Where a rule for a path may lie: on the hub that the path names, then on the namespace."""
+        """The scopes whose rules apply to a path: the hub that the path names, then the namespace."""
         hub = self._hub_of(namespace, path)
         if hub is not None:
             yield hub
@@ -459,7 +373,7 @@ class Access:
 
 
 def _key_id(key: str) -> str:
-    """What a principal remembers of its key: enough to see whether the key is still in force."""
+    """A digest of a key, to find out later whether the key is still in force."""
     return sha256(key.encode(errors="replace")).hexdigest()
 
 
@@ -469,7 +383,7 @@ def _check_local_auth(namespace: Namespace) -> None:
 
 
 def host_names(names: Iterable[str], view: Callable[[], View]) -> AnswersTo:
-    """A listener that answers to some names for every namespace, and to `{namespace}.` or `{alias}.` anything."""
+    """A check that accepts some host names for every namespace, and `{namespace}.anything` or `{alias}.anything`."""
     known = frozenset(map(fold, names))
 
     def answers_to(namespace: Namespace, host: str) -> bool:

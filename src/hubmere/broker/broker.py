@@ -13,6 +13,7 @@ from hubmere.broker.caller import Caller
 from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
+from hubmere.broker.counters import Counters
 from hubmere.broker.credentials import AdminToken, Credential
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.management.capture import Captures
@@ -22,7 +23,6 @@ from hubmere.broker.management.live_state import LiveState
 from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
-from hubmere.broker.metrics import Counters
 from hubmere.broker.network import require_address
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota

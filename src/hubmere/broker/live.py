@@ -1,12 +1,13 @@
-"""Hubs and namespaces in service: the entity as it stands, its logs, its counters, and who publishes and reads.
+"""Run-time state of namespaces and hubs: the current entity, open logs, counters, publishers and readers.
 
-The catalog says what there is; these objects carry what only matters while the node runs. Logs are opened on first use,
-so that a node with many hubs starts at once. Thread rule: the owner's thread only.
+The catalog holds the entities; these objects hold what exists only while the node runs. Logs are opened on first use,
+so that a node with many hubs starts at once. Only the broker uses them: protocols get `views`. Thread rule: the owner's
+thread only.
 """
 
 from collections.abc import Callable, Iterator
 
-from hubmere.broker.metrics import Counters
+from hubmere.broker.counters import Counters
 from hubmere.broker.quotas.application_groups import ApplicationGroups
 from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Rates, Throughput
@@ -32,7 +33,7 @@ Evicted = Callable[[Refusal], None]
 
 
 def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
-    """How the logs of a hub are kept; `segment_bytes` is the node's own, for hubs without one."""
+    """The log configuration of a hub; `segment_bytes` is the node's default for hubs without a value of their own."""
     retention, own = hub.retention, hub.log_settings
     return LogConfig(
         retention_ms=None if retention.hours is None else retention.hours * _HOUR_MS,
@@ -48,7 +49,7 @@ def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
 
 
 def _segment_ms(retention: Retention, own: LogSettings) -> int:
-    """Chosen so that events go close to their time, unless the hub has its own; compaction must not come too late."""
+    """The longest life of a segment: the hub's own setting, else short enough that events expire in time."""
     if own.segment_ms is not None:
         chosen = own.segment_ms
     elif retention.hours is None:
@@ -62,7 +63,7 @@ def _segment_ms(retention: Retention, own: LogSettings) -> int:
 
 
 def rates_of(limits: Limits, capacity: int) -> Rates | None:
-    """What a namespace of that capacity may do per second; None when it is not throttled."""
+    """Bytes and events per second that a namespace of this capacity may use; None when it is not throttled."""
     numbers = (
         limits.ingress_bytes_per_unit,
         limits.ingress_events_per_unit,
@@ -81,7 +82,7 @@ def rates_of(limits: Limits, capacity: int) -> Rates | None:
 
 
 class LiveNamespace:
-    """One namespace while the node runs."""
+    """Run-time state of one namespace."""
 
     __slots__ = ("application_groups", "counters", "entity", "hub_revision", "hubs", "limits", "throughput", "view")
 
@@ -98,7 +99,7 @@ class LiveNamespace:
         self.view = NamespaceView(self)
 
     def update(self, entity: Namespace, limits: Limits, now: float) -> None:
-        """Take changed settings; throughput follows at once."""
+        """Apply changed settings; throughput limits follow at once."""
         self.entity = entity
         self.limits = limits
         rates = rates_of(limits, entity.capacity)
@@ -110,7 +111,7 @@ class LiveNamespace:
             self.throughput.change_rates(rates, now)
 
     def hub(self, name: str) -> "LiveHub":
-        """The hub of that name in any case, or a refusal in the service's words."""
+        """A hub by its name in any case; refused with the service's text when there is none."""
         live = self.hubs.get(fold(name))
         if live is None:
             raise HubNotFound(self.resource(name))
@@ -122,7 +123,7 @@ class LiveNamespace:
 
 
 class LiveHub:
-    """One hub while the node runs."""
+    """Run-time state of one hub."""
 
     __slots__ = (
         "_engine",
@@ -148,13 +149,13 @@ class LiveHub:
         self._segment_bytes = segment_bytes
         self._logs: dict[int, PartitionLog] = {}
         self.readers = Readers(namespace.limits.readers_per_partition)
-        # Open publishers by the call that tells their endpoint to let go; the value is the publisher's folded name.
+        # Open publishers by the callback that closes them; the value is the publisher's folded name.
         self.publishers: dict[Evicted, str | None] = {}
         self.revoked: set[str] = set()
         self.counters = Counters()
         self.rates = PartitionRates()
         self._seen_bytes = (0, 0)
-        # The largest publication that is taken: asked for each of them, so it is worked out once.
+        # The largest publication that the hub accepts: needed for every publication, so it is computed once.
         self.publication_bytes = self._largest_publication()
         self.turn = RoundRobin()
         self.view = HubView(self)
@@ -176,7 +177,7 @@ class LiveHub:
 
     @property
     def config(self) -> LogConfig:
-        """How the hub's logs are kept."""
+        """The configuration of the hub's logs."""
         return log_config(self.entity, self._segment_bytes)
 
     def _largest_publication(self) -> int:
@@ -184,7 +185,7 @@ class LiveHub:
         return limit if own is None else min(own, limit)
 
     def log(self, partition: int) -> PartitionLog:
-        """The log of an existing partition, opened when first asked for."""
+        """The log of an existing partition, opened on first use."""
         log = self._logs.get(partition)
         if log is None:
             assert 0 <= partition < self.entity.partition_count
@@ -192,13 +193,13 @@ class LiveHub:
         return log
 
     def logs(self) -> Iterator[PartitionLog]:
-        """Every partition's log, in order."""
+        """The logs of all partitions, in order."""
         return (self.log(partition) for partition in range(self.entity.partition_count))
 
     def behind(self, partition: int, position: int) -> int:
-        """How many events of an existing partition a reader has before it; 0 where the partition cannot be asked now.
+        """How many events a reader at this sequence number still has to read; 0 when the partition is unavailable.
 
-        What retention has let go can be read by nobody, so nobody is behind on it.
+        Events that retention has deleted are not counted.
         """
         try:
             state = self.log(partition).state
@@ -207,7 +208,7 @@ class LiveHub:
         return max(state.committed - max(position, state.log_start), 0)
 
     def look_at_rates(self, now: float) -> None:
-        """Called every second: what each partition takes in and gives out; a silent hub costs nothing."""
+        """Update the byte rates of the partitions, once a second; an idle hub costs nothing."""
         flowed = (self.counters.incoming_bytes, self.counters.outgoing_bytes)
         if flowed == self._seen_bytes:
             self.rates.rest(now)
@@ -216,11 +217,11 @@ class LiveHub:
         self.rates.look({number: log.state.size_bytes for number, log in self._logs.items() if not log.is_offline}, now)
 
     def offline_partitions(self) -> list[int]:
-        """The partitions that take nothing until their logs were verified."""
+        """Partitions that accept nothing until their logs are verified."""
         return [number for number, log in sorted(self._logs.items()) if log.is_offline]
 
     def damaged_ranges(self) -> list[tuple[int, DamagedRange]]:
-        """Stored events that cannot be read, each with its partition; known of logs that somebody has asked for."""
+        """Stored events that cannot be read, each with its partition; covers the logs that were opened so far."""
         registry, uid = self._engine.damage, self.entity.uid
         if registry.is_empty:
             return []
@@ -230,7 +231,7 @@ class LiveHub:
     def report_unreadable(
         self, partition: int, first_sequence: int, next_sequence: int, reason: str = "its records cannot be decoded"
     ) -> None:
-        """Name an intact batch whose records cannot be decoded; see `store.damage`. Repeats have no effect."""
+        """Report an intact batch whose records cannot be decoded; repeats have no effect."""
         self._engine.damage.report(
             DamagedRange(
                 log=log_id(self.entity.uid, partition),
@@ -242,32 +243,32 @@ class LiveHub:
         )
 
     def is_damaged_after(self, partition: int, sequence: int) -> bool:
-        """Whether stored events of a partition cannot be read that are later than a sequence number."""
+        """Whether stored events of a partition later than a sequence number cannot be read."""
         ranges = self._engine.damage.ranges(log_id(self.entity.uid, partition))
         return any(found.next_sequence > sequence + 1 for found in ranges)
 
     def open_logs(self) -> list[PartitionLog]:
-        """The logs that are open already."""
+        """The logs that are open."""
         return list(self._logs.values())
 
     def open_partitions(self) -> list[tuple[int, PartitionLog]]:
-        """The partitions whose logs are open already, with their logs."""
+        """The partitions whose logs are open, with their logs."""
         return list(self._logs.items())
 
     def require_sending(self, publisher: str | None) -> None:
-        """Refuse when the hub takes no events now, or not from this publisher."""
+        """Refuse when the hub accepts no events now, or none from this publisher."""
         if not self.entity.status.may_send:
             raise EntityDisabled(self.resource, self.entity.status)
         if publisher is not None and fold(publisher) in self.revoked:
             raise PublisherRevoked(self.name, publisher)
 
     def require_receiving(self) -> None:
-        """Refuse when the hub gives out no events now."""
+        """Refuse when the hub delivers no events now."""
         if not self.entity.status.may_receive:
             raise EntityDisabled(self.resource, self.entity.status)
 
     def update(self, entity: Hub) -> None:
-        """Take changed settings: logs are kept the new way, and links that the new status forbids are closed.
+        """Apply changed settings: reconfigure the logs, and close links that the new status forbids.
 
         Readers are closed after any change of status, partition count or retention, as by the service; their clients
         connect again.
@@ -284,16 +285,16 @@ class LiveHub:
             self.readers.evict_all(EntityUpdated(self.name))
 
     def revoke(self, publisher: str) -> None:
-        """Close a publisher's path, effective on open links too."""
+        """Revoke a publisher; its open links are closed too."""
         self.revoked.add(fold(publisher))
         self._evict_publishers(PublisherRevoked(self.name, publisher), fold(publisher))
 
     def restore(self, publisher: str) -> None:
-        """Open a publisher's path again."""
+        """Lift the revocation of a publisher."""
         self.revoked.discard(fold(publisher))
 
     def retire(self, refusal: Refusal) -> None:
-        """The hub is going: everybody lets go; whoever retires it deletes its logs."""
+        """Close all links of a hub that is being deleted; the caller deletes its logs."""
         self._evict_publishers(refusal)
         self.readers.evict_all(refusal)
         self._logs.clear()

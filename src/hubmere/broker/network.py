@@ -1,7 +1,7 @@
-"""Which network addresses reach a namespace: asked before any credential is looked at.
+"""Network rules: which addresses may connect to a namespace. Checked before any credential.
 
-A rule set with `Deny` lets in what its masks name; with no rule at all it behaves as `Allow`, as the service does. A
-namespace without public access is reached from the node's own machine only.
+A rule set with `Deny` admits the addresses that its masks name; without any rule it behaves like `Allow`, as in the
+service. A namespace without public access admits clients on the node's own machine only.
 """
 
 import ipaddress
@@ -18,14 +18,14 @@ _REMEMBERED_RULE_SETS = 256
 
 
 def require_address(namespace: Namespace, address: str) -> None:
-    """Refuse an address that the namespace does not let in."""
+    """Refuse an address that the namespace does not allow."""
     if not is_allowed(namespace, address):
         raise AddressNotAllowed
 
 
 def is_allowed(namespace: Namespace, address: str) -> bool:
-    """Whether the namespace lets an address in; one that cannot be read is let in only where everyone is."""
-    caller = _parsed(address)
+    """Whether the namespace allows an address; an unreadable one is allowed only where every address is."""
+    caller = _parse_address(address)
     if namespace.public_network_access is PublicNetworkAccess.DISABLED:
         return caller is not None and caller.is_loopback
     rules = namespace.network
@@ -38,7 +38,7 @@ def _has_rules(rules: NetworkRuleSet) -> bool:
     return bool(rules.ip_masks or rules.virtual_networks)
 
 
-def _parsed(address: str) -> _Address | None:
+def _parse_address(address: str) -> _Address | None:
     # A link-local IPv6 address may come with its interface: fe80::1%eth0.
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

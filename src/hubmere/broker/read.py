@@ -9,7 +9,7 @@ epoch share it, five at most. Nothing here waits.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hubmere.broker.metrics import Counters
+from hubmere.broker.counters import Counters
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Throughput

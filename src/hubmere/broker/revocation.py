@@ -1,10 +1,10 @@
-"""Revocation: open connections are judged again when the rules of their namespace change.
+"""Revocation: review open connections when the rules of their namespace change.
 
 Algorithm:
 1. `LiveState` calls `review` when a change is durable: a rule was changed or deleted, a hub with its rules was deleted,
    a namespace was deleted, or its network rules or `disableLocalAuth` changed.
-2. All connections that are open at this moment are put into `_pending`. Whoever connects later is judged by the new
-   rules when it signs in.
+2. All connections that are open at this moment are put into `_pending`. Clients that connect later are judged by the
+   new rules when they sign in.
 3. Connections are judged in slices of `SLICE_CONNECTIONS`, each in its own turn of the loop (`defer`), so that a node
    with many connections keeps serving. Endpoints judge new links by the rules in force without waiting for this.
 4. Each connection asks `judge` about every principal that it holds, and ends in its protocol's way what is not allowed
@@ -27,8 +27,8 @@ Judge = Callable[[Principal, float], Principal]
 _RuleKey = tuple[str, str, str]
 
 
-class Reviewed(Protocol):
-    """A connection that can be judged again."""
+class Reviewable(Protocol):
+    """A connection whose rights can be reviewed."""
 
     def review(self, judge: Judge) -> None:
         """End what the rules in force do not allow."""
@@ -46,10 +46,10 @@ class Revocation:
 
     __slots__ = ("_access", "_connections", "_ended_rules", "_is_planned", "_pending", "defer")
 
-    def __init__(self, access: Access, connections: Callable[[], Iterable[Reviewed]]) -> None:
+    def __init__(self, access: Access, connections: Callable[[], Iterable[Reviewable]]) -> None:
         self._access = access
         self._connections = connections
-        self._pending: dict[Reviewed, None] = {}
+        self._pending: dict[Reviewable, None] = {}
         self._ended_rules: set[_RuleKey] = set()
         self._is_planned = False
         self.defer: Callable[[Callable[[], None]], object] = _at_once

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from hubmere.broker.metrics import Counters
+from hubmere.broker.counters import Counters
 from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.model.damage import DamagedRange
 from hubmere.model.entity import Hub, Namespace

@@ -7,8 +7,8 @@ smaller capacity for the whole quiet time, so that it does not swing. Called onc
 
 from dataclasses import dataclass
 
+from hubmere.broker.counters import Counters
 from hubmere.broker.live import LiveNamespace
-from hubmere.broker.metrics import Counters
 from hubmere.model.names import fold
 from hubmere.model.tier import Limits
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hubmere.broker.access import Access, Principal, Resource, Token, split_audience
+from hubmere.broker.access import Access, Principal, Resource
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.connections import display_text
 from hubmere.broker.revocation import Judge
@@ -27,6 +27,7 @@ from hubmere.model.errors import (
     Refusal,
     UnsupportedToken,
 )
+from hubmere.model.sas import Token, split_audience
 from hubmere.wire.amqp.codec.message import AmqpValue, Message
 from hubmere.wire.amqp.codec.types import Int
 

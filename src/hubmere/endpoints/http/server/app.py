@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
-from hubmere.broker.metrics import Counters
+from hubmere.broker.counters import Counters
 from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, shown_path
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.identity import Identity
