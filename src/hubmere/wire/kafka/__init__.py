@@ -1,6 +1,6 @@
 """The Kafka protocol without I/O: messages, record batches, and an engine for each end of a connection.
 
-For neighbours: `connection` (the engines), `messages.*` (what is asked and answered), `records` and `compression`
-(batches), `errors`. The rest (`schema`, `codegen`, `framing`, `primitives`, the sources) serves those. Nothing is
-imported here, so that a reader of batches alone does not pay for the messages.
+Other packages use `connection` (the engines), `messages.*` (requests and responses), `records` (batches) and `errors`.
+The rest (`schema`, `codegen`, `framing`, `primitives`, the sources) supports those. Nothing is imported here, so that
+code that only reads batches does not import the messages.
 """

@@ -1,9 +1,9 @@
 """The engines: one end of a Kafka connection each, without I/O.
 
-`ServerConnection` turns bytes into requests and releases responses in the order of the requests, whatever the order in
-which they are given; `ClientConnection` is the opposite end. Any split of the input gives the same requests.
-Authentication, throttling and what a request means belong to the shell. Follows the Kafka protocol guide ("Request and
-Response Headers"), KIP-482 for flexible versions and KIP-511 for ApiVersions.
+`ServerConnection` turns bytes into requests and sends responses in the order of the requests, in whatever order they
+are produced; `ClientConnection` is the opposite end. Any split of the input gives the same requests. Authentication,
+throttling and the meaning of a request belong to the caller (an endpoint or a client). Follows the Kafka protocol guide
+("Request and Response Headers"), KIP-482 for flexible versions and KIP-511 for ApiVersions.
 """
 
 from abc import ABC, abstractmethod
@@ -30,16 +30,16 @@ from hubmere.wire.kafka.repeats import Pattern, ProduceRun
 from hubmere.wire.kafka.schema import Api, VersionRange
 from hubmere.wire.kafka.writer_source import Writer
 
-# The service takes publications of 1 MiB; the rest is room for headers and for several partitions. A frame beyond it
-# closes the connection, so that a peer cannot make us hold more than this for it.
+# The service accepts publications of 1 MiB; the rest is for headers and for several partitions. A larger frame closes
+# the connection, so that a peer cannot make us allocate more than this.
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
-# Requests without payloads of the client's own are lists of names and numbers: this holds more than 50,000 partitions.
+# Requests without payload are lists of names and numbers: this is enough for more than 50,000 partitions.
 MAX_PLAIN_REQUEST_BYTES: Final = 1024 * 1024
 
-# What a client of ours takes in one response: Kafka's default fetch.max.bytes of 50 MiB and room to spare.
+# Limit for one response in our client: Kafka's default fetch.max.bytes of 50 MiB plus a margin.
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 
-# The version of a SASL token that came in a bare frame, after a handshake of version 0.
+# The version of a SASL token in a frame without header, after a handshake of version 0.
 BARE_TOKEN_VERSION: Final = -1
 
 # API key, version, correlation id and the length of the client id; the last is negative for null.
@@ -47,14 +47,14 @@ _REQUEST_HEADER: Final = Struct(">hhih")
 # Frame length and correlation id.
 _RESPONSE_HEADER: Final = Struct(">ii")
 _NO_TAGS: Final = b"\x00"
-# Requests with payloads: records, positions of many partitions, assignments, notes beside offsets.
+# Requests with payloads: records, positions of many partitions, assignments, metadata of offsets.
 _LARGE_REQUESTS: Final = frozenset(
     api.key for api in (PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, OFFSET_COMMIT, TXN_OFFSET_COMMIT)
 )
 _MAX_CORRELATION_ID: Final = 0x7FFFFFFF
 _MAX_CLIENT_ID_BYTES: Final = 0x7FFF  # its length is an int16
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-# Patterns that are looked for in one connection: a client that changes between more topics keeps the last.
+# Patterns that one connection may learn: a client that alternates between more topics keeps the last one.
 _MAX_PATTERNS: Final = 16
 
 
@@ -63,7 +63,7 @@ _NO_VERSIONS: Final = VersionRange(0, -1)
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Everything that the server needs for one API in one version, looked up once for each request."""
+    """How to serve one API in one version; looked up once per request."""
 
     api: Api
     version: int
@@ -71,12 +71,12 @@ class _Path:
     keeps_views: bool
     read_request: Reader
     write_response: Writer
-    # Room for the frame length and the header, with its empty tag section where the version has one.
+    # Placeholder for frame length and header, with an empty tag section if the version has one.
     response_head: bytes
 
 
 class ServedApis:
-    """The APIs and versions that a server takes. Made once and shared by all its connections."""
+    """The APIs and versions that a server supports. Created once and shared by all its connections."""
 
     def __init__(self, ranges: Mapping[int, VersionRange]) -> None:
         for key, wanted in ranges.items():
@@ -84,15 +84,15 @@ class ServedApis:
             if wanted.low not in declared or wanted.high not in declared:
                 raise LocalProtocolError(f"versions {wanted.low} to {wanted.high} of API {key} are not all declared")
         self._ranges = dict(ranges)
-        # Filled as versions are asked for: at most every version of every API that is declared.
+        # A cache, bounded by the number of declared versions.
         self._paths: dict[tuple[int, int], _Path] = {}
 
     def range_of(self, key: int) -> VersionRange | None:
-        """The versions of an API that are taken."""
+        """The supported versions of an API."""
         return self._ranges.get(key)
 
     def path(self, key: int, version: int) -> _Path | None:
-        """How to serve one version of an API, None when it is not served."""
+        """How to serve one version of an API; None if it is not supported."""
         found = self._paths.get((key, version))
         if found is None and version in self._ranges.get(key, _NO_VERSIONS):
             found = self._paths[key, version] = _derive_path(APIS[key], version)
@@ -117,11 +117,11 @@ EVERYTHING: Final = ServedApis({key: api.versions for key, api in APIS.items()})
 
 
 class Request:
-    """One request: what was asked, in which version, and whether an answer is owed.
+    """One request: its API, version and body, and whether a response is expected.
 
-    `body` is the request's dataclass. Record batches inside it are views of what was received: the shell is done with
-    them, or has copied them, before it reuses its receive buffer. Where a server takes runs, `body` may be a
-    `ProduceRun`: several requests, of which `correlation_id` is that of the first.
+    `body` is the request's dataclass. Record batches inside it are views of the receive buffer: the caller must process
+    or copy them before it reuses that buffer. With `can_receive_runs`, `body` may be a `ProduceRun`, which stands for
+    several requests; `correlation_id` is then that of the first.
     """
 
     __slots__ = ("_path", "_response", "api", "body", "client_id", "correlation_id", "expects_response", "version")
@@ -158,7 +158,7 @@ T = TypeVar("T")
 
 
 class BrokenStream(RemoteProtocolError, Generic[T]):
-    """The peer's bytes cannot be understood from here on; `complete` came before that, in the same call."""
+    """The peer's bytes cannot be parsed any further; `complete` holds what was parsed before, in the same call."""
 
     def __init__(self, why: str, complete: Sequence[T]) -> None:
         super().__init__(why)
@@ -166,7 +166,7 @@ class BrokenStream(RemoteProtocolError, Generic[T]):
 
 
 class _Connection(ABC, Generic[T]):
-    """What both ends share: frames in, buffers out."""
+    """Common part of both ends: frames in, buffers out."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._frames = Frames(max_frame_bytes)
@@ -174,41 +174,41 @@ class _Connection(ABC, Generic[T]):
         self._is_broken = False
 
     def receive_data(self, data: Buffer) -> list[T]:
-        """What is complete now. Raises BrokenStream, after which the connection is to be closed."""
+        """The requests or responses that are complete now. After BrokenStream the caller must close the connection."""
         return self._read(self._frames.cut(data))
 
     def receive_buffer(self) -> memoryview | None:
-        """The rest of a frame that arrives in pieces: a shell may receive straight into it, then call `read_buffer`."""
+        """The missing part of a partial frame: the caller may receive directly into it, then call `read_buffer`."""
         return self._frames.missing_part()
 
     def read_buffer(self, count: int) -> list[T]:
-        """As `receive_data`, for bytes that were received into `receive_buffer`."""
+        """As `receive_data`, for `count` bytes that were received into `receive_buffer`."""
         return self._read(self._frames.add_received(count))
 
     def admit_frames(self, admits: Callable[[int], bool]) -> None:
-        """Have somebody asked before memory for a frame is taken; a frame that is refused waits for `resume`."""
+        """Call `admits` before memory for a frame is allocated; a refused frame waits for `resume`."""
         self._frames.admits = admits
 
     @property
     def held_bytes(self) -> int:
-        """What a frame that is not complete takes."""
+        """Memory used by a partial frame."""
         return self._frames.held_bytes
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a frame waits for memory: nothing is to be fed until `resume`."""
+        """Whether a frame waits for memory: pass no data until `resume`."""
         return self._frames.is_waiting
 
     def discard_partial_frame(self) -> None:
-        """The connection is gone: let go of what came of an unfinished frame."""
+        """The connection is closed: free the memory of a partial frame."""
         self._frames.discard_partial_frame()
 
     def resume(self) -> list[T]:
-        """As `receive_data`, for what came before memory was there."""
+        """As `receive_data`, for the frame that waited for memory."""
         return self._read(self._frames.resume())
 
     def data_to_send(self) -> list[Buffer]:
-        """The bytes to send now, small neighbours joined; they are forgotten here."""
+        """Remove and return the queued buffers; adjacent small ones are joined."""
         out, self._out = self._out, []
         return join_small(out)
 
@@ -228,14 +228,14 @@ class _Connection(ABC, Generic[T]):
 
     @abstractmethod
     def _accept(self, frame: memoryview, complete: list[T]) -> None:
-        """Read one frame and append what it says."""
+        """Decode one frame and append the result."""
 
 
 class ServerConnection(_Connection[Request]):
     """The server's end of one connection.
 
-    Thread rule: one owner; nothing here waits or locks. The number of requests that wait for an answer (`in_flight`)
-    grows only with `receive_data`: a shell that stops reading at some number bounds it.
+    Thread rule: one owner; nothing here waits or locks. The number of requests without response (`in_flight`) grows
+    only with `receive_data`: a caller that stops reading at some number bounds it.
     """
 
     def __init__(self, *, served: ServedApis = EVERYTHING, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
@@ -243,18 +243,18 @@ class ServerConnection(_Connection[Request]):
         self._served = served
         self._waiting: deque[Request] = deque()
         self._in_flight = 0
-        # Answers that wait for those before them.
+        # Size of responses that wait for earlier ones.
         self.blocked_bytes = 0
-        # After a SaslHandshake of version 0 the shell sets this until authentication is over: frames are bare tokens.
+        # Set by the caller after a SaslHandshake of version 0, until authentication is over: frames are tokens only.
         self.expects_bare_tokens = False
-        # The shell sets this when it can handle a `ProduceRun`.
+        # Set by the caller if it can handle a `ProduceRun`.
         self.can_receive_runs = False
         self._pattern: Pattern | None = None
         self._patterns_left = _MAX_PATTERNS
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest frame that is taken; a shell keeps it small until the peer has authenticated."""
+        """The largest accepted frame; callers keep it small until the peer has authenticated."""
         return self._frames.max_frame_bytes
 
     @max_request_bytes.setter
@@ -263,11 +263,11 @@ class ServerConnection(_Connection[Request]):
 
     @property
     def in_flight(self) -> int:
-        """Requests that still wait, for their own answer or for that of one before them."""
+        """Requests whose response has not been queued, because it or an earlier one is missing."""
         return self._in_flight
 
     def receive_data(self, data: Buffer) -> list[Request]:
-        """As for any connection; requests that repeat each other may come as one (see `can_receive_runs`)."""
+        """As for any connection; similar requests may be returned as one run (see `can_receive_runs`)."""
         pattern, begin = self._pattern, self._frames.rest_bytes
         if pattern is None or not self.can_receive_runs or begin is None or isinstance(data, memoryview):
             return super().receive_data(data)
@@ -291,10 +291,10 @@ class ServerConnection(_Connection[Request]):
         return request
 
     def split_run(self, request: Request) -> list[Request]:
-        """The requests of a run one by one; they take its place among those that wait."""
-        place = self._waiting.index(request)
+        """The single requests of a run; they replace it in the queue of requests in flight."""
+        position = self._waiting.index(request)
         self._in_flight -= len(request.body)
-        later = [self._waiting.pop() for _ in range(len(self._waiting) - place)]
+        later = [self._waiting.pop() for _ in range(len(self._waiting) - position)]
         single: list[Request] = []
         for frame in request.body.frames():
             self._accept(frame, single)
@@ -302,7 +302,7 @@ class ServerConnection(_Connection[Request]):
         return single
 
     def respond(self, request: Request, body: Any) -> None:
-        """Answer a request with the response's dataclass; bytes leave when everything before was answered."""
+        """Answer a request with the response's dataclass; it is sent when all earlier requests are answered."""
         self._check_waiting(request, type(body))
         if request.version == BARE_TOKEN_VERSION:
             self._release(request, [LENGTH.pack(len(body.auth_bytes)), body.auth_bytes])
@@ -312,11 +312,11 @@ class ServerConnection(_Connection[Request]):
         self._release(request, _fill_response_head(parts, request.correlation_id))
 
     def respond_frames(self, request: Request, frames: Buffer) -> None:
-        """Answer with the whole frame, or those of a run in its order, as `frame_response` makes them."""
+        """Answer with an encoded frame, or with the frames of a run in its order, as `frame_response` returns them."""
         self.respond_buffers(request, [frames])
 
     def respond_buffers(self, request: Request, frame: list[Buffer]) -> None:
-        """As `respond_frames`, with a frame in several buffers: large ones need not be joined."""
+        """As `respond_frames`, with a frame in several buffers, so that large ones need not be copied."""
         self._check_waiting(request, request.api.response)
         self._release(request, frame)
 
@@ -324,7 +324,7 @@ class ServerConnection(_Connection[Request]):
         if answer is not request.api.response:
             raise LocalProtocolError(f"{request!r} cannot be answered with {answer.__name__}")
         if not request.expects_response or request._response is not None:
-            raise LocalProtocolError(f"{request!r} is not waiting for an answer")
+            raise LocalProtocolError(f"{request!r} does not wait for a response")
 
     def _release(self, request: Request, response: list[Buffer]) -> None:
         request._response = response
@@ -365,7 +365,7 @@ class ServerConnection(_Connection[Request]):
         at += max(length, 0)
         if path.is_flexible:
             at = skip_tag_section(buffer, at)
-        # What follows the body in the frame is ignored, as Kafka's own server does.
+        # Bytes after the body are ignored, as in Kafka.
         body, _ = path.read_request(buffer, at)
         if self.can_receive_runs and path.api is PRODUCE and self._patterns_left:
             self._remember_pattern(path.version, buffer, at, body)
@@ -381,7 +381,7 @@ class ServerConnection(_Connection[Request]):
         return Request(_BARE_TOKEN_PATH, 0, None, SaslAuthenticateRequest(auth_bytes=bytes(frame)))
 
     def _refuse_version(self, key: int, version: int, correlation_id: int) -> None:
-        """KIP-511: ApiVersions always gets an answer that it can read; of anything else the body cannot be read."""
+        """KIP-511: ApiVersions always gets an answer that the client can read. For other APIs the stream is broken."""
         served = self._served.range_of(API_VERSIONS.key)
         if key != API_VERSIONS.key or served is None:
             raise RemoteProtocolError(f"version {version} of API {key} is not served")
@@ -400,7 +400,7 @@ _BARE_TOKEN_PATH: Final = replace(_derive_path(SASL_AUTHENTICATE, 0), version=BA
 
 
 def _fill_response_head(parts: list[Buffer], correlation_id: int) -> list[Buffer]:
-    """Write length and correlation id into the room that the first buffer left for them."""
+    """Write length and correlation id into the placeholder at the start of the first buffer."""
     head = parts[0]
     assert isinstance(head, bytearray)
     size_bytes = len(head) if len(parts) == 1 else sum(map(len, parts))
@@ -422,11 +422,11 @@ class ClientConnection(_Connection[Response]):
 
     @property
     def in_flight(self) -> int:
-        """Requests whose response has not come yet."""
+        """Requests whose response has not arrived yet."""
         return len(self._sent)
 
     def request(self, body: Any, version: int) -> int:
-        """Queue a request; gives its correlation id."""
+        """Queue a request; returns its correlation id."""
         api = API_OF_REQUEST.get(type(body))
         if api is None or version not in api.versions:
             raise LocalProtocolError(f"{type(body).__name__} cannot be sent in version {version}")
@@ -460,14 +460,14 @@ class ClientConnection(_Connection[Response]):
 
 
 def frame_response(api: Api, version: int, correlation_id: int, body: Any) -> bytes:
-    """A whole response as it goes out, to be sent many times with `respond_frames` and other numbers."""
+    """A complete encoded response, for `respond_frames`; a template for responses that differ in a few numbers."""
     path = _derive_path(api, version)
     return b"".join(_fill_response_head(path.write_response(body, bytearray(path.response_head)), correlation_id))
 
 
 def decode_response(api: Api, version: int, data: Buffer) -> Any:
-    """A response's body; what follows it in the frame is ignored, as Kafka's own clients do."""
+    """Decode the body of a response; bytes after it are ignored, as in Kafka's clients."""
     if api is API_VERSIONS and data[:2] == _UNSUPPORTED_VERSION:
-        # KIP-511: a server that does not know the version answers in version 0, whatever was asked.
+        # KIP-511: a server that does not support the version answers in version 0.
         version = 0
     return reader_of(api.response, version, api.is_flexible(version))(data, 0)[0]

@@ -1,4 +1,4 @@
-"""Who broke the rules, and Kafka's numbered error codes.
+"""Protocol errors of either side, and Kafka's numbered error codes.
 
 `RemoteProtocolError` is the peer's fault: the stream cannot be understood any further and the connection is to be
 closed (Kafka has no closing frame). `LocalProtocolError` is ours. `ErrorCode` numbers what a response can say, with

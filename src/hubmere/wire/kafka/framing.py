@@ -1,7 +1,7 @@
-"""Frames: a stream cut at its 4-byte lengths, and buffers made ready to send.
+"""Frames: splits a stream at its 4-byte lengths, and prepares buffers for sending.
 
-A frame that arrives whole inside one read is a view of that read; one that arrives in pieces owns exactly its own
-length, which the limit bounds. Nothing here looks into a frame. Follows the Kafka protocol guide, "Network".
+A frame that arrives complete in one read is a view of that read. One that arrives in pieces gets a buffer of its own
+length, which the limit bounds. Frames are not decoded here. Follows the Kafka protocol guide, "Network".
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ LENGTH: Final = Struct(">i")
 
 
 class Frames:
-    """The frames of one direction. Holds memory only while a frame is incomplete.
+    """The frames of one direction. Uses memory only while a frame is incomplete.
 
-    `admits` is asked before memory for a frame that arrives in pieces is taken. When it refuses, the frame waits: what
-    came with its beginning is kept, nothing is cut, and `resume` goes on once it is admitted.
+    `admits` is called before memory for a partial frame is allocated. If it returns False, the frame waits: input that
+    has already arrived is kept, and `resume` continues once the frame is admitted.
     """
 
     __slots__ = ("_early", "_filled", "_frame", "_prefix", "_waiting_length", "admits", "failure", "max_frame_bytes")
@@ -38,13 +38,13 @@ class Frames:
 
     @property
     def rest_bytes(self) -> int | None:
-        """How many bytes are missing of a frame that arrives in pieces, 0 between frames; None: not known yet."""
+        """How many bytes of a partial frame are missing; 0 between frames, None if its length is not known yet."""
         if self._prefix or self._waiting_length or self.failure is not None:
             return None
         return 0 if self._frame is None else len(self._frame) - self._filled
 
     def cut(self, data: Buffer) -> list[memoryview]:
-        """The frames that are complete now; a length that is not allowed leaves a `failure`, and nothing follows."""
+        """The frames that are complete now. An invalid length sets `failure`, and no frame follows."""
         view = memoryview(data)
         frames: list[memoryview] = []
         at, end = 0, len(view)
@@ -70,7 +70,7 @@ class Frames:
 
     @property
     def held_bytes(self) -> int:
-        """What a frame that is not complete takes."""
+        """Memory used by a partial frame."""
         return len(self._early) if self._frame is None else len(self._frame)
 
     @property
@@ -79,25 +79,25 @@ class Frames:
         return self._waiting_length > 0
 
     def discard_partial_frame(self) -> None:
-        """Let go of a frame that is not complete, and of whoever is asked for memory."""
+        """Free a partial frame, and drop the `admits` callback."""
         self._frame = None
         self._early = b""
         self._waiting_length = 0
         self.admits = None
 
     def resume(self) -> list[memoryview]:
-        """Ask again for the frame that waits, and go on if it is admitted."""
+        """Ask `admits` again for the waiting frame, and continue if it is admitted."""
         length, self._waiting_length = self._waiting_length, 0
         early, self._early = self._early, b""
         self._begin(length)
         return self.cut(early)
 
     def missing_part(self) -> memoryview | None:
-        """The missing part of a frame that arrives in pieces, to receive straight into; None when there is none."""
+        """The missing part of a partial frame, to receive directly into; None if there is no partial frame."""
         return None if self._frame is None else memoryview(self._frame)[self._filled :]
 
     def add_received(self, count: int) -> list[memoryview]:
-        """Take note that `count` bytes were received straight into `missing_part`."""
+        """`count` bytes were received directly into `missing_part`; returns the frame if it is complete."""
         assert self._frame is not None
         frames: list[memoryview] = []
         self._filled += count
@@ -138,7 +138,7 @@ class Frames:
 
 
 def fill_length(parts: list[Buffer]) -> list[Buffer]:
-    """Write the length of a frame into the four bytes with which its first buffer begins."""
+    """Write the length of a frame into the first four bytes of its first buffer."""
     head = parts[0]
     assert isinstance(head, bytearray)
     LENGTH.pack_into(head, 0, sum(map(len, parts)) - LENGTH.size)
@@ -146,7 +146,7 @@ def fill_length(parts: list[Buffer]) -> list[Buffer]:
 
 
 def join_small(parts: list[Buffer]) -> list[Buffer]:
-    """Join small neighbours; large buffers stay as they are."""
+    """Join adjacent small buffers; large ones are not copied."""
     if len(parts) <= 1:
         return parts
     out: list[Buffer] = []

@@ -1,9 +1,13 @@
-"""Runs of small Produce requests: what a client says again and again is read once, then only compared.
+"""Runs of small Produce requests: the constant bytes of repeated requests are decoded once, then only compared.
 
-The requests of one producer to one topic differ in four places: correlation id, partition, length and batch. What
-stands around these is kept from a request that was read in full; those that agree with it byte by byte are reported
-together, as one run that is answered as a whole. Whatever does not agree is left to the ordinary reader, so nothing is
-refused here. Follows the Kafka protocol guide (Produce, versions 3 to 9) and KIP-482 for the lengths.
+The requests of one producer to one topic differ in four places: correlation id, partition, length and batch.
+
+1. The ordinary reader decodes a request; the bytes around these four places become a `Pattern`.
+2. Following requests whose bytes match the pattern are returned together as one `ProduceRun`, which is answered as a
+   whole.
+3. A request that does not match goes to the ordinary reader, so nothing is refused here.
+
+Follows the Kafka protocol guide (Produce, versions 3 to 9) and KIP-482 for the lengths.
 """
 
 from collections.abc import Iterator
@@ -14,9 +18,9 @@ from hubmere.wire.kafka.codegen import writer_of
 from hubmere.wire.kafka.messages.produce import PRODUCE, ProduceRequest
 from hubmere.wire.kafka.primitives import Buffer
 
-# Up to here reading a request costs more than moving its bytes; larger ones mostly come one to a read.
+# Up to this size, decoding a request costs more than copying it; larger ones mostly arrive one per read.
 MAX_REPEATED_BYTES: Final = 16 * 1024
-# Requests in one run: about what the largest read holds. More of them begin another run.
+# Requests in one run: about as many as fit the largest read.
 MAX_RUN: Final = 1024
 
 ACKS_ALL: Final = -1
@@ -27,7 +31,7 @@ _KEY_AND_VERSION: Final = Struct(">i")
 _INDEX: Final = Struct(">i")
 _INDEX_AND_LENGTH: Final = Struct(">ii")
 _unpack_head, _unpack_index, _unpack_both = _HEAD.unpack_from, _INDEX.unpack_from, _INDEX_AND_LENGTH.unpack_from
-# Partition, topic and request end with a tag section each; only empty ones are taken here (KIP-482).
+# Partition, topic and request end with a tag section each; only empty ones match (KIP-482).
 _NO_TAGS: Final = bytes(3)
 
 
@@ -68,7 +72,7 @@ class ProduceRun:
         return len(self.correlation_ids)
 
     def frames(self) -> Iterator[memoryview]:
-        """The requests as they came, for the ordinary reader."""
+        """The request frames as received, for the ordinary reader."""
         view, at = memoryview(self.data), self._begin
         for end in self.ends:
             stop = end + self._tail_bytes
@@ -77,7 +81,7 @@ class ProduceRun:
 
 
 class Pattern:
-    """What the requests of one producer to one topic have in common."""
+    """The constant bytes of the requests of one producer to one topic."""
 
     __slots__ = (
         "_is_flexible",
@@ -99,12 +103,12 @@ class Pattern:
         self._key_and_version: int = _KEY_AND_VERSION.unpack(PRODUCE.key.to_bytes(2) + version.to_bytes(2))[0]
         # Everything between the correlation id and the partition.
         self._middle = middle
-        # Partition, a length of its widest form that is read here, and a byte of a batch.
+        # Partition, a length in its widest supported form, and one byte of a batch.
         self._least_bytes = _HEAD.size - _LENGTH_BYTES + len(middle) + 8 + 1
 
     @classmethod
     def of(cls, version: int, frame: Buffer, body_at: int, body: ProduceRequest) -> "Pattern | None":
-        """The pattern of a request that was read in full; None for one of another kind."""
+        """The pattern of a decoded request; None if it is of a kind that runs do not support."""
         if len(frame) > MAX_REPEATED_BYTES or body.acks != ACKS_ALL or body.transactional_id is not None:
             return None
         if len(body.topics) != 1 or len(body.topics[0].partitions) != 1 or not body.topics[0].partitions[0].records:
@@ -112,7 +116,7 @@ class Pattern:
         flexible = PRODUCE.is_flexible(version)
         parts = writer_of(ProduceRequest, version, flexible)(body, bytearray())
         if b"".join(parts) != frame[body_at:]:
-            return None  # it says more than we would have written
+            return None  # it has bytes that we would not write, for example unknown tags
         records = body.topics[0].partitions[0].records
         before = len(frame) - body_at - len(records) - (len(_NO_TAGS) if flexible else 0)
         length_bytes = _uvarint_bytes(len(records) + 1) if flexible else _LENGTH_BYTES
@@ -120,9 +124,9 @@ class Pattern:
         return cls(version, body, bytes(frame[_HEAD.size - _LENGTH_BYTES : index_at]))
 
     def take(self, data: bytes | bytearray, at: int) -> tuple[ProduceRun, int]:
-        """The requests from `at` on that follow the pattern, and where the first one is that does not.
+        """The requests from `at` on that match the pattern, and the position of the first one that does not.
 
-        The inner loop of producing: written out flat, because each call here costs as much as the work in it.
+        The inner loop of producing, without function calls: a call would cost as much as the work in it.
         """
         run = ProduceRun(self, data, at)
         ids, indexes, starts, ends = run.correlation_ids, run.indexes, run.starts, run.ends
@@ -145,7 +149,7 @@ class Pattern:
                 if size > 127:
                     size, start = size & 127 | data[start] << 7, start + 1
                     if size > 0x3FFF:
-                        break  # a third byte: MAX_REPEATED_BYTES is hardly more than two can say
+                        break  # three bytes of length: above MAX_REPEATED_BYTES
                 size -= 1
                 end = start + size
                 if end + 3 != stop or data[end:stop] != _NO_TAGS:

@@ -14,7 +14,7 @@ from hubmere.wire.kafka.primitives import Buffer
 
 T = TypeVar("T")
 
-# What stands in a `records` field: whole record batches in one buffer or several, never opened and never copied.
+# A `records` field: complete record batches in one or several buffers, never decoded and never copied.
 Records = Buffer | Sequence[Buffer]
 
 
@@ -51,7 +51,7 @@ RECORDS: Final = Kind.RECORDS
 
 
 class EncodedStruct(bytes):
-    """A struct that was encoded before, standing among its unencoded siblings in an array that allows it."""
+    """A struct that is already encoded; arrays that allow it may mix both forms."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ WireType = Kind | Array | type
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireField:
-    """How one field travels, and in which versions."""
+    """The wire type of one field, and the versions that have it."""
 
     name: str = ""
     type: WireType
@@ -85,13 +85,13 @@ class WireField:
 
     @property
     def stand_in(self) -> Any:
-        """What the field is where it does not travel: in versions that lack it, and behind a tag that is left out."""
+        """The value of a field that is not sent: in versions that lack it, and for a tagged field that is omitted."""
         if self.default is MISSING:
             raise TypeError(f"{self.name} does not travel in every version and needs a default")
         return self.default
 
     def is_nullable_in(self, version: int) -> bool:
-        """Whether null may travel in a version."""
+        """Whether null is allowed in a version."""
         return self.nullable_since is not None and self.nullable_since <= version
 
 

@@ -1,4 +1,4 @@
-"""A function under construction as source text: what deriving readers and deriving writers share.
+"""Source text of a generated function: the common part of generated readers and writers.
 
 The text is made of our own declarations only; nothing that a peer sent ever reaches it.
 """
@@ -10,7 +10,7 @@ from hubmere.wire.kafka.schema import WireField, wire_fields
 
 
 class Source:
-    """Lines of a function under construction, and the objects that its text names."""
+    """The lines of a generated function, and the objects that they refer to."""
 
     def __init__(self, version: int, flexible: bool, names: Mapping[str, Any]) -> None:
         self.version = version
@@ -44,7 +44,7 @@ class Source:
         return plain, tagged, lacking
 
     def finish(self, signature: str, name: str) -> Any:
-        """Compile the text and give the function."""
+        """Compile the text and return the function."""
         text = "\n".join([f"def {signature}:", *self.lines])
         exec(compile(text, f"<kafka {name} v{self.version}>", "exec"), self.names)  # noqa: S102 - text made of our own declarations only
         return self.names[signature.partition("(")[0]]

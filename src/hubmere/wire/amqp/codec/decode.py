@@ -37,14 +37,14 @@ from hubmere.wire.amqp.errors import Condition, RemoteProtocolError
 # Reads the value after its constructor byte: (buffer, position, levels left) to (value, position behind it).
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 
-# Described types, lists, maps and arrays inside each other. Real messages stay below 6, the stack bears far more.
+# Described types, lists, maps and arrays inside each other. Real messages stay below 6; the stack allows far more.
 MAX_DEPTH = 32
-# Elements of zero width (null, true, list0...) cost the sender nothing but us 8 bytes each.
+# Elements of zero width (null, true, list0...) cost the sender no bytes but us 8 bytes each.
 MAX_ZERO_WIDTH_ELEMENTS = 4096
 
 
 def decode_error(text: str) -> RemoteProtocolError:
-    """The refusal for bytes that are no AMQP value."""
+    """The error for bytes that are not an AMQP value."""
     return RemoteProtocolError(Condition.DECODE_ERROR, text)
 
 
@@ -301,7 +301,7 @@ _FIXED_WIDTH = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 def skip_value(data: Buffer, pos: int = 0) -> int:
-    """The position behind the value at `pos`, found from lengths alone; the value is not looked into."""
+    """The position behind the value at `pos`, found from lengths alone; the value is not decoded."""
     values_left, steps_left = 1, MAX_DEPTH * 2
     try:
         while values_left:

@@ -1,4 +1,4 @@
-"""Protocol headers and frames: how a byte stream is cut, and what may be in a cut.
+"""Protocol headers and frames: how a byte stream is split, and which frames are valid.
 
 Decides where a frame ends and which sizes are refused (AMQP 1.0, 2.2 and 2.3); never looks into a frame body. Whole
 frames are views of the caller's buffer, only the torn rest of an input is copied.
@@ -22,16 +22,16 @@ FRAME_TYPE_AMQP = 0
 FRAME_TYPE_SASL = 1
 EMPTY_FRAME = bytes.fromhex("0000000802000000")
 
-# AMQP 1.0, 2.8.19 MIN-MAX-FRAME-SIZE: every peer takes frames of this size.
+# AMQP 1.0, 2.8.19 MIN-MAX-FRAME-SIZE: every peer accepts frames of this size.
 MIN_MAX_FRAME_BYTES = 512
 # The service announces 65536; clients with large batches gain from more. Above 1 MiB one frame would block a link.
 MAX_FRAME_BYTES = 1 << 20
-# Until its open has been read a peer is a stranger. SASL init and open of all SDKs stay below 1 KiB.
+# Until its open has been read, a peer is not authenticated. SASL init and open of all SDKs are below 1 KiB.
 MAX_UNOPENED_FRAME_BYTES = 8192
 # Frames without payload are decoded into objects of up to 64 times their size. An attach of an SDK stays below 2 KiB.
 MAX_PERFORMATIVE_BYTES = 65536
 
-# A reason longer than this is cut when the peer's frames do not hold it; all of them hold this.
+# An error text is shortened to this length if it does not fit a frame of the peer; this always fits.
 SHORT_DESCRIPTION_BYTES = 200
 
 FRAME_HEADER = struct.Struct(">IBBH")
@@ -39,27 +39,27 @@ _SIZE = struct.Struct(">I")
 
 
 def framing_error(text: str) -> RemoteProtocolError:
-    """The refusal for bytes that cannot be a frame."""
+    """The error for bytes that are not a valid frame."""
     return RemoteProtocolError(Condition.CONNECTION_FRAMING_ERROR, text)
 
 
 def shorten(description: str) -> str:
-    """A reason that every peer's frames hold."""
+    """An error text, shortened to fit a frame of any peer."""
     return description.encode()[:SHORT_DESCRIPTION_BYTES].decode(errors="ignore")
 
 
 def frame_of(body: bytes, channel: int = 0, frame_type: int = FRAME_TYPE_AMQP) -> bytes:
-    """A whole frame around an encoded body."""
+    """A complete frame with an encoded body."""
     return FRAME_HEADER.pack(FRAME_HEADER_BYTES + len(body), 2, frame_type, channel) + body
 
 
 def frame(performative: Any, channel: int = 0, frame_type: int = FRAME_TYPE_AMQP) -> bytes:
-    """A whole frame around a performative."""
+    """A complete frame with a performative."""
     return frame_of(write_described(performative), channel, frame_type)
 
 
 class FrameBuffer:
-    """Cuts what is fed into protocol headers and frames.
+    """Splits the input into protocol headers and frames.
 
     `view`, `position` and `end` are open to the run reader, which takes whole frames out of `view` by itself. A view is
     valid until the caller reuses the fed buffer, unless `is_stable`: then it refers to memory that nobody overwrites.
@@ -76,7 +76,7 @@ class FrameBuffer:
         self.is_stable = True
 
     def feed(self, data: Buffer) -> None:
-        """Makes `data` the input from which `take` cuts; what was fed before has been taken or kept."""
+        """Set `data` as the input of the `take_…` methods; earlier input has been taken or copied by `keep_rest`."""
         view = memoryview(data)
         self.view = view if view.format == "B" and view.contiguous and view.ndim == 1 else view.cast("B")
         self.position = 0
@@ -85,20 +85,20 @@ class FrameBuffer:
 
     @property
     def is_torn(self) -> bool:
-        """Whether the beginning of the next unit came with an earlier input."""
+        """Whether the beginning of the next header or frame came with an earlier input."""
         return self._torn is not None
 
     @property
     def torn_bytes(self) -> int:
-        """What is kept of a unit that is not whole."""
+        """Size of the incomplete header or frame that is kept."""
         return 0 if self._torn is None else len(self._torn)
 
     def take_header(self) -> memoryview | None:
-        """The next 8 bytes, None until they are there."""
+        """The next 8 bytes; None until they have arrived."""
         return self._take(HEADER_BYTES)
 
     def take_frame(self, limit_bytes: int) -> memoryview | None:
-        """The next whole frame, None until it is there. Its announced size is checked before anything is kept."""
+        """The next complete frame; None until it has arrived. Its announced size is checked before anything is kept."""
         if self._torn is None and self.end - self.position >= FRAME_HEADER_BYTES:
             size: int = _SIZE.unpack_from(self.view, self.position)[0]
             _check_size(size, limit_bytes)
@@ -114,19 +114,20 @@ class FrameBuffer:
         return self._take(size)
 
     def keep_rest(self) -> int:
-        """Copies what was not taken, so that the caller may reuse its buffer; the size of all that is kept."""
+        """Copy the input that was not taken, so that the caller may reuse its buffer; returns the size of what is
+        kept."""
         if self.position < self.end:
             self._fill(len(self._torn or b"") + self.end - self.position)
         self.release()
         return len(self._torn or b"")
 
     def reclaim(self) -> None:
-        """Feeds what `keep_rest` kept."""
+        """Make the bytes that `keep_rest` copied the input again."""
         kept, self._torn = self._torn, None
         self.feed(bytes(kept or b""))
 
     def release(self) -> None:
-        """Lets go of the caller's buffer."""
+        """Release the caller's buffer."""
         self.view = _NOTHING
         self.position = self.end = 0
 
@@ -142,7 +143,7 @@ class FrameBuffer:
         return memoryview(whole)
 
     def _fill(self, size: int) -> bool:
-        """Moves input into the torn unit until it holds `size` bytes; whether it does."""
+        """Move input into the incomplete unit until it has `size` bytes; returns whether it has."""
         if self._torn is None:
             if self.position == self.end:
                 return False
@@ -164,7 +165,7 @@ def _check_size(size: int, limit_bytes: int) -> None:
 
 
 def split_frame(unit: memoryview, frame_type: int) -> tuple[int, int]:
-    """Channel and start of the body of a whole frame of the expected type."""
+    """Channel and start of the body of a complete frame; raises if it has another type."""
     size, data_offset, actual_type, channel = FRAME_HEADER.unpack_from(unit)
     start = data_offset * 4
     if start < FRAME_HEADER_BYTES or start > size:

@@ -1,4 +1,4 @@
-"""Message sections (AMQP 1.0, 3.2): cut a message without opening it, open one section, write a whole message.
+"""Message sections (AMQP 1.0, 3.2): split a message without decoding it, decode one section, encode a message.
 
 Decides where a section begins and in which order sections are written; never what an event means. Sections are accepted
 in any order, because a deployed SDK appends delivery-annotations behind the body, and written in the canonical order,
@@ -58,7 +58,7 @@ Annotations: TypeAlias = dict[Value, Value]
 
 @dataclass(slots=True)
 class RawSection:
-    """One section as it came: `raw` with its descriptor, `value_at` where the described value begins in it."""
+    """One section as received: `raw` with its descriptor; the described value begins at `value_at`."""
 
     section: Section
     raw: Buffer
@@ -72,7 +72,7 @@ class RawSection:
 
 @dataclass(slots=True)
 class MessageSections:
-    """A message cut into its sections, none of them opened. Slices refer to the buffer that was cut."""
+    """A message split into its sections, none of them decoded. Slices refer to the input buffer."""
 
     header: RawSection | None = None
     delivery_annotations: RawSection | None = None
@@ -87,7 +87,7 @@ _ATTRIBUTES = {section: section.name.lower() for section in Section if section n
 
 
 def split_message(payload: Buffer) -> MessageSections:
-    """Cuts a message at its section boundaries."""
+    """Split a message at its section boundaries."""
     sections = MessageSections()
     pos, size = 0, len(payload)
     while pos < size:
@@ -175,7 +175,7 @@ Body: TypeAlias = Data | Sequence | AmqpValue
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """A message with all its sections open. For requests and replies; events stay closed."""
+    """A message with all its sections decoded. For requests and replies; events are not decoded."""
 
     header: Header | None = None
     delivery_annotations: Annotations | None = None
@@ -187,7 +187,7 @@ class Message:
 
 
 def read_message(payload: Buffer) -> Message:
-    """Opens every section of a message."""
+    """Decode every section of a message."""
     sections = split_message(payload)
     message = Message(body=_read_body(sections.body))
     for name in _ATTRIBUTES.values():

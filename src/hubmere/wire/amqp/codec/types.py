@@ -102,19 +102,19 @@ class _Raw(bytes):
 
 
 class Decimal32(_Raw):
-    """decimal32, passed through unopened"""
+    """decimal32, passed through without decoding"""
 
     __slots__ = ()
 
 
 class Decimal64(_Raw):
-    """decimal64, passed through unopened"""
+    """decimal64, passed through without decoding"""
 
     __slots__ = ()
 
 
 class Decimal128(_Raw):
-    """decimal128, passed through unopened"""
+    """decimal128, passed through without decoding"""
 
     __slots__ = ()
 
