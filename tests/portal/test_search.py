@@ -32,14 +32,14 @@ def bodies(hits: list[Found]) -> list[bytes]:
 )
 def test_position_is_read_as_people_write_it(kind: str, text: str, position: Position) -> None:
     """Numbers and times mean "from here on"; a time without a zone is UTC."""
-    assert search.position_of(kind, text) == position
+    assert search.parse_position(kind, text) == position
 
 
 @given(kind=st.sampled_from(["sequence", "offset", "time"]), text=st.text(max_size=30))
 def test_any_text_is_a_position_or_refused(kind: str, text: str) -> None:
     """What a person types never fails in another way."""
     with contextlib.suppress(InvalidArgument):
-        position = search.position_of(kind, text)
+        position = search.parse_position(kind, text)
 
         assert position.anchor in (Anchor.SEQUENCE, Anchor.OFFSET, Anchor.TIME)
 

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from hubmere import __version__
 from hubmere.broker.tracing import Ended
-from hubmere.endpoints.http.context import Scope, shown_path
+from hubmere.endpoints.http.context import Scope, path_for_log
 from hubmere.endpoints.http.publish.shares import OnDone
 from hubmere.endpoints.http.request import Handler, Request
 from hubmere.model.errors import Refusal
@@ -114,7 +114,7 @@ class Spans:
         contexts = _contexts([header.decode("latin-1")])
         if not contexts:
             return on_done
-        hub = shown_path(scope).strip("/").partition("/")[0]
+        hub = path_for_log(scope).strip("/").partition("/")[0]
         span = self._begin(f"publish {hub}", contexts, "", hub)
         span.set_attribute("messaging.operation.type", "publish")
 

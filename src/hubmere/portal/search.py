@@ -50,7 +50,7 @@ class Page:
     is_end: bool
 
 
-def position_of(kind: str, text: str) -> Position:
+def parse_position(kind: str, text: str) -> Position:
     """Where to look: `kind` is first, latest, sequence, offset or time; numbers and times mean "from here on"."""
     given = text.strip()
     if kind == "first":

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.endpoints.http.errors import MalformedRequest, MethodNotAllowed
-from hubmere.endpoints.http.paths import Shapes, segments_of
+from hubmere.endpoints.http.paths import RouteTable, split_path
 
 _SEGMENT = st.text(
     st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\x7f"), min_size=1, max_size=20
@@ -19,7 +19,7 @@ def test_segments_come_back_as_they_were_quoted(segments: list[str]) -> None:
     """Encoding is undone once, after the split, so a slash inside a segment stays there."""
     raw = "/" + "/".join(quote(segment, safe="") for segment in segments)
 
-    assert segments_of(raw.encode()) == tuple(segments)
+    assert split_path(raw.encode()) == tuple(segments)
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,15 @@ def test_segments_come_back_as_they_were_quoted(segments: list[str]) -> None:
 def test_a_path_that_means_two_things_is_refused(raw: bytes) -> None:
     """Dot segments, control characters, broken encodings and endless paths reach no handler."""
     with pytest.raises(MalformedRequest):
-        segments_of(raw)
+        split_path(raw)
 
 
 def test_an_encoded_percent_is_not_decoded_twice() -> None:
     """`%252e` is the text `%2e`, not a dot."""
-    assert segments_of(b"/%252e%252e/a") == ("%2e%2e", "a")
+    assert split_path(b"/%252e%252e/a") == ("%2e%2e", "a")
 
 
-_SHAPES: Shapes[str] = Shapes(
+_SHAPES: RouteTable[str] = RouteTable(
     {
         "health": {"GET": "health"},
         "{hub*}/consumerGroups/{group}": {"GET": "group", "PUT": "put group"},
@@ -79,4 +79,4 @@ def test_a_path_of_no_shape_finds_nothing() -> None:
 )
 def test_a_target_in_absolute_form_means_its_path(raw: bytes) -> None:
     """Java's WebSocket client writes the whole address into the request line (RFC 9112, 3.2.2)."""
-    assert segments_of(raw) == ("orders", "messages")
+    assert split_path(raw) == ("orders", "messages")

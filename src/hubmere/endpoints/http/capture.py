@@ -10,11 +10,11 @@ import logging
 from starlette.responses import Response
 
 from hubmere.broker.management.capture import NewFile
-from hubmere.endpoints.http.arm.capture_models import ProgressBody, file_shape, plan_shape
-from hubmere.endpoints.http.arm.models import parsed
-from hubmere.endpoints.http.arm.request import json_answer
+from hubmere.endpoints.http.arm.capture_models import ProgressBody, file_json, plan_json
+from hubmere.endpoints.http.arm.models import parse_body
+from hubmere.endpoints.http.arm.request import json_response
 from hubmere.endpoints.http.context import await_change
-from hubmere.endpoints.http.request import Request, Table
+from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.errors import NotSupported
 
 log = logging.getLogger("hubmere.capture")
@@ -25,12 +25,12 @@ PROGRESS_PATH = "$capture/progress"
 _MAX_REPORT_BYTES = 16 * 1024 * 1024
 
 
-async def show_plan(call: Request) -> Response:
+async def get_plan(request: Request) -> Response:
     """What is to be captured, and where to: for the capture job."""
-    call.context.identity.require_admin(call.authorization)
-    bootstrap, security = _way_in(call)
-    broker, addresses = call.context.broker, call.context.addresses
-    shape = plan_shape(
+    request.context.identity.require_admin(request.authorization)
+    bootstrap, security = _way_in(request)
+    broker, addresses = request.context.broker, request.context.addresses
+    shape = plan_json(
         broker.captures.plan(),
         addresses,
         broker.access.capture_credential,
@@ -38,14 +38,14 @@ async def show_plan(call: Request) -> Response:
         security=security,
         ca_file=addresses.ca_file,
     )
-    return json_answer(shape)
+    return json_response(shape)
 
 
-async def take_progress(call: Request) -> Response:
+async def report_progress(request: Request) -> Response:
     """How far the capture job has come; answered once it is durable."""
-    call.context.identity.require_admin(call.authorization)
-    body = parsed(ProgressBody, await call.body(_MAX_REPORT_BYTES))
-    context, hubs = call.context, [hub.value() for hub in body.hubs]
+    request.context.identity.require_admin(request.authorization)
+    body = parse_body(ProgressBody, await request.body(_MAX_REPORT_BYTES))
+    context, hubs = request.context, [hub.value() for hub in body.hubs]
     now, now_ms = context.clock.monotonic(), context.clock.now_ms()
     files = await await_change(
         lambda done: context.broker.captures.take(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
@@ -55,11 +55,11 @@ async def take_progress(call: Request) -> Response:
     return Response(b"", 204)
 
 
-def _way_in(call: Request) -> tuple[str, str]:
+def _way_in(request: Request) -> tuple[str, str]:
     """Host and port to read from, and Kafka's word for how."""
-    addresses, host = call.context.addresses, _host_of(call)
+    addresses, host = request.context.addresses, _host_of(request)
     ways = (("SASL_PLAINTEXT", addresses.kafka), ("SASL_SSL", addresses.kafkas))
-    if call.scope["scheme"] == "https":
+    if request.scope["scheme"] == "https":
         ways = (ways[1], ways[0])
     for security, port in ways:
         if port is not None:
@@ -67,16 +67,16 @@ def _way_in(call: Request) -> tuple[str, str]:
     raise NotSupported("Capture on a node without a Kafka port")
 
 
-def _host_of(call: Request) -> str:
+def _host_of(request: Request) -> str:
     """The name under which the job found the node, without the port."""
-    host = call.host or call.context.addresses.host
+    host = request.host or request.context.addresses.host
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
 
 
 def _tell(new: NewFile) -> None:
     """One line for each file, with what the service tells Event Grid (reference: service 6)."""
-    told = {"fileType": "AzureBlockBlob", "partitionId": str(new.partition), **file_shape(new.file)}
+    told = {"fileType": "AzureBlockBlob", "partitionId": str(new.partition), **file_json(new.file)}
     told.pop("name")
     log.info(
         "CaptureFileCreated eventhubs/%s %s",
@@ -86,4 +86,4 @@ def _tell(new: NewFile) -> None:
     )
 
 
-OWN: Table = {PLAN_PATH: {"GET": show_plan}, PROGRESS_PATH: {"POST": take_progress}}
+OWN: Routes = {PLAN_PATH: {"GET": get_plan}, PROGRESS_PATH: {"POST": report_progress}}

@@ -98,24 +98,24 @@ class HttpContext:
             name=principal.rule,
             now_ms=self.clock.now_ms(),
             now=self.clock.monotonic(),
-            peer=peer_of(scope),
-            tracking_id=self._tracking(scope, "").id,
+            peer=client_address(scope),
+            tracking_id=self._tracking_of(scope, "").id,
         )
 
-    def refused(self, refusal: Refusal, scope: Scope, system: str) -> Tracking:
+    def track_refusal(self, refusal: Refusal, scope: Scope, system: str) -> Tracking:
         """Begin to track a refusal: one line in the log, with what the client is told to quote."""
-        tracking = self._tracking(scope, system)
+        tracking = self._tracking_of(scope, system)
         log.info(
             "refused %s %s: %s TrackingId:%s",
             scope.get("method", "GET"),
-            shown_path(scope),
+            path_for_log(scope),
             refusal.text(),
             tracking.id,
-            extra={"tracking_id": tracking.id, "peer": peer_of(scope)},
+            extra={"tracking_id": tracking.id, "peer": client_address(scope)},
         )
         return tracking
 
-    def _tracking(self, scope: Scope, system: str) -> Tracking:
+    def _tracking_of(self, scope: Scope, system: str) -> Tracking:
         """The tracking of a request: its id is the same in the audit log, in the log and in what the client is told."""
         begun: Tracking = scope.setdefault(TRACKING, Tracking.begin(system, self.clock.now_ms()))
         return replace(begun, system=system)
@@ -138,19 +138,19 @@ async def await_change(change: Callable[[Done], T]) -> T:
     return result
 
 
-def peer_of(scope: Scope) -> str:
+def client_address(scope: Scope) -> str:
     """The client's network address."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
-def shown_path(scope: Scope) -> str:
+def path_for_log(scope: Scope) -> str:
     """The path for a log line: still encoded, without its query, where people put tokens."""
     raw: bytes = scope.get("raw_path") or b""
     return raw[:256].decode("ascii", "replace")
 
 
-def declared_length(headers: Mapping[bytes, bytes]) -> int | None:
+def content_length(headers: Mapping[bytes, bytes]) -> int | None:
     """The Content-Length of a request, if it has one."""
     text = headers.get(b"content-length")
     if text is None:
@@ -160,7 +160,7 @@ def declared_length(headers: Mapping[bytes, bytes]) -> int | None:
     return int(text)
 
 
-class _Body:
+class _BodyReader:
     """A body that arrives in pieces, on the node's memory budget (memory.Holder). Thread rule: the node's loop only."""
 
     __slots__ = ("_account", "_refused", "_size_bytes")
@@ -179,17 +179,17 @@ class _Body:
         if not self._refused.done():
             self._refused.set_exception(OutOfMemory(why))
 
-    async def next(self, receive: Receive, size_bytes: int) -> MutableMapping[str, Any]:
+    async def read_next(self, receive: Receive, size_bytes: int) -> MutableMapping[str, Any]:
         """The next piece; waits while the node's memory is used up."""
         self._size_bytes = size_bytes
         self._account.set(self.held_bytes())
         if self._account.is_tight:
             free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._account.wait(lambda: None if free.done() else free.set_result(None))
-            await self._first(free)
-        return await self._first(asyncio.ensure_future(receive()))
+            await self._unless_refused(free)
+        return await self._unless_refused(asyncio.ensure_future(receive()))
 
-    async def _first(self, wanted: "asyncio.Future[T]") -> T:
+    async def _unless_refused(self, wanted: "asyncio.Future[T]") -> T:
         """What is awaited, unless the body is refused before that."""
         try:
             await asyncio.wait((wanted, self._refused), return_when=asyncio.FIRST_COMPLETED)
@@ -215,34 +215,34 @@ async def read_body(
 ) -> bytes:
     """A request's whole body; refused as soon as it is known to pass the limit, before it is asked for if declared."""
     if declared is not None and declared > limit_bytes:
-        raise _too_large(declared, limit_bytes, too_large)
+        raise _size_refusal(declared, limit_bytes, too_large)
     message = await receive()
-    body: bytes = _body_of(message)
+    body: bytes = _body_bytes(message)
     if not message.get("more_body"):
         if len(body) > limit_bytes:
-            raise _too_large(len(body), limit_bytes, too_large)
+            raise _size_refusal(len(body), limit_bytes, too_large)
         return body
     parts = [body]
     size_bytes = len(body)
-    pieces = _Body(memory)
+    pieces = _BodyReader(memory)
     try:
         while message.get("more_body"):
-            message = await pieces.next(receive, size_bytes)
-            parts.append(_body_of(message))
+            message = await pieces.read_next(receive, size_bytes)
+            parts.append(_body_bytes(message))
             size_bytes += len(parts[-1])
             if size_bytes > limit_bytes:
-                raise _too_large(size_bytes, limit_bytes, too_large)
+                raise _size_refusal(size_bytes, limit_bytes, too_large)
         return b"".join(parts)
     finally:
         pieces.close()
 
 
-def _body_of(message: MutableMapping[str, Any]) -> bytes:
+def _body_bytes(message: MutableMapping[str, Any]) -> bytes:
     if message["type"] != "http.request":
         raise Disconnected
     body: bytes = message.get("body", b"")
     return body
 
 
-def _too_large(size_bytes: int, limit_bytes: int, too_large: TooLarge | None) -> Refusal:
+def _size_refusal(size_bytes: int, limit_bytes: int, too_large: TooLarge | None) -> Refusal:
     return RequestTooLarge("body", limit_bytes) if too_large is None else too_large(size_bytes, limit_bytes)

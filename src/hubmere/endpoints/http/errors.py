@@ -145,7 +145,7 @@ class InternalFailure(Refusal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ErrorRow:
     """How one family of refusals is told: `arm_status` where ARM differs, `code` is ARM's word."""
 
     status: int
@@ -155,31 +155,31 @@ class Row:
     is_retriable: bool = False
 
 
-_BAD_REQUEST = Row(status=400, code="BadRequest")
-_NOT_FOUND = Row(status=404, code="ResourceNotFound")
-_CONFLICT = Row(status=409, code="Conflict")
-_BUSY = Row(status=503, code="ServerBusy", is_retriable=True)
-_TOO_LARGE = Row(status=413, code="RequestEntityTooLarge")
-_QUOTA = Row(status=403, code="Conflict", arm_status=409, sub_code=40300)
+_BAD_REQUEST = ErrorRow(status=400, code="BadRequest")
+_NOT_FOUND = ErrorRow(status=404, code="ResourceNotFound")
+_CONFLICT = ErrorRow(status=409, code="Conflict")
+_BUSY = ErrorRow(status=503, code="ServerBusy", is_retriable=True)
+_TOO_LARGE = ErrorRow(status=413, code="RequestEntityTooLarge")
+_QUOTA = ErrorRow(status=403, code="Conflict", arm_status=409, sub_code=40300)
 
 # Service 2.4, 3, 4.1, 4.2 and the decisions of 13; the nearest class in a refusal's family counts.
-ROWS: Mapping[type[Refusal], Row] = {
-    refusals.Unauthorized: Row(status=401, code="Unauthorized"),
+ROWS: Mapping[type[Refusal], ErrorRow] = {
+    refusals.Unauthorized: ErrorRow(status=401, code="Unauthorized"),
     refusals.NotFound: _NOT_FOUND,
     refusals.PartitionNotFound: _BAD_REQUEST,
     refusals.AlreadyExists: _CONFLICT,
     refusals.Conflict: _CONFLICT,
-    refusals.FailedOver: Row(status=410, code="Gone"),
+    refusals.FailedOver: ErrorRow(status=410, code="Gone"),
     # RFC 9110, 15.5.20: this server does not answer for the name that the client used.
-    refusals.AliasElsewhere: Row(status=421, code="MisdirectedRequest"),
+    refusals.AliasElsewhere: ErrorRow(status=421, code="MisdirectedRequest"),
     refusals.InvalidArgument: _BAD_REQUEST,
-    refusals.PartitionCountFixed: Row(status=400, code="BadRequest", sub_code=40000),
+    refusals.PartitionCountFixed: ErrorRow(status=400, code="BadRequest", sub_code=40000),
     refusals.PartitionKeyMismatch: _BAD_REQUEST,
     refusals.PositionBeyondEnd: _BAD_REQUEST,
     refusals.NotSupported: _BAD_REQUEST,
     refusals.NotInTier: _BAD_REQUEST,
-    refusals.EntityUpdated: Row(status=409, code="Conflict"),
-    refusals.EntityDisabled: Row(status=403, code="Forbidden"),
+    refusals.EntityUpdated: ErrorRow(status=409, code="Conflict"),
+    refusals.EntityDisabled: ErrorRow(status=403, code="Forbidden"),
     refusals.LimitReached: _QUOTA,
     refusals.ReceiverLimit: _QUOTA,
     refusals.PublicationTooLarge: _TOO_LARGE,
@@ -189,25 +189,25 @@ ROWS: Mapping[type[Refusal], Row] = {
     refusals.ProducerRefused: _CONFLICT,
     CoordinationRefused: _CONFLICT,
     refusals.StorageRefusal: _BUSY,
-    refusals.CorruptBatch: Row(status=500, code="InternalServerError"),
+    refusals.CorruptBatch: ErrorRow(status=500, code="InternalServerError"),
     refusals.InvalidBatch: _BAD_REQUEST,
     refusals.UndecodableMessage: _BAD_REQUEST,
     MalformedRequest: _BAD_REQUEST,
     RequestTooLarge: _TOO_LARGE,
-    HeadTooLarge: Row(status=431, code="RequestHeaderFieldsTooLarge"),
-    TargetTooLong: Row(status=414, code="UriTooLong"),
-    RequestTooSlow: Row(status=408, code="RequestTimeout"),
+    HeadTooLarge: ErrorRow(status=431, code="RequestHeaderFieldsTooLarge"),
+    TargetTooLong: ErrorRow(status=414, code="UriTooLong"),
+    RequestTooSlow: ErrorRow(status=408, code="RequestTimeout"),
     NodeFull: _BUSY,
     OutOfMemory: _BUSY,
-    NotDurableInTime: Row(status=504, code="GatewayTimeout", is_retriable=True),
-    MethodNotAllowed: Row(status=405, code="MethodNotAllowed"),
+    NotDurableInTime: ErrorRow(status=504, code="GatewayTimeout", is_retriable=True),
+    MethodNotAllowed: ErrorRow(status=405, code="MethodNotAllowed"),
     PathNotFound: _NOT_FOUND,
     PartnerUnreachable: _BUSY,
-    InternalFailure: Row(status=500, code="InternalServerError"),
+    InternalFailure: ErrorRow(status=500, code="InternalServerError"),
 }
 
 
-def row_of(kind: type[Refusal]) -> Row:
+def row_of(kind: type[Refusal]) -> ErrorRow:
     """The row of a refusal: its own, or that of the nearest class it descends from."""
     for base in kind.__mro__:
         row = ROWS.get(base)
@@ -243,13 +243,13 @@ def xml_text(text: str) -> str:
     return escape(_NOT_XML.sub("\ufffd", text))
 
 
-def told(refusal: Refusal, tracking: Tracking) -> str:
+def full_text(refusal: Refusal, tracking: Tracking) -> str:
     """The whole sentence: what was wrong, and by what it is found in the log."""
     return f"{refusal.text().rstrip('.')}. {tracking}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorAnswer:
+class ErrorResponse:
     """An ASGI application that tells a refusal and nothing else: no framework has to be loaded for it."""
 
     status_code: int
@@ -265,32 +265,32 @@ class ErrorAnswer:
         await send({"type": "http.response.body", "body": self.body})
 
 
-def xml_error(refusal: Refusal, tracking: Tracking) -> ErrorAnswer:
+def xml_error(refusal: Refusal, tracking: Tracking) -> ErrorResponse:
     """A refusal as the data plane and the Atom plane tell it."""
     row = row_of(type(refusal))
-    body = f"<Error><Code>{row.status}</Code><Detail>{xml_text(told(refusal, tracking))}</Detail></Error>"
-    return _answer(refusal, row, row.status, XML_TYPE, body)
+    body = f"<Error><Code>{row.status}</Code><Detail>{xml_text(full_text(refusal, tracking))}</Detail></Error>"
+    return _response(refusal, row, row.status, XML_TYPE, body)
 
 
-def json_error(refusal: Refusal, tracking: Tracking) -> ErrorAnswer:
+def json_error(refusal: Refusal, tracking: Tracking) -> ErrorResponse:
     """A refusal as ARM tells it."""
     row = row_of(type(refusal))
     prefix = "" if row.sub_code is None else f"SubCode={row.sub_code}. "
-    error = {"code": row.code, "message": prefix + told(refusal, tracking), "details": []}
-    return _answer(refusal, row, row.arm_status or row.status, JSON_TYPE, json.dumps({"error": error}))
+    error = {"code": row.code, "message": prefix + full_text(refusal, tracking), "details": []}
+    return _response(refusal, row, row.arm_status or row.status, JSON_TYPE, json.dumps({"error": error}))
 
 
-def _answer(refusal: Refusal, row: Row, status: int, content_type: str, text: str) -> ErrorAnswer:
+def _response(refusal: Refusal, row: ErrorRow, status: int, content_type: str, text: str) -> ErrorResponse:
     body = text.encode()
     headers = {
         **_extra_headers(refusal, row),
         "content-length": str(len(body)),
         "content-type": content_type,
     }
-    return ErrorAnswer(status_code=status, headers=headers, body=body)
+    return ErrorResponse(status_code=status, headers=headers, body=body)
 
 
-def _extra_headers(refusal: Refusal, row: Row) -> dict[str, str]:
+def _extra_headers(refusal: Refusal, row: ErrorRow) -> dict[str, str]:
     if isinstance(refusal, MethodNotAllowed):
         return {"allow": refusal.allowed}
     if isinstance(refusal, ServerBusy) or row.is_retriable:

@@ -21,17 +21,17 @@ _SHOWN_PARTITIONS = 100
 _SHOWN_RANGES = 100
 
 
-async def show_health(call: Request) -> Response:
+async def get_health(request: Request) -> Response:
     """The node is alive if it answers. Each problem is one sentence in `warnings`."""
     body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
-    if warnings := list(_warnings(call.context.broker)):
+    if warnings := list(_warnings(request.context.broker)):
         body["warnings"] = warnings
     return _answer(body)
 
 
-async def show_ready(call: Request) -> Response:
+async def get_ready(request: Request) -> Response:
     """Ports open last, so a client that gets an answer can use everything except what is named here."""
-    broker = call.context.broker
+    broker = request.context.broker
     hubs = _hubs(broker)
     offline = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.offline_partitions()]
     damaged = [_damage(hub, *found) for hub in hubs for found in hub.damaged_ranges()]

@@ -83,11 +83,11 @@ METRICS: tuple[Metric, ...] = (
 _BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
-async def show_metrics(call: Request) -> Response:
+async def get_metrics(request: Request) -> Response:
     """Every metric of the node: for scrapers on this machine, and for whoever has the administrator's token."""
-    if not _is_loopback(call.peer):
-        call.context.identity.require_admin(call.authorization)
-    shown = lines(call.context.broker, call.context.clock.monotonic())
+    if not _is_loopback(request.peer):
+        request.context.identity.require_admin(request.authorization)
+    shown = lines(request.context.broker, request.context.clock.monotonic())
     return Response("".join(f"{line}\n" for line in shown).encode(), 200, media_type=TEXT_TYPE)
 
 

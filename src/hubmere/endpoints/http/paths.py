@@ -16,23 +16,23 @@ from hubmere.endpoints.http.errors import MalformedRequest, MethodNotAllowed
 # The longest paths in use are ARM's with four names of up to 256 characters, each perhaps percent-encoded.
 MAX_PATH_BYTES = 8192
 # Paths whose segments are remembered: devices post to the same few. Only short ones, since anybody may send any.
-_REMEMBERED_PATHS = 1024
-_REMEMBERED_PATH_BYTES = 256
+_CACHED_PATHS = 1024
+_CACHED_PATH_BYTES = 256
 
 _ABSOLUTE = (b"https://", b"http://", b"wss://", b"ws://")
 
 H = TypeVar("H")
 
 
-def segments_of(raw_path: bytes) -> tuple[str, ...]:
+def split_path(raw_path: bytes) -> tuple[str, ...]:
     """The decoded segments of a path; empty ones (doubled or trailing slashes) are left out."""
-    return _remembered(raw_path) if len(raw_path) <= _REMEMBERED_PATH_BYTES else _split(raw_path)
+    return _cached_split(raw_path) if len(raw_path) <= _CACHED_PATH_BYTES else _split(raw_path)
 
 
 def _split(raw_path: bytes) -> tuple[str, ...]:
     if len(raw_path) > MAX_PATH_BYTES:
         raise MalformedRequest(f"a path has at most {MAX_PATH_BYTES} bytes")
-    return tuple(_decoded(part) for part in _without_authority(raw_path).split(b"/") if part)
+    return tuple(_decode_segment(segment) for segment in _without_authority(raw_path).split(b"/") if segment)
 
 
 def _without_authority(target: bytes) -> bytes:
@@ -43,12 +43,12 @@ def _without_authority(target: bytes) -> bytes:
     return target
 
 
-_remembered = lru_cache(maxsize=_REMEMBERED_PATHS)(_split)
+_cached_split = lru_cache(maxsize=_CACHED_PATHS)(_split)
 
 
-def _decoded(part: bytes) -> str:
+def _decode_segment(segment: bytes) -> str:
     try:
-        text = unquote_to_bytes(part).decode()
+        text = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
         raise MalformedRequest("a segment of the path is not UTF-8") from None
     if text in (".", ".."):
@@ -67,50 +67,52 @@ class Match(Generic[H]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape(Generic[H]):
-    words: tuple[tuple[str, bool], ...]  # (text, is a name): names take any segment
+class _Route(Generic[H]):
+    parts: tuple[tuple[str, bool], ...]  # (text, is a name): names take any segment
     handlers: Mapping[str, H]
 
 
-class Shapes(Generic[H]):
+class RouteTable(Generic[H]):
     """Handlers by path shape and method: `{hub}/consumergroups/{group}` with `{name}` for any one segment.
 
     A first segment `{hub*}` takes one or more segments, since hubs of the emulator's configuration may hold slashes.
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
-        self._shapes = [_shape(pattern, handlers) for pattern, handlers in table.items()]
+        self._routes = [_parse_pattern(pattern, handlers) for pattern, handlers in table.items()]
 
     def find(self, method: str, segments: Sequence[str]) -> Match[H] | None:
         """The handler of a path: the first shape that fits decides; None when no shape does."""
-        for shape in self._shapes:
-            names = _names(shape.words, segments)
+        for route in self._routes:
+            names = _match(route.parts, segments)
             if names is not None:
-                handler = shape.handlers.get("GET" if method == "HEAD" else method)
+                handler = route.handlers.get("GET" if method == "HEAD" else method)
                 if handler is None:
-                    raise MethodNotAllowed(method, ", ".join(sorted(shape.handlers)))
+                    raise MethodNotAllowed(method, ", ".join(sorted(route.handlers)))
                 return Match(handler, names)
         return None
 
 
-def _shape(pattern: str, handlers: Mapping[str, H]) -> _Shape[H]:
-    words = tuple(
-        (part[1:-1], True) if part.startswith("{") else (part.lower(), False) for part in pattern.split("/") if part
+def _parse_pattern(pattern: str, handlers: Mapping[str, H]) -> _Route[H]:
+    parts = tuple(
+        (segment[1:-1], True) if segment.startswith("{") else (segment.lower(), False)
+        for segment in pattern.split("/")
+        if segment
     )
-    return _Shape(words, handlers)
+    return _Route(parts, handlers)
 
 
-def _names(words: tuple[tuple[str, bool], ...], segments: Sequence[str]) -> dict[str, str] | None:
+def _match(parts: tuple[tuple[str, bool], ...], segments: Sequence[str]) -> dict[str, str] | None:
     names: dict[str, str] = {}
-    if words and words[0][0].endswith("*"):
-        extra = len(segments) - len(words) + 1
+    if parts and parts[0][0].endswith("*"):
+        extra = len(segments) - len(parts) + 1
         if extra < 1:
             return None
-        names[words[0][0][:-1]] = "/".join(segments[:extra])
-        words, segments = words[1:], segments[extra:]
-    if len(words) != len(segments):
+        names[parts[0][0][:-1]] = "/".join(segments[:extra])
+        parts, segments = parts[1:], segments[extra:]
+    if len(parts) != len(segments):
         return None
-    for (text, is_name), segment in zip(words, segments, strict=True):
+    for (text, is_name), segment in zip(parts, segments, strict=True):
         if is_name:
             names[text] = segment
         elif segment.lower() != text:

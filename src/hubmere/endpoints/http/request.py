@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from hubmere.broker.access import Principal
-from hubmere.endpoints.http.context import CALLER, HttpContext, Receive, Scope, declared_length, peer_of, read_body
+from hubmere.endpoints.http.context import (
+    CALLER,
+    HttpContext,
+    Receive,
+    Scope,
+    client_address,
+    content_length,
+    read_body,
+)
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.model.errors import InvalidArgument
 
@@ -55,7 +63,7 @@ class Request:
     @property
     def peer(self) -> str:
         """The client's network address."""
-        return peer_of(self.scope)
+        return client_address(self.scope)
 
     def known_as(self, principal: Principal) -> Principal:
         """It was found out who asks."""
@@ -91,7 +99,7 @@ class Request:
     async def body(self, limit_bytes: int = _MAX_BODY_BYTES) -> bytes:
         """The request's body."""
         limit = min(limit_bytes, self.context.body_limit_bytes)
-        return await read_body(self._receive, declared_length(self.headers), limit, self.context.memory)
+        return await read_body(self._receive, content_length(self.headers), limit, self.context.memory)
 
     def number(self, name: str, default: int, highest: int) -> int:
         """A parameter that counts something."""
@@ -118,4 +126,4 @@ class Request:
 
 Handler = Callable[[Request], Awaitable["Response"]]
 # Handlers by path shape and method.
-Table = Mapping[str, Mapping[str, Handler]]
+Routes = Mapping[str, Mapping[str, Handler]]

@@ -132,7 +132,7 @@ class _Events:
         partitions = self._partitions(hub)
         count = max(_PAGE_EVENTS // len(partitions), 1)
         starts = {
-            partition: search.last(hub, partition, count) if kind == "last" else search.position_of(kind, value)
+            partition: search.last(hub, partition, count) if kind == "last" else search.parse_position(kind, value)
             for partition in partitions
         }
         await self._look(hub, starts)

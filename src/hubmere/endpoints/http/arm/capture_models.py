@@ -22,7 +22,7 @@ from hubmere.broker.management.capture import (
     Supervision,
 )
 from hubmere.endpoints.http.arm.models import ArmModel
-from hubmere.endpoints.http.arm.shapes import Json, instant
+from hubmere.endpoints.http.arm.serializer import Json, iso_time
 from hubmere.model.addresses import Addresses
 from hubmere.model.entity import Hub
 
@@ -139,7 +139,7 @@ class ProgressBody(ArmModel):
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 
-def plan_shape(
+def plan_json(
     hubs: Sequence[PlannedHub],
     addresses: Addresses,
     credential_of: Callable[[Hub], str],
@@ -153,13 +153,13 @@ def plan_shape(
         "bootstrap": bootstrap,
         "security": security,
         "caFile": ca_file,
-        "hubs": [_planned_shape(hub, addresses, credential_of(hub.entity)) for hub in hubs],
+        "hubs": [_planned_json(hub, addresses, credential_of(hub.entity)) for hub in hubs],
     }
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     return {"revision": digest[:_REVISION_CHARACTERS], **plan}
 
 
-def _planned_shape(planned: PlannedHub, addresses: Addresses, credential: str) -> Json:
+def _planned_json(planned: PlannedHub, addresses: Addresses, credential: str) -> Json:
     hub, capture, start = planned.entity, planned.capture, planned.entity.captured_since
     return {
         "namespace": hub.namespace,
@@ -181,7 +181,7 @@ def _planned_shape(planned: PlannedHub, addresses: Addresses, credential: str) -
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def file_shape(file: CapturedFile) -> Json:
+def file_json(file: CapturedFile) -> Json:
     """A file in the service's words."""
     return {
         "fileUrl": file.url,
@@ -195,7 +195,7 @@ def file_shape(file: CapturedFile) -> Json:
     }
 
 
-def standing_shape(hub: str, standing: HubStanding, supervision: Supervision, job: JobReport) -> Json:
+def standing_json(hub: str, standing: HubStanding, supervision: Supervision, job: JobReport) -> Json:
     """How a hub's capture goes, without its partitions."""
     newest = standing.last_file
     return {
@@ -209,8 +209,8 @@ def standing_shape(hub: str, standing: HubStanding, supervision: Supervision, jo
         "files": standing.files,
         "events": standing.events,
         "bytes": standing.size_bytes,
-        "lastWritten": None if standing.last_written_ms < 0 else instant(standing.last_written_ms),
-        "lastFile": None if newest is None else file_shape(newest),
+        "lastWritten": None if standing.last_written_ms < 0 else iso_time(standing.last_written_ms),
+        "lastFile": None if newest is None else file_json(newest),
         "job": {
             "state": supervision.state.value,
             "reason": supervision.reason,
@@ -223,7 +223,7 @@ def standing_shape(hub: str, standing: HubStanding, supervision: Supervision, jo
     }
 
 
-def partition_shape(standing: PartitionStanding) -> Json:
+def partition_json(standing: PartitionStanding) -> Json:
     """How the capture of a partition goes."""
     return {
         "partition": standing.partition,
@@ -232,5 +232,5 @@ def partition_shape(standing: PartitionStanding) -> Json:
         "backlogBytes": standing.backlog_bytes,
         "heldBytes": standing.held_bytes,
         "windowStart": standing.window_start,
-        "lastFile": None if standing.last_file is None else file_shape(standing.last_file),
+        "lastFile": None if standing.last_file is None else file_json(standing.last_file),
     }

@@ -39,12 +39,12 @@ M = TypeVar("M", bound=BaseModel)
 E = TypeVar("E", bound=Enum)
 
 
-def _as_word(value: object) -> object:
+def _strip(value: object) -> object:
     """Words of the API come in any case; a value that is none is left for the model to refuse."""
     return value.strip() if isinstance(value, str) else value
 
 
-Word = Annotated[str, BeforeValidator(_as_word), Field(max_length=256)]
+ShortText = Annotated[str, BeforeValidator(_strip), Field(max_length=256)]
 Count = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 
 
@@ -57,8 +57,8 @@ class ArmModel(BaseModel):
 class Sku(ArmModel):
     """What a namespace is bought as."""
 
-    name: Word | None = None
-    tier: Word | None = None
+    name: ShortText | None = None
+    tier: ShortText | None = None
     capacity: Count | None = None
 
 
@@ -71,15 +71,15 @@ class NamespaceProperties(ArmModel):
     kafka_enabled: bool | None = None
     zone_redundant: bool | None = None
     disable_local_auth: bool | None = None
-    minimum_tls_version: Word | None = None
-    public_network_access: Word | None = None
-    status: Word | None = None
+    minimum_tls_version: ShortText | None = None
+    public_network_access: ShortText | None = None
+    status: ShortText | None = None
 
 
 class NamespaceBody(ArmModel):
     """PUT and PATCH of a namespace."""
 
-    location: Word | None = None
+    location: ShortText | None = None
     tags: dict[str, str] | None = None
     sku: Sku | None = None
     properties: NamespaceProperties | None = None
@@ -91,25 +91,25 @@ class NamespaceBody(ArmModel):
         access, status = properties.public_network_access, properties.status
         return replace(
             base,
-            **_given(
-                tier=None if tier is None else _word(Tier, tier, "sku"),
+            **_without_none(
+                tier=None if tier is None else _parse_enum(Tier, tier, "sku"),
                 capacity=sku.capacity,
                 auto_inflate=properties.is_auto_inflate_enabled,
-                maximum_throughput_units=_while_inflating(properties, properties.maximum_throughput_units),
-                minimum_throughput_units=_while_inflating(properties, properties.minimum_throughput_units),
-                status=None if status is None else _word(Status, status, "status"),
+                maximum_throughput_units=_auto_inflate_bound(properties, properties.maximum_throughput_units),
+                minimum_throughput_units=_auto_inflate_bound(properties, properties.minimum_throughput_units),
+                status=None if status is None else _parse_enum(Status, status, "status"),
                 tags=self.tags,
                 location=self.location,
                 disable_local_auth=properties.disable_local_auth,
                 minimum_tls_version=properties.minimum_tls_version,
-                public_network_access=None if access is None else _word(PublicNetworkAccess, access, "access"),
+                public_network_access=None if access is None else _parse_enum(PublicNetworkAccess, access, "access"),
                 kafka_enabled=properties.kafka_enabled,
                 zone_redundant=properties.zone_redundant,
             ),
         )
 
 
-def _while_inflating(properties: NamespaceProperties, units: int | None) -> int | None:
+def _auto_inflate_bound(properties: NamespaceProperties, units: int | None) -> int | None:
     """A bound of auto-inflate; switching that off also ends its bounds, which clients send back with the rest."""
     return 0 if properties.is_auto_inflate_enabled is False else units
 
@@ -117,7 +117,7 @@ def _while_inflating(properties: NamespaceProperties, units: int | None) -> int 
 class RetentionDescription(ArmModel):
     """How long events stay, the newer way to say it."""
 
-    cleanup_policy: Word | None = None
+    cleanup_policy: ShortText | None = None
     retention_time_in_hours: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
     tombstone_retention_time_in_hours: Count | None = None
     min_compaction_lag_time_in_minutes: Count | None = None
@@ -127,7 +127,7 @@ class RetentionDescription(ArmModel):
 class CaptureIdentity(ArmModel):
     """As whom captured files are written."""
 
-    type: Word | None = None
+    type: ShortText | None = None
     user_assigned_identity: str | None = None
 
 
@@ -145,7 +145,7 @@ class DestinationProperties(ArmModel):
 class Destination(ArmModel):
     """The kind of place where captured files go."""
 
-    name: Word | None = None
+    name: ShortText | None = None
     identity: CaptureIdentity | None = None
     properties: DestinationProperties | None = None
 
@@ -155,7 +155,7 @@ class Destination(ArmModel):
         identity = self.identity or CaptureIdentity()
         return replace(
             CaptureDestination(),
-            **_given(
+            **_without_none(
                 name=self.name,
                 storage_account=places.storage_account_resource_id,
                 container=places.blob_container,
@@ -173,7 +173,7 @@ class Capture(ArmModel):
     """When a captured file is closed and what it looks like."""
 
     enabled: bool | None = None
-    encoding: Word | None = None
+    encoding: ShortText | None = None
     interval_in_seconds: Count | None = None
     size_limit_in_bytes: Count | None = None
     skip_empty_archives: bool | None = None
@@ -183,9 +183,11 @@ class Capture(ArmModel):
         """Capture as the model has it."""
         return replace(
             CaptureDescription(),
-            **_given(
+            **_without_none(
                 enabled=self.enabled,
-                encoding=None if self.encoding is None else _word(CaptureEncoding, self.encoding, "capture encoding"),
+                encoding=None
+                if self.encoding is None
+                else _parse_enum(CaptureEncoding, self.encoding, "capture encoding"),
                 interval_s=self.interval_in_seconds,
                 size_limit_bytes=self.size_limit_in_bytes,
                 skip_empty=self.skip_empty_archives,
@@ -197,7 +199,7 @@ class Capture(ArmModel):
 class MessageTimestamp(ArmModel):
     """Whose time an event carries."""
 
-    timestamp_type: Word | None = None
+    timestamp_type: ShortText | None = None
 
 
 class HubProperties(ArmModel):
@@ -206,7 +208,7 @@ class HubProperties(ArmModel):
     partition_count: Count | None = None
     message_retention_in_days: Count | None = None
     retention_description: RetentionDescription | None = None
-    status: Word | None = None
+    status: ShortText | None = None
     user_metadata: str | None = None
     capture_description: Capture | None = None
     message_timestamp_description: MessageTimestamp | None = None
@@ -226,14 +228,14 @@ class HubBody(ArmModel):
         lag = retention.min_compaction_lag_time_in_minutes
         return replace(
             HubSpec(),
-            **_given(
+            **_without_none(
                 partition_count=given.partition_count,
                 retention_hours=_hours(given, retention),
-                cleanup_policy=None if policy is None else _word(CleanupPolicy, policy, "cleanup policy"),
+                cleanup_policy=None if policy is None else _parse_enum(CleanupPolicy, policy, "cleanup policy"),
                 tombstone_hours=retention.tombstone_retention_time_in_hours,
                 min_compaction_lag_minutes=retention.min_compaction_lag_in_mins if lag is None else lag,
-                status=None if given.status is None else _word(Status, given.status, "status"),
-                timestamp_type=None if timestamp is None else _word(TimestampType, timestamp, "timestamp type"),
+                status=None if given.status is None else _parse_enum(Status, given.status, "status"),
+                timestamp_type=None if timestamp is None else _parse_enum(TimestampType, timestamp, "timestamp type"),
                 user_metadata=given.user_metadata,
                 capture=None if given.capture_description is None else given.capture_description.value(),
             ),
@@ -271,7 +273,7 @@ class GroupBody(ArmModel):
 class RuleProperties(ArmModel):
     """Rights of a rule."""
 
-    rights: list[Word] = Field(default_factory=list, max_length=16)
+    rights: list[ShortText] = Field(default_factory=list, max_length=16)
 
 
 class RuleBody(ArmModel):
@@ -288,7 +290,7 @@ class RuleBody(ArmModel):
 class RegenerateBody(ArmModel):
     """POST of regenerateKeys."""
 
-    key_type: Word
+    key_type: ShortText
     key: str | None = None
     # An extension of ours: what was opened with the old key ends at once.
     revoke_open_links: bool = False
@@ -296,14 +298,14 @@ class RegenerateBody(ArmModel):
     @property
     def kind(self) -> KeyKind:
         """Which of the two keys."""
-        return _word(KeyKind, self.key_type, "keyType")
+        return _parse_enum(KeyKind, self.key_type, "keyType")
 
 
 class IpRule(ArmModel):
     """An address block that is let in."""
 
-    ip_mask: Word
-    action: Word | None = None
+    ip_mask: ShortText
+    action: ShortText | None = None
 
 
 class Subnet(ArmModel):
@@ -322,8 +324,8 @@ class SubnetRule(ArmModel):
 class NetworkProperties(ArmModel):
     """Network rules of a namespace."""
 
-    default_action: Word | None = None
-    public_network_access: Word | None = None
+    default_action: ShortText | None = None
+    public_network_access: ShortText | None = None
     trusted_service_access_enabled: bool | None = None
     ip_rules: list[IpRule] | None = Field(default=None, max_length=1024)
     virtual_network_rules: list[SubnetRule] | None = Field(default=None, max_length=1024)
@@ -339,7 +341,9 @@ class NetworkBody(ArmModel):
         given = self.properties or NetworkProperties()
         action = given.default_action
         return NetworkRuleSet(
-            default_action=DefaultAction.ALLOW if action is None else _word(DefaultAction, action, "defaultAction"),
+            default_action=DefaultAction.ALLOW
+            if action is None
+            else _parse_enum(DefaultAction, action, "defaultAction"),
             trusted_service_access=bool(given.trusted_service_access_enabled),
             ip_masks=tuple(rule.ip_mask for rule in given.ip_rules or ()),
             virtual_networks=tuple(
@@ -354,7 +358,7 @@ class NetworkBody(ArmModel):
     def access(self, namespace: Namespace) -> PublicNetworkAccess:
         """Whether the namespace is reached from outside: given here too, else as it is."""
         word = self.properties.public_network_access if self.properties else None
-        return namespace.public_network_access if word is None else _word(PublicNetworkAccess, word, "access")
+        return namespace.public_network_access if word is None else _parse_enum(PublicNetworkAccess, word, "access")
 
 
 class AliasProperties(ArmModel):
@@ -390,16 +394,16 @@ class CheckNameBody(ArmModel):
 class PolicyModel(ArmModel):
     """One limit of an application group."""
 
-    name: Word
-    type: Word | None = None
-    metric_id: Word
+    name: ShortText
+    type: ShortText | None = None
+    metric_id: ShortText
     rate_limit_threshold: Count
 
 
 class ApplicationGroupProperties(ArmModel):
     """Settings of an application group."""
 
-    client_app_group_identifier: Word
+    client_app_group_identifier: ShortText
     is_enabled: bool | None = None
     policies: list[PolicyModel] | None = Field(default=None, max_length=64)
 
@@ -414,14 +418,14 @@ class ApplicationGroupBody(ArmModel):
         return tuple(
             ThrottlingPolicy(
                 name=policy.name,
-                metric=_word(ThrottlingMetric, policy.metric_id, "metricId"),
+                metric=_parse_enum(ThrottlingMetric, policy.metric_id, "metricId"),
                 rate_per_s=policy.rate_limit_threshold,
             )
             for policy in self.properties.policies or ()
         )
 
 
-def parsed(model: type[M], body: bytes) -> M:
+def parse_body(model: type[M], body: bytes) -> M:
     """A body as its model; says in a few words what does not fit."""
     try:
         return model.model_validate_json(body or b"{}")
@@ -431,12 +435,12 @@ def parsed(model: type[M], body: bytes) -> M:
         raise MalformedRequest(f"{place}: {first['msg']}") from None
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     """What was given: None is "not given" everywhere in this API."""
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _word(kind: type[E], text: str, what: str) -> E:
+def _parse_enum(kind: type[E], text: str, what: str) -> E:
     """One of the API's words, in any case."""
     for member in kind:
         if member.value.lower() == text.lower():

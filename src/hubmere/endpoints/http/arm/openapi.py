@@ -19,7 +19,7 @@ from hubmere.endpoints.http.arm.capture_models import ProgressBody
 from hubmere.endpoints.http.capture import PLAN_PATH, PROGRESS_PATH
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.pairing import replica
-from hubmere.endpoints.http.request import Handler, Request, Table
+from hubmere.endpoints.http.request import Handler, Request, Routes
 
 Json = dict[str, object]
 
@@ -80,15 +80,15 @@ _TEXT_PARAMETER: Json = {"type": "string", "maxLength": 1024}
 _COUNT: Json = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 
 
-class Surface:
+class OpenApiDocument:
     """The description of a set of routing tables."""
 
-    def __init__(self, *, arm: Table, atom: Table, own: Table) -> None:
+    def __init__(self, *, arm: Routes, atom: Routes, own: Routes) -> None:
         self._arm = arm
         self._atom = atom
         self._own = own
 
-    async def show(self, _call: Request) -> Response:
+    async def show(self, _request: Request) -> Response:
         """This description."""
         return Response(self._document, 200, media_type=JSON_TYPE)
 

@@ -17,7 +17,7 @@ from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.endpoints.http.atom import xml
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import XML_TYPE, MalformedRequest
-from hubmere.endpoints.http.request import Request, Table
+from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.entity import AccessRule, ConsumerGroup, Hub, RevokedPublisher, Rights, Status
 from hubmere.model.errors import AlreadyExists, HubNotFound, InvalidArgument, LimitReached, NotFound
 from hubmere.model.names import RuleName, group_name, hub_name, publisher_name, rule_name
@@ -38,10 +38,10 @@ _PROBE_TITLE = "Publicly Listed Services"
 _Rule = tuple[RuleName, Rights, str | None, str | None]
 
 
-class AtomPlane:
+class AtomHandlers:
     """The handlers of the Atom plane."""
 
-    def table(self) -> Table:
+    def routes(self) -> Routes:
         """Handlers by path and method."""
         return {
             "": {"GET": self.probe},
@@ -65,171 +65,173 @@ class AtomPlane:
 
     # --- hubs ---
 
-    async def probe(self, call: Request) -> Response:
+    async def probe(self, request: Request) -> Response:
         """The feed that answers anyone at `/`."""
-        now_ms = call.context.clock.now_ms()
-        body = xml.feed(_PROBE_TITLE, f"{call.base_url}/", call.base_url, (), now_ms, None)
+        now_ms = request.context.clock.now_ms()
+        body = xml.feed(_PROBE_TITLE, f"{request.base_url}/", request.base_url, (), now_ms, None)
         return Response(body, 200, media_type=xml.FEED_TYPE)
 
-    async def list_hubs(self, call: Request) -> Response:
+    async def list_hubs(self, request: Request) -> Response:
         """Every hub of the namespace."""
-        namespace = call.context.namespace_at(call.host)
-        _require(call, namespace, Rights.MANAGE)
-        hubs, next_url = call.page(call.context.broker.catalog.view.hubs(namespace.entity.name))
-        entries = [_hub_entry(call, hub, is_manager=True) for hub in hubs]
-        return _feed(call, "EventHubs", entries, next_url)
+        namespace = request.context.namespace_at(request.host)
+        _require(request, namespace, Rights.MANAGE)
+        hubs, next_url = request.page(request.context.broker.catalog.view.hubs(namespace.entity.name))
+        entries = [_hub_entry(request, hub, is_manager=True) for hub in hubs]
+        return _feed(request, "EventHubs", entries, next_url)
 
-    async def put_hub(self, call: Request) -> Response:
+    async def put_hub(self, request: Request) -> Response:
         """Create a hub, or replace its description with If-Match."""
-        known = call.context.find_hub(call.host, call.names["hub"])
-        namespace = call.context.namespace_at(call.host) if known is None else known.namespace
-        name = call.names["hub"] if known is None else known.name
-        principal = _require(call, namespace, Rights.MANAGE, name)
-        elements = xml.description_of(await call.body(), "EventHubDescription", _HUB_ORDER)
+        known = request.context.find_hub(request.host, request.names["hub"])
+        namespace = request.context.namespace_at(request.host) if known is None else known.namespace
+        name = request.names["hub"] if known is None else known.name
+        principal = _require(request, namespace, Rights.MANAGE, name)
+        elements = xml.description_of(await request.body(), "EventHubDescription", _HUB_ORDER)
         spec, rules = _hub_spec(elements), _rules(elements.get("AuthorizationRules"))
         limit = namespace.limits.rules_per_entity
         if limit is not None and len(rules) > limit:
             raise LimitReached("authorization rules", limit)
-        if call.is_update:
-            return await self._replace_hub(call, principal, namespace, name, spec, rules)
+        if request.is_update:
+            return await self._replace_hub(request, principal, namespace, name, spec, rules)
         if known is not None:
             raise AlreadyExists(known.resource)
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         checked = hub_name(name)
         hub = await await_change(lambda done: manager.create_hub(namespace.entity.name, checked, spec, actor, done))
-        await self._write_rules(call, principal, hub, rules)
-        return _entry(_hub_entry(call, hub, is_manager=True), 201)
+        await self._write_rules(request, principal, hub, rules)
+        return _entry(_hub_entry(request, hub, is_manager=True), 201)
 
     async def _replace_hub(
         self,
-        call: Request,
+        request: Request,
         principal: Principal,
         namespace: LiveNamespace,
         name: str,
         spec: HubSpec,
         rules: list[_Rule],
     ) -> Response:
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         hub = await await_change(lambda done: manager.update_hub(namespace.entity.name, name, spec, actor, done))
         if rules:
             kept = {rule[0].lower() for rule in rules}
-            for rule in call.context.broker.catalog.view.rules(hub):
+            for rule in request.context.broker.catalog.view.rules(hub):
                 if rule.name.lower() not in kept:
-                    await self._delete_rule(call, principal, hub, rule)
-            await self._write_rules(call, principal, hub, rules)
-        return _entry(_hub_entry(call, hub, is_manager=True), 200)
+                    await self._delete_rule(request, principal, hub, rule)
+            await self._write_rules(request, principal, hub, rules)
+        return _entry(_hub_entry(request, hub, is_manager=True), 200)
 
-    async def _write_rules(self, call: Request, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+    async def _write_rules(self, request: Request, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         for name, rights, primary, secondary in rules:
             write = partial(manager.write_rule, primary_key=primary, secondary_key=secondary)
             await await_change(partial(write, hub.namespace, hub.name, name, rights, actor))
 
-    async def _delete_rule(self, call: Request, principal: Principal, hub: Hub, rule: AccessRule) -> None:
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+    async def _delete_rule(self, request: Request, principal: Principal, hub: Hub, rule: AccessRule) -> None:
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         await await_change(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, actor, done))
 
-    async def get_hub(self, call: Request) -> Response:
+    async def get_hub(self, request: Request) -> Response:
         """A hub's description; keys for managers only."""
-        hub, principal = _readable(call)
+        hub, principal = _readable(request)
         is_manager = principal.may(Rights.MANAGE, Resource.of_hub(hub.entity.namespace, hub.name))
-        return _entry(_hub_entry(call, hub.entity, is_manager=is_manager), 200)
+        return _entry(_hub_entry(request, hub.entity, is_manager=is_manager), 200)
 
-    async def delete_hub(self, call: Request) -> Response:
+    async def delete_hub(self, request: Request) -> Response:
         """A hub with everything in it."""
-        hub, principal = _managed(call)
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        hub, principal = _managed(request)
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, actor, done))
         return _done()
 
     # --- consumer groups ---
 
-    async def list_groups(self, call: Request) -> Response:
+    async def list_groups(self, request: Request) -> Response:
         """The consumer groups of a hub."""
-        hub, _ = _readable(call)
-        groups, next_url = call.page(call.context.broker.catalog.view.groups(hub.entity))
-        return _feed(call, "ConsumerGroups", [_group_entry(call, hub, group) for group in groups], next_url)
+        hub, _ = _readable(request)
+        groups, next_url = request.page(request.context.broker.catalog.view.groups(hub.entity))
+        return _feed(request, "ConsumerGroups", [_group_entry(request, hub, group) for group in groups], next_url)
 
-    async def put_group(self, call: Request) -> Response:
+    async def put_group(self, request: Request) -> Response:
         """Create a consumer group, or replace its metadata with If-Match."""
-        hub, principal = _managed(call)
-        elements = xml.description_of(await call.body(), "ConsumerGroupDescription", _GROUP_ORDER)
+        hub, principal = _managed(request)
+        elements = xml.description_of(await request.body(), "ConsumerGroupDescription", _GROUP_ORDER)
         metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
-        name = group_name(call.names["group"])
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        name = group_name(request.names["group"])
         place = (hub.entity.namespace, hub.name)
-        if call.is_update:
+        if request.is_update:
             group = await await_change(lambda done: manager.update_group(*place, name, metadata, actor, done))
-            return _entry(_group_entry(call, hub, group), 200)
+            return _entry(_group_entry(request, hub, group), 200)
         group = await await_change(lambda done: manager.create_group(*place, name, metadata, actor, done))
-        return _entry(_group_entry(call, hub, group), 201)
+        return _entry(_group_entry(request, hub, group), 201)
 
-    async def get_group(self, call: Request) -> Response:
+    async def get_group(self, request: Request) -> Response:
         """One consumer group."""
-        hub, _ = _readable(call)
-        group = call.context.broker.catalog.view.group(hub.entity, call.names["group"])
-        return _entry(_group_entry(call, hub, group), 200)
+        hub, _ = _readable(request)
+        group = request.context.broker.catalog.view.group(hub.entity, request.names["group"])
+        return _entry(_group_entry(request, hub, group), 200)
 
-    async def delete_group(self, call: Request) -> Response:
+    async def delete_group(self, request: Request) -> Response:
         """A consumer group; its readers are let go."""
-        hub, principal = _managed(call)
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        hub, principal = _managed(request)
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         await await_change(
-            lambda done: manager.delete_group(hub.entity.namespace, hub.name, call.names["group"], actor, done)
+            lambda done: manager.delete_group(hub.entity.namespace, hub.name, request.names["group"], actor, done)
         )
         return _done()
 
     # --- partitions ---
 
-    async def list_partitions(self, call: Request) -> Response:
+    async def list_partitions(self, request: Request) -> Response:
         """Every partition of a hub as a group sees it."""
-        hub, group = self._group(call)
-        ids, next_url = call.page(hub.entity.partition_ids)
-        return _feed(call, "Partitions", [_partition_entry(call, hub, group, id_) for id_ in ids], next_url)
+        hub, group = self._group(request)
+        ids, next_url = request.page(hub.entity.partition_ids)
+        return _feed(request, "Partitions", [_partition_entry(request, hub, group, id_) for id_ in ids], next_url)
 
-    async def get_partition(self, call: Request) -> Response:
+    async def get_partition(self, request: Request) -> Response:
         """Where one partition begins and ends."""
-        hub, group = self._group(call)
-        if call.names["partition"] not in hub.entity.partition_ids:
-            raise NotFound(hub.namespace.resource(hub.name, "partitions", call.names["partition"]))
-        return _entry(_partition_entry(call, hub, group, call.names["partition"]), 200)
+        hub, group = self._group(request)
+        if request.names["partition"] not in hub.entity.partition_ids:
+            raise NotFound(hub.namespace.resource(hub.name, "partitions", request.names["partition"]))
+        return _entry(_partition_entry(request, hub, group, request.names["partition"]), 200)
 
-    def _group(self, call: Request) -> tuple[LiveHub, ConsumerGroup]:
-        hub, _ = _readable(call)
-        return hub, call.context.broker.catalog.view.group(hub.entity, call.names["group"])
+    def _group(self, request: Request) -> tuple[LiveHub, ConsumerGroup]:
+        hub, _ = _readable(request)
+        return hub, request.context.broker.catalog.view.group(hub.entity, request.names["group"])
 
     # --- publishers ---
 
-    async def list_revoked(self, call: Request) -> Response:
+    async def list_revoked(self, request: Request) -> Response:
         """The publishers whose path is closed."""
-        hub, _ = _managed(call)
-        revoked, next_url = call.page(call.context.broker.catalog.view.revoked_publishers(hub.entity))
-        return _feed(call, "RevokedPublishers", [_revoked_entry(call, hub, one) for one in revoked], next_url)
+        hub, _ = _managed(request)
+        revoked, next_url = request.page(request.context.broker.catalog.view.revoked_publishers(hub.entity))
+        return _feed(request, "RevokedPublishers", [_revoked_entry(request, hub, one) for one in revoked], next_url)
 
-    async def revoke(self, call: Request) -> Response:
+    async def revoke(self, request: Request) -> Response:
         """Close a publisher's path, at once."""
-        hub, principal = _managed(call)
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
-        name = publisher_name(call.names["publisher"])
+        hub, principal = _managed(request)
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        name = publisher_name(request.names["publisher"])
         revoked = await await_change(
             lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, actor, done)
         )
-        return _entry(_revoked_entry(call, hub, revoked), 201)
+        return _entry(_revoked_entry(request, hub, revoked), 201)
 
-    async def get_revoked(self, call: Request) -> Response:
+    async def get_revoked(self, request: Request) -> Response:
         """One closed path."""
-        hub, _ = _managed(call)
-        revoked = call.context.broker.catalog.view.find_revoked_publisher(hub.entity, call.names["publisher"])
+        hub, _ = _managed(request)
+        revoked = request.context.broker.catalog.view.find_revoked_publisher(hub.entity, request.names["publisher"])
         if revoked is None:
-            raise NotFound(hub.namespace.resource(hub.name, "revokedpublishers", call.names["publisher"]))
-        return _entry(_revoked_entry(call, hub, revoked), 200)
+            raise NotFound(hub.namespace.resource(hub.name, "revokedpublishers", request.names["publisher"]))
+        return _entry(_revoked_entry(request, hub, revoked), 200)
 
-    async def restore(self, call: Request) -> Response:
+    async def restore(self, request: Request) -> Response:
         """Open a publisher's path again."""
-        hub, principal = _managed(call)
-        manager, actor = call.context.broker.manager, call.context.actor(principal, call.scope)
+        hub, principal = _managed(request)
+        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
         await await_change(
-            lambda done: manager.restore_publisher(hub.entity.namespace, hub.name, call.names["publisher"], actor, done)
+            lambda done: manager.restore_publisher(
+                hub.entity.namespace, hub.name, request.names["publisher"], actor, done
+            )
         )
         return _done()
 
@@ -237,29 +239,29 @@ class AtomPlane:
 # --- who may ---------------------------------------------------------------------------------------------------------
 
 
-def _require(call: Request, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
-    principal = call.known_as(call.context.identity.of_data(namespace, call.peer, call.authorization))
+def _require(request: Request, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
+    principal = request.known_as(request.context.identity.of_data(namespace, request.peer, request.authorization))
     name = namespace.entity.name
     principal.require(right, Resource.of_namespace(name) if hub is None else Resource.of_hub(name, hub))
     return principal
 
 
-def _existing(call: Request, right: Rights) -> tuple[LiveHub, Principal]:
+def _existing(request: Request, right: Rights) -> tuple[LiveHub, Principal]:
     """The hub of a path, told to be missing only to those who may ask."""
-    hub = call.context.find_hub(call.host, call.names["hub"])
+    hub = request.context.find_hub(request.host, request.names["hub"])
     if hub is None:
-        namespace = call.context.namespace_at(call.host)
-        _require(call, namespace, right, call.names["hub"])
-        raise HubNotFound(namespace.resource(call.names["hub"]))
-    return hub, _require(call, hub.namespace, right, hub.name)
+        namespace = request.context.namespace_at(request.host)
+        _require(request, namespace, right, request.names["hub"])
+        raise HubNotFound(namespace.resource(request.names["hub"]))
+    return hub, _require(request, hub.namespace, right, hub.name)
 
 
-def _managed(call: Request) -> tuple[LiveHub, Principal]:
-    return _existing(call, Rights.MANAGE)
+def _managed(request: Request) -> tuple[LiveHub, Principal]:
+    return _existing(request, Rights.MANAGE)
 
 
-def _readable(call: Request) -> tuple[LiveHub, Principal]:
-    return _existing(call, Rights.LISTEN)
+def _readable(request: Request) -> tuple[LiveHub, Principal]:
+    return _existing(request, Rights.LISTEN)
 
 
 # --- in --------------------------------------------------------------------------------------------------------------
@@ -304,9 +306,9 @@ def _rule(element: xml.Element) -> _Rule:
 # --- out -------------------------------------------------------------------------------------------------------------
 
 
-def _url(call: Request, *path: str) -> str:
+def _url(request: Request, *path: str) -> str:
     place = "/".join(quote(part, safe="$/") for part in path)
-    return f"{call.base_url}/{place}?api-version={quote(call.api_version)}"
+    return f"{request.base_url}/{place}?api-version={quote(request.api_version)}"
 
 
 def _done() -> Response:
@@ -317,16 +319,16 @@ def _entry(entry: xml.Entry, status: int) -> Response:
     return Response(entry.document(), status, media_type=xml.ENTRY_TYPE)
 
 
-def _feed(call: Request, title: str, entries: list[xml.Entry], next_url: str | None) -> Response:
-    url = f"{call.base_url}{call.scope['raw_path'].decode('ascii')}?api-version={quote(call.api_version)}"
-    body = xml.feed(title, url, call.base_url, entries, call.context.clock.now_ms(), next_url)
+def _feed(request: Request, title: str, entries: list[xml.Entry], next_url: str | None) -> Response:
+    url = f"{request.base_url}{request.scope['raw_path'].decode('ascii')}?api-version={quote(request.api_version)}"
+    body = xml.feed(title, url, request.base_url, entries, request.context.clock.now_ms(), next_url)
     return Response(body, 200, media_type=xml.FEED_TYPE)
 
 
-def _hub_entry(call: Request, hub: Hub, *, is_manager: bool) -> xml.Entry:
-    live = call.context.broker.namespace(hub.namespace).hubs.get(hub.name.lower())
+def _hub_entry(request: Request, hub: Hub, *, is_manager: bool) -> xml.Entry:
+    live = request.context.broker.namespace(hub.namespace).hubs.get(hub.name.lower())
     size_bytes = 0 if live is None else sum(log.state.size_bytes for log in live.open_logs())
-    rules = call.context.broker.catalog.view.rules(hub) if is_manager else ()
+    rules = request.context.broker.catalog.view.rules(hub) if is_manager else ()
     ids = "".join(f"<a:string>{id_}</a:string>" for id_ in hub.partition_ids)
     content = "".join(
         (
@@ -343,7 +345,7 @@ def _hub_entry(call: Request, hub: Hub, *, is_manager: bool) -> xml.Entry:
         )
     )
     return xml.Entry(
-        url=_url(call, hub.name),
+        url=_url(request, hub.name),
         title=hub.name,
         content=xml.description("EventHubDescription", content),
         author=hub.namespace,
@@ -368,7 +370,7 @@ def _rule_xml(rule: AccessRule) -> str:
     )
 
 
-def _group_entry(call: Request, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
+def _group_entry(request: Request, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
     content = "".join(
         (
             xml.tag("CreatedAt", xml.instant(group.created_ms)),
@@ -377,7 +379,7 @@ def _group_entry(call: Request, hub: LiveHub, group: ConsumerGroup) -> xml.Entry
         )
     )
     return xml.Entry(
-        url=_url(call, hub.name, "consumergroups", group.name),
+        url=_url(request, hub.name, "consumergroups", group.name),
         title=group.name,
         content=xml.description("ConsumerGroupDescription", content),
         author=hub.entity.namespace,
@@ -386,12 +388,12 @@ def _group_entry(call: Request, hub: LiveHub, group: ConsumerGroup) -> xml.Entry
     )
 
 
-def _partition_entry(call: Request, hub: LiveHub, group: ConsumerGroup, partition: str) -> xml.Entry:
-    info = call.context.broker.partition_info(hub, partition, call.context.clock.monotonic())
+def _partition_entry(request: Request, hub: LiveHub, group: ConsumerGroup, partition: str) -> xml.Entry:
+    info = request.context.broker.partition_info(hub, partition, request.context.clock.monotonic())
     return xml.Entry(
-        url=_url(call, hub.name, "consumergroups", group.name, "partitions", partition),
+        url=_url(request, hub.name, "consumergroups", group.name, "partitions", partition),
         title=partition,
-        content=xml.description("PartitionDescription", _partition_xml(info, call.api_version)),
+        content=xml.description("PartitionDescription", _partition_xml(info, request.api_version)),
         author=hub.entity.namespace,
         published_ms=hub.entity.created_ms,
         updated_ms=max(info.last_enqueued_ms, hub.entity.created_ms),
@@ -414,9 +416,9 @@ def _partition_xml(info: PartitionInfo, api_version: str) -> str:
     return "".join(xml.tag(name, value) for name, value in elements)
 
 
-def _revoked_entry(call: Request, hub: LiveHub, revoked: RevokedPublisher) -> xml.Entry:
+def _revoked_entry(request: Request, hub: LiveHub, revoked: RevokedPublisher) -> xml.Entry:
     return xml.Entry(
-        url=_url(call, hub.name, "revokedpublishers", revoked.name),
+        url=_url(request, hub.name, "revokedpublishers", revoked.name),
         title=revoked.name,
         content=xml.description("RevokedPublisherDescription", xml.tag("Name", revoked.name)),
         author=hub.entity.namespace,

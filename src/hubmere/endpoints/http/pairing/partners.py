@@ -20,7 +20,13 @@ from urllib.parse import quote, urlsplit
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
-from hubmere.endpoints.http.arm.shapes import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, PROVIDER, Json, hub_settings
+from hubmere.endpoints.http.arm.serializer import (
+    DEFAULT_RESOURCE_GROUP,
+    DEFAULT_SUBSCRIPTION,
+    PROVIDER,
+    Json,
+    hub_settings,
+)
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import PartnerUnreachable
 from hubmere.model.clock import Clock

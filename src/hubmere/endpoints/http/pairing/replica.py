@@ -9,10 +9,10 @@ from pydantic import Field
 from starlette.responses import Response
 
 from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
-from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, Word, parsed
-from hubmere.endpoints.http.arm.request import ArmRequest, alias_shape, done_answer, json_answer
+from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, ShortText, parse_body
+from hubmere.endpoints.http.arm.request import ArmRequest, alias_json, json_response, ok_response
 from hubmere.endpoints.http.context import await_change
-from hubmere.endpoints.http.request import Request, Table
+from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.entity import Rights
 from hubmere.model.errors import AdminRequired
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, rule_name
@@ -25,8 +25,8 @@ _MAX_RULES = 256
 class RuleModel(ArmModel):
     """A rule with its keys."""
 
-    name: Word
-    rights: list[Word] = Field(max_length=16)
+    name: ShortText
+    rights: list[ShortText] = Field(max_length=16)
     primary_key: str
     secondary_key: str
 
@@ -43,7 +43,7 @@ class RuleModel(ArmModel):
 class GroupModel(ArmModel):
     """A consumer group."""
 
-    name: Word
+    name: ShortText
     user_metadata: str = ""
 
     def wish(self) -> GroupWish:
@@ -54,15 +54,15 @@ class GroupModel(ArmModel):
 class ReplicaBody(ArmModel):
     """PUT that begins a pairing: who the primary is, and the pairing's id."""
 
-    primary_namespace: Word
-    pairing: Word = Field(min_length=16, max_length=64)
+    primary_namespace: ShortText
+    pairing: ShortText = Field(min_length=16, max_length=64)
 
 
 class NamespaceCopyBody(ArmModel):
     """PUT of the namespace's part of a pairing."""
 
     rules: list[RuleModel] = Field(max_length=_MAX_RULES)
-    hubs: list[Word] = Field(max_length=_MAX_NAMES)
+    hubs: list[ShortText] = Field(max_length=_MAX_NAMES)
 
 
 class HubCopyBody(ArmModel):
@@ -82,10 +82,10 @@ class HubCopyBody(ArmModel):
         )
 
 
-class ReplicaPlane:
+class ReplicaHandlers:
     """The handlers of the door."""
 
-    def table(self, alias: str) -> Table:
+    def routes(self, alias: str) -> Routes:
         """Handlers by path and method, below the path shape of an alias."""
         pairing = f"{alias}/replica/{{pairing}}"
         return {
@@ -94,46 +94,48 @@ class ReplicaPlane:
             f"{pairing}/eventhubs/{{hub}}": {"PUT": self.put_hub_copy},
         }
 
-    async def put_replica(self, call: Request) -> Response:
+    async def put_replica(self, request: Request) -> Response:
         """Make an empty namespace the secondary of one on another node."""
-        ask = _asked_by_admin(call)
-        body = parsed(ReplicaBody, await call.body())
-        name, primary = alias_name(call.names["alias"]), namespace_name(body.primary_namespace)
-        replicas, place = call.context.broker.replicas, ask.namespace.name
-        await await_change(lambda done: replicas.begin(place, name, primary, body.pairing, ask.actor, done))
-        return json_answer(alias_shape(ask, name))
+        arm = _asked_by_admin(request)
+        body = parse_body(ReplicaBody, await request.body())
+        name, primary = alias_name(request.names["alias"]), namespace_name(body.primary_namespace)
+        replicas, place = request.context.broker.replicas, arm.namespace.name
+        await await_change(lambda done: replicas.begin(place, name, primary, body.pairing, arm.actor, done))
+        return json_response(alias_json(arm, name))
 
-    async def put_namespace_copy(self, call: Request) -> Response:
+    async def put_namespace_copy(self, request: Request) -> Response:
         """Take the primary's rules, and let hubs go that it has not."""
-        ask = _asked_by_admin(call)
-        body = parsed(NamespaceCopyBody, await call.body())
+        arm = _asked_by_admin(request)
+        body = parse_body(NamespaceCopyBody, await request.body())
         rules = [rule.wish() for rule in body.rules]
-        replicas = call.context.broker.replicas
-        await await_change(lambda done: replicas.take_namespace(_claim(call, ask), rules, body.hubs, ask.actor, done))
-        return done_answer()
+        replicas = request.context.broker.replicas
+        await await_change(
+            lambda done: replicas.take_namespace(_claim(request, arm), rules, body.hubs, arm.actor, done)
+        )
+        return ok_response()
 
-    async def put_hub_copy(self, call: Request) -> Response:
+    async def put_hub_copy(self, request: Request) -> Response:
         """Take one hub of the primary with its groups and rules."""
-        ask = _asked_by_admin(call)
-        wish = parsed(HubCopyBody, await call.body()).wish(call.names["hub"])
-        replicas = call.context.broker.replicas
-        await await_change(lambda done: replicas.take_hub(_claim(call, ask), wish, ask.actor, done))
-        return done_answer()
+        arm = _asked_by_admin(request)
+        wish = parse_body(HubCopyBody, await request.body()).wish(request.names["hub"])
+        replicas = request.context.broker.replicas
+        await await_change(lambda done: replicas.take_hub(_claim(request, arm), wish, arm.actor, done))
+        return ok_response()
 
-    async def delete_replica(self, call: Request) -> Response:
+    async def delete_replica(self, request: Request) -> Response:
         """The primary has broken the pairing: the namespace is its own again."""
-        ask = _asked_by_admin(call)
-        replicas = call.context.broker.replicas
-        await await_change(lambda done: replicas.end(_claim(call, ask), ask.actor, done))
-        return done_answer()
+        arm = _asked_by_admin(request)
+        replicas = request.context.broker.replicas
+        await await_change(lambda done: replicas.end(_claim(request, arm), arm.actor, done))
+        return ok_response()
 
 
-def _asked_by_admin(call: Request) -> ArmRequest:
-    ask = ArmRequest(call)
-    if not ask.is_admin:
+def _asked_by_admin(request: Request) -> ArmRequest:
+    arm = ArmRequest(request)
+    if not arm.is_admin:
         raise AdminRequired
-    return ask
+    return arm
 
 
-def _claim(call: Request, ask: ArmRequest) -> Claim:
-    return Claim(namespace=ask.namespace.name, alias=call.names["alias"], pairing=call.names["pairing"])
+def _claim(request: Request, arm: ArmRequest) -> Claim:
+    return Claim(namespace=arm.namespace.name, alias=request.names["alias"], pairing=request.names["pairing"])

@@ -32,8 +32,8 @@ from hubmere.endpoints.http.context import (
     Receive,
     Scope,
     Send,
-    declared_length,
-    peer_of,
+    client_address,
+    content_length,
     read_body,
 )
 from hubmere.endpoints.http.errors import XML_TYPE
@@ -207,7 +207,7 @@ class PublishHandler:
         context = self._context
         found = context.find_hub(head.host, target.hub)
         namespace = context.namespace_at(head.host) if found is None else found.namespace
-        principal = context.identity.of_data(namespace, peer_of(scope), head.authorization)
+        principal = context.identity.of_data(namespace, client_address(scope), head.authorization)
         scope[CALLER] = principal
         name = target.hub if found is None else found.name
         principal.require(Rights.SEND, resource_of(namespace.entity.name, name, target))
@@ -220,7 +220,7 @@ class PublishHandler:
 
     async def _read_body(self, scope: Scope, head: CachedRequestHead, receive: Receive) -> bytes:
         context = self._context
-        length = declared_length(dict(scope["headers"]))
+        length = content_length(dict(scope["headers"]))
         limit_bytes = min(head.publisher.limit_bytes, context.body_limit_bytes)
         return await read_body(receive, length, limit_bytes, context.memory, PublicationTooLarge)
 

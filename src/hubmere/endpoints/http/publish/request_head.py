@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from hubmere.broker.access import Resource
 from hubmere.endpoints.http.context import HEADER_NAMES, Scope
 from hubmere.endpoints.http.errors import MethodNotAllowed, PathNotFound
-from hubmere.endpoints.http.paths import segments_of
+from hubmere.endpoints.http.paths import split_path
 from hubmere.endpoints.http.publish import event_decoder
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import publisher_name
@@ -82,7 +82,7 @@ def is_read_path(segments: Sequence[str]) -> bool:
 
 def parse_target(raw_path: bytes) -> Target:
     """The hub, and the partition or publisher, that a path names."""
-    segments = segments_of(raw_path)
+    segments = split_path(raw_path)
     if is_read_path(segments):
         raise MethodNotAllowed("POST", "GET")
     if len(segments) >= 4:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
 from hubmere.broker.counters import Counters
-from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, shown_path
+from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, path_for_log
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.http.pairing.partners import Partners
-from hubmere.endpoints.http.paths import Shapes, segments_of
+from hubmere.endpoints.http.paths import RouteTable, split_path
 from hubmere.endpoints.http.publish.handler import COUNTED, CachedRequestHead, PublishHandler
 from hubmere.endpoints.http.publish.request_head import is_message_path, is_read_path
 from hubmere.endpoints.http.publish.shares import OnDone
@@ -64,7 +64,7 @@ class HttpApp:
     def __init__(self, context: HttpContext, amqp_session: Callable[[], Session] | None) -> None:
         self._context = context
         self._publisher = PublishHandler(context)
-        self._shapes: Shapes[Handler] | None = None
+        self._routes: RouteTable[Handler] | None = None
         self._mounts: dict[str, Application] = {}
         self._tracer: HttpTracer | None = None
         self._websockets = None if amqp_session is None else WebSocketDoor(amqp_session)
@@ -117,17 +117,17 @@ class HttpApp:
         if is_message_path(raw_path) and scope["method"] == "POST":
             await self._publisher.answer(scope, receive, send)
             return
-        segments = segments_of(raw_path)
+        segments = split_path(raw_path)
         if is_message_path(raw_path) and not is_read_path(segments):
             raise MethodNotAllowed(scope["method"], "POST")
         mounted = self._mounts.get(segments[0].lower()) if segments else None
         if mounted is not None:
-            await _mounted(mounted, segments[0], scope, receive, send)
+            await _serve_mounted(mounted, segments[0], scope, receive, send)
             return
-        if self._shapes is None:
+        if self._routes is None:
             # The management planes bring pydantic along: loaded when first asked for, beside the loop.
-            self._shapes = await asyncio.to_thread(_shapes)
-        match = self._shapes.find(scope["method"], segments)
+            self._routes = await asyncio.to_thread(_routes)
+        match = self._routes.find(scope["method"], segments)
         if match is None:
             raise PathNotFound
         request, tracer = Request(self._context, scope, receive, match.names), self._tracer
@@ -136,12 +136,12 @@ class HttpApp:
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            segments = tuple(segment.lower() for segment in segments_of(scope["raw_path"]))
+            segments = tuple(segment.lower() for segment in split_path(scope["raw_path"]))
         except Refusal:
             segments = ()
         mounted = self._mounts.get(segments[0]) if segments else None
         if mounted is not None:
-            await _mounted(mounted, segments[0], scope, receive, send)
+            await _serve_mounted(mounted, segments[0], scope, receive, send)
         elif self._websockets is not None and segments == WEBSOCKET_PATH:
             await self._websockets.serve(scope, receive, send)
         else:
@@ -160,9 +160,9 @@ class HttpApp:
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
         namespace = self._context.counted_at(host)
         if COUNTED not in scope:
-            _count(namespace.counters, refusal)
+            _count_refusal(namespace.counters, refusal)
         self._note_attempt(refusal, scope)
-        tracking = self._context.refused(refusal, scope, f"{namespace.entity.name}:{path[0]}")
+        tracking = self._context.track_refusal(refusal, scope, f"{namespace.entity.name}:{path[0]}")
         is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
         await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
 
@@ -175,10 +175,10 @@ class HttpApp:
         ):
             return
         actor = self._context.actor(scope.get(CALLER) or _STRANGER, scope)
-        self._context.broker.audit.write(actor.line(scope["method"], shown_path(scope), refusal))
+        self._context.broker.audit.write(actor.line(scope["method"], path_for_log(scope), refusal))
 
 
-def _count(counters: Counters, refusal: Refusal) -> None:
+def _count_refusal(counters: Counters, refusal: Refusal) -> None:
     counters.incoming_requests += 1
     counters.refused_requests += 1
     if row_of(type(refusal)).status >= _SERVER_ERROR:
@@ -187,14 +187,14 @@ def _count(counters: Counters, refusal: Refusal) -> None:
         counters.user_errors += 1
 
 
-async def _mounted(app: Application, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve_mounted(app: Application, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
     await app({**scope, "root_path": f"{scope.get('root_path', '')}/{segment}"}, receive, send)
 
 
-def _shapes() -> Shapes[Handler]:
+def _routes() -> RouteTable[Handler]:
     from hubmere.endpoints.http.server.routes import ALL
 
-    return Shapes(ALL)
+    return RouteTable(ALL)
 
 
 def build_app(

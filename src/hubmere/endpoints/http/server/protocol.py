@@ -11,7 +11,7 @@ from hubmere.broker.access import Principal
 from hubmere.broker.management.connections import Connections, ConnectionView, LinkView, Role, display_text
 from hubmere.broker.revocation import Judge
 from hubmere.endpoints.connections import ConnectionLimits
-from hubmere.endpoints.http.context import CALLER, WRITE_CREATED, Scope, log, shown_path
+from hubmere.endpoints.http.context import CALLER, WRITE_CREATED, Scope, log, path_for_log
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
 from hubmere.endpoints.http.publish.handler import CachedRequestHead, send_created
 from hubmere.endpoints.http.publish.request_head import is_message_path
@@ -269,7 +269,7 @@ class BoundedProtocol(GuardedProtocol):
 
 def _request_view(scope: Scope) -> LinkView:
     """The last request as a link: what was asked for, and on which hub if it was published there."""
-    path = shown_path(scope)
+    path = path_for_log(scope)
     place, slash, last = path.strip("/").rpartition("/")
     is_publication = scope["method"] == "POST" and slash and last.lower() == "messages"
     role = Role.PUBLISHES if is_publication else Role.ASKS

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, LoopShare
-from hubmere.endpoints.http.context import Receive, Scope, Send, log, peer_of
+from hubmere.endpoints.http.context import Receive, Scope, Send, client_address, log
 from hubmere.endpoints.stream import READ_BYTES, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
 
 PATH = ("$servicebus", "websocket")
@@ -72,7 +72,7 @@ class WebSocketWire:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._share = LoopShare(MAX_COSTLY_BYTES)
-        self.peer = peer_of(scope)
+        self.peer = client_address(scope)
         self.is_secure = scope["scheme"] == "wss"
 
     # --- the session calls these ---

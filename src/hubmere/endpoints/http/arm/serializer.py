@@ -30,13 +30,13 @@ DEFAULT_RESOURCE_GROUP = "hubmere"
 _DEFAULT_HTTPS_PORT = 443
 
 
-def instant(at_ms: int) -> str:
+def iso_time(at_ms: int) -> str:
     """A time as ARM writes it."""
     return datetime.fromtimestamp(max(at_ms, 0) / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class ArmSerializer:
     """Under which subscription and resource group resources are shown, and where the node is."""
 
     addresses: Addresses
@@ -72,8 +72,8 @@ class Frame:
             "properties": {
                 "provisioningState": "Succeeded",
                 "status": namespace.status.value,
-                "createdAt": instant(namespace.created_ms),
-                "updatedAt": instant(namespace.updated_ms),
+                "createdAt": iso_time(namespace.created_ms),
+                "updatedAt": iso_time(namespace.updated_ms),
                 "serviceBusEndpoint": f"https://{self._endpoint(namespace)}/",
                 "metricId": f"{namespace.subscription or DEFAULT_SUBSCRIPTION}:{namespace.name.lower()}",
                 "isAutoInflateEnabled": namespace.auto_inflate,
@@ -88,8 +88,8 @@ class Frame:
                 "privateEndpointConnections": [],
             },
             "systemData": {
-                "createdAt": instant(namespace.created_ms),
-                "lastModifiedAt": instant(namespace.updated_ms),
+                "createdAt": iso_time(namespace.created_ms),
+                "lastModifiedAt": iso_time(namespace.updated_ms),
             },
         }
 
@@ -103,8 +103,8 @@ class Frame:
             "partitionIds": list(hub.partition_ids),
             "messageRetentionInDays": hub.retention.days,
             "identifier": hub.topic_id,
-            "createdAt": instant(hub.created_ms),
-            "updatedAt": instant(hub.updated_ms),
+            "createdAt": iso_time(hub.created_ms),
+            "updatedAt": iso_time(hub.updated_ms),
         }
         return self._resource(namespace, "namespaces/eventhubs", properties, "eventhubs", hub.name)
 
@@ -117,8 +117,8 @@ class Frame:
         """A consumer group."""
         properties: Json = {
             "userMetadata": group.user_metadata,
-            "createdAt": instant(group.created_ms),
-            "updatedAt": instant(group.updated_ms),
+            "createdAt": iso_time(group.created_ms),
+            "updatedAt": iso_time(group.updated_ms),
         }
         kind = "namespaces/eventhubs/consumergroups"
         return self._resource(namespace, kind, properties, "eventhubs", hub.name, "consumergroups", group.name)

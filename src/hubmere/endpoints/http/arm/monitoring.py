@@ -10,9 +10,9 @@ from starlette.responses import Response
 from hubmere.broker.access import Principal
 from hubmere.broker.management.auditing import AuditLine
 from hubmere.broker.management.connections import ConnectionView, LinkView
-from hubmere.endpoints.http.arm.request import ArmRequest, json_answer, manager_of_node, page_answer
-from hubmere.endpoints.http.arm.shapes import PROVIDER, Json, instant
-from hubmere.endpoints.http.request import Request, Table
+from hubmere.endpoints.http.arm.request import ArmRequest, json_response, manager_of_node, page_response
+from hubmere.endpoints.http.arm.serializer import PROVIDER, Json, iso_time
+from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.errors import NotFound
 
 _GROUP = "subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
@@ -21,36 +21,36 @@ CLOSED_BY_MANAGER = "The connection was closed by a manager of the namespace."
 _MAX_DIGITS = 15
 
 
-async def list_connections(call: Request) -> Response:
+async def list_connections(request: Request) -> Response:
     """The open connections of a namespace."""
-    ask = ArmRequest(call)
-    return page_answer(call, call.context.broker.connections.snapshots(ask.namespace.key[0]), _connection)
+    arm = ArmRequest(request)
+    return page_response(request, request.context.broker.connections.snapshots(arm.namespace.key[0]), _connection)
 
 
-async def list_all_connections(call: Request) -> Response:
+async def list_all_connections(request: Request) -> Response:
     """The open connections of the node, those that have proven nothing yet included."""
-    manager_of_node(call)
-    return page_answer(call, call.context.broker.connections.snapshots(), _connection)
+    manager_of_node(request)
+    return page_response(request, request.context.broker.connections.snapshots(), _connection)
 
 
-async def close_connection(call: Request) -> Response:
+async def close_connection(request: Request) -> Response:
     """Close a connection of a namespace; its client may come back."""
-    ask = ArmRequest(call)
-    return _closed(call, ask.principal, ask.namespace.key[0])
+    arm = ArmRequest(request)
+    return _closed(request, arm.principal, arm.namespace.key[0])
 
 
-async def close_any_connection(call: Request) -> Response:
+async def close_any_connection(request: Request) -> Response:
     """Close a connection of the node; its client may come back."""
-    return _closed(call, manager_of_node(call), None)
+    return _closed(request, manager_of_node(request), None)
 
 
-async def list_audit(call: Request) -> Response:
+async def list_audit(request: Request) -> Response:
     """The latest management actions, newest first."""
-    manager_of_node(call)
-    return page_answer(call, call.context.broker.audit.latest(), _audit_line)
+    manager_of_node(request)
+    return page_response(request, request.context.broker.audit.latest(), _audit_line)
 
 
-def live_table() -> Table:
+def monitoring_routes() -> Routes:
     """Handlers by path and method."""
     return {
         f"{_GROUP}/connections": {"GET": list_all_connections},
@@ -61,14 +61,14 @@ def live_table() -> Table:
     }
 
 
-def _closed(call: Request, principal: Principal, namespace: str | None) -> Response:
-    given, broker = call.names["connection"], call.context.broker
+def _closed(request: Request, principal: Principal, namespace: str | None) -> Response:
+    given, broker = request.names["connection"], request.context.broker
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise NotFound(f"connections/{given}")
     view = broker.connections.disconnect(int(given), CLOSED_BY_MANAGER, namespace)
-    actor = call.context.actor(principal, call.scope)
+    actor = request.context.actor(principal, request.scope)
     broker.audit.write(actor.line("close connection", f"{view.namespace}/connections/{view.number}"))
-    return json_answer(_connection(view))
+    return json_response(_connection(view))
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def _connection(view: ConnectionView) -> Json:
             "software": view.software,
             "rule": view.rule,
             "remoteAddress": view.peer,
-            "openedAt": instant(view.opened_ms),
+            "openedAt": iso_time(view.opened_ms),
             "idleSeconds": round(view.idle_s, 3),
             "linkCount": len(view.links),
             "links": [_link(link) for link in view.links],
@@ -114,7 +114,7 @@ def _audit_line(line: AuditLine) -> Json:
         "name": line.tracking_id,
         "type": f"{PROVIDER}/AuditEntries",
         "properties": {
-            "time": instant(line.at_ms),
+            "time": iso_time(line.at_ms),
             "actor": line.actor,
             "remoteAddress": line.peer,
             "action": line.action,

@@ -36,27 +36,27 @@ _MAX_NUMBER_DIGITS = 19
 _POSITIONS = "first, latest, sequence:N, offset:N or time:ISO-8601"
 
 
-async def look_at_events(call: Request) -> Response:
+async def browse_events(request: Request) -> Response:
     """Some events of a partition from a position on."""
-    hub = _authorized_hub(call)
-    limit = call.number("limit", _DEFAULT_LIMIT, _MOST_EVENTS)
-    wait_s = call.number("wait", 0, _LONGEST_WAIT_S)
-    seen = await _looked(call, hub, position_of(call.query.get("from", "first")), wait_s)
+    hub = _authorized_hub(request)
+    limit = request.number("limit", _DEFAULT_LIMIT, _MOST_EVENTS)
+    wait_s = request.number("wait", 0, _LONGEST_WAIT_S)
+    seen = await _looked(request, hub, parse_position(request.query.get("from", "first")), wait_s)
     return Response(json.dumps(_shown(hub, seen, limit)).encode(), 200, media_type=JSON_TYPE)
 
 
-def _authorized_hub(call: Request) -> LiveHub:
+def _authorized_hub(request: Request) -> LiveHub:
     """The hub, for a caller that may read this partition of it."""
-    hub = call.context.find_hub(call.host, call.names["hub"])
-    namespace = call.context.namespace_at(call.host) if hub is None else hub.namespace
-    principal = call.known_as(call.context.identity.of_data(namespace, call.peer, call.authorization))
-    name = call.names["hub"] if hub is None else hub.name
-    below = ("consumergroups", call.names["group"], "partitions", call.names["partition"])
+    hub = request.context.find_hub(request.host, request.names["hub"])
+    namespace = request.context.namespace_at(request.host) if hub is None else hub.namespace
+    principal = request.known_as(request.context.identity.of_data(namespace, request.peer, request.authorization))
+    name = request.names["hub"] if hub is None else hub.name
+    below = ("consumergroups", request.names["group"], "partitions", request.names["partition"])
     principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below, is_messages=True))
     return namespace.hub(name)
 
 
-def position_of(text: str) -> Position:
+def parse_position(text: str) -> Position:
     """A position in words; numbers and times are inclusive, as people mean them."""
     word, _, value = text.partition(":")
     if word == "first" and not value:
@@ -80,10 +80,10 @@ def _milliseconds(text: str) -> int:
         raise InvalidArgument("from", f"time:{text}", _POSITIONS) from None
 
 
-async def _looked(call: Request, hub: LiveHub, position: Position, wait_s: int) -> Look:
+async def _looked(request: Request, hub: LiveHub, position: Position, wait_s: int) -> Look:
     def look(at: Position) -> Look:
-        return call.context.broker.look(
-            hub, group=call.names["group"], partition=call.names["partition"], position=at, max_bytes=_READ_BYTES
+        return request.context.broker.look(
+            hub, group=request.names["group"], partition=request.names["partition"], position=at, max_bytes=_READ_BYTES
         )
 
     seen = look(position)
@@ -99,7 +99,7 @@ async def _looked(call: Request, hub: LiveHub, position: Position, wait_s: int) 
     finally:
         seen.log.unwatch(moved.set)
     # Rules may have changed during the wait.
-    _authorized_hub(call)
+    _authorized_hub(request)
     # `latest` meant the end as it was when the wait began.
     return look(Position.sequence(seen.sequence, inclusive=True))
 
