@@ -107,7 +107,7 @@ def test_an_event_is_taken_however_it_arrives(
     assert _status(answer) == 201
     assert b"content-length: 0" in answer
     assert event.body == b"second"
-    assert {name: typed.value for name, typed in event.properties.items()} == {"Sensor": "a-17"}
+    assert {name: property_.value for name, property_ in event.properties.items()} == {"Sensor": "a-17"}
     assert node.hub("orders").counters.successful_requests == 2
 
 
@@ -139,8 +139,8 @@ def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, heads: l
 
     seen = [
         (
-            [(name, typed.value) for name, typed in event.properties.items()],
-            [typed.value for name, typed in event.system_properties.items() if name == "content-type"],
+            [(name, property_.value) for name, property_ in event.properties.items()],
+            [property_.value for name, property_ in event.system_properties.items() if name == "content-type"],
             len(event.body or b""),
         )
         for event in node.stored("orders")[1:]

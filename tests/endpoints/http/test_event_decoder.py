@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.endpoints.http.publish.event_decoder import (
-    batch_events,
-    header_properties,
     is_batch,
     is_property,
+    parse_batch,
+    parse_header_properties,
+    parse_property,
     single_event,
-    typed,
 )
 from hubmere.translate import HttpEvent, message_from_http
 from hubmere.wire.amqp.codec.decode import decode_value
@@ -44,14 +44,14 @@ from hubmere.wire.amqp.codec.decode import decode_value
 )
 def test_header_values_are_typed_as_the_service_does(text: str, value: object) -> None:
     """Integers, doubles and booleans are recognised; what would not print back the same stays text."""
-    assert typed(text) == value
-    assert type(typed(text)) is type(value)
+    assert parse_property(text) == value
+    assert type(parse_property(text)) is type(value)
 
 
 @given(st.text(max_size=60))
 def test_typing_never_fails(text: str) -> None:
     """Any header value is some property."""
-    assert isinstance(typed(text), (str, int, float, bool))
+    assert isinstance(parse_property(text), (str, int, float, bool))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_headers_about_the_request_are_no_properties(name: str) -> None:
 
 def test_a_header_that_came_twice_is_one_property() -> None:
     """RFC 9110, 5.3: repeated fields are one list."""
-    assert header_properties([(b"Tag", b"a"), (b"Tag", b"b")]) == {"Tag": "a, b"}
+    assert parse_header_properties([(b"Tag", b"a"), (b"Tag", b"b")]) == {"Tag": "a, b"}
 
 
 def test_a_header_value_may_be_utf8_or_latin1() -> None:
     """Older clients send Latin-1."""
     given_headers = [(b"City", "Köln".encode()), (b"Town", "Köln".encode("latin-1"))]
 
-    assert header_properties(given_headers) == {"City": "Köln", "Town": "Köln"}
+    assert parse_header_properties(given_headers) == {"City": "Köln", "Town": "Köln"}
 
 
 def test_broker_properties_fill_their_fields() -> None:
@@ -108,7 +108,7 @@ def _batch(*elements: Any) -> bytes:
 
 def test_a_batch_keeps_order_bodies_and_properties() -> None:
     """Each element is an event of its own."""
-    events = batch_events(_batch({"Body": "a", "UserProperties": {"n": 5, "f": 1.5, "b": True}}, {"Body": "b"}))
+    events = parse_batch(_batch({"Body": "a", "UserProperties": {"n": 5, "f": 1.5, "b": True}}, {"Body": "b"}))
 
     assert [event.body for event in events] == [b"a", b"b"]
     assert dict(events[0].properties) == {"n": 5, "f": 1.5, "b": True}
@@ -117,7 +117,7 @@ def test_a_batch_keeps_order_bodies_and_properties() -> None:
 
 def test_a_body_that_is_no_text_is_kept_as_compact_json() -> None:
     """People post objects where the API wants their text."""
-    events = batch_events(_batch({"Body": {"a": [1, 2]}}, {"Body": 5}, {"Body": None}))
+    events = parse_batch(_batch({"Body": {"a": [1, 2]}}, {"Body": 5}, {"Body": None}))
 
     assert [event.body for event in events] == [b'{"a":[1,2]}', b"5", b"null"]
 
@@ -126,12 +126,12 @@ def test_a_base64_body_is_opened() -> None:
     """Described by a service engineer; harmless to offer."""
     encoded = base64.b64encode(b"\x00\xff").decode()
 
-    assert batch_events(_batch({"Body": encoded, "IsBodyBase64": True}))[0].body == b"\x00\xff"
+    assert parse_batch(_batch({"Body": encoded, "IsBodyBase64": True}))[0].body == b"\x00\xff"
 
 
 def test_the_older_shape_of_properties_is_taken() -> None:
     """The 2016 page shows Name and Value pairs."""
-    events = batch_events(
+    events = parse_batch(
         _batch(
             {
                 "Body": "",
@@ -156,7 +156,7 @@ def test_the_older_shape_of_properties_is_taken() -> None:
 def test_a_batch_that_cannot_be_read_is_refused_whole(body: bytes) -> None:
     """Service 3: 400, and nothing is stored."""
     with pytest.raises(MalformedRequest):
-        batch_events(body)
+        parse_batch(body)
 
 
 @pytest.mark.parametrize(

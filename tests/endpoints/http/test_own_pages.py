@@ -155,9 +155,9 @@ def test_every_metric_is_described(node: HttpNode) -> None:
     with node.client() as client:
         lines = client.get("/metrics").text.splitlines()
 
-    typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    declared = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     sampled = {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
-    assert sampled == typed
+    assert sampled == declared
 
 
 def test_the_description_names_every_path_that_is_routed(node: HttpNode) -> None:

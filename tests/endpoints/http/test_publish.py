@@ -42,7 +42,7 @@ def test_custom_headers_become_typed_properties(node: HttpNode, sender: httpx.Cl
     sender.post("/orders/messages", content=b"x", headers=headers)
 
     event = node.stored("orders")[0]
-    assert {name: (typed.type, typed.value) for name, typed in event.properties.items()} == {
+    assert {name: (property_.type, property_.value) for name, property_ in event.properties.items()} == {
         "Alert": ("string", "Strong Wind"),
         "N": ("int", 5),
         "F": ("double", 1.5),

@@ -423,7 +423,7 @@ class ArmHandlers:
         """A partner is looked for on this node first, then among the namespaces on others that it is told of."""
         place, partner, partners = arm.namespace.name, body.partner, request.context.partners
         is_here = request.context.broker.catalog.planned.find_namespace(partner) is not None
-        if partners is not None and not is_here and partners.knows(partner):
+        if partners is not None and not is_here and partners.has_partner(partner):
             await partners.pair(arm.namespace, name, partner, body.alternate_name, arm.actor)
         else:
             await await_change(

@@ -57,11 +57,11 @@ class Partner:
     ca_file: str | None = None
 
 
-class _TakenOver(Exception):
+class _PartnerFailedOver(Exception):
     """The partner serves the alias now."""
 
 
-class _Line:
+class _PartnerConnection:
     """One keep-alive connection to a partner's node.
 
     Thread rule: one request at a time, from any thread.
@@ -71,13 +71,13 @@ class _Line:
         self._partner = partner
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, method: str, alias: str, below: str, body: Json | None) -> None:
+    def request(self, method: str, alias: str, below: str, body: Json | None) -> None:
         """Have something done; raises what refused it."""
         group = f"/subscriptions/{DEFAULT_SUBSCRIPTION}/resourceGroups/{DEFAULT_RESOURCE_GROUP}/providers/{PROVIDER}"
         place = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
         headers = {"Authorization": f"Bearer {self._partner.token}", "Content-Type": "application/json"}
         try:
-            connection = self._connection = self._connection or self._opened()
+            connection = self._connection = self._connection or self._open()
             connection.request(method, place, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
             content = response.read()
@@ -86,9 +86,9 @@ class _Line:
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
             raise PartnerUnreachable(self._partner.name, why) from error
         if response.status == _GONE:
-            raise _TakenOver
+            raise _PartnerFailedOver
         if response.status >= _FIRST_ERROR:
-            raise Conflict(f"The partner '{self._partner.name}' refuses: {_told(content)}")
+            raise Conflict(f"The partner '{self._partner.name}' refuses: {_error_message(content)}")
 
     def close(self) -> None:
         """Let the connection go; the next request makes another."""
@@ -96,7 +96,7 @@ class _Line:
         if connection is not None:
             connection.close()
 
-    def _opened(self) -> http.client.HTTPConnection:
+    def _open(self) -> http.client.HTTPConnection:
         parts = urlsplit(self._partner.url)
         host = parts.hostname or ""
         if parts.scheme == "http":
@@ -106,7 +106,7 @@ class _Line:
         return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _told(content: bytes) -> str:
+def _error_message(content: bytes) -> str:
     try:
         return str(json.loads(content)["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -124,16 +124,16 @@ class Partners:
         self._clock = clock
         self._partners = {fold(partner.name): partner for partner in partners}
         # One per pairing that is kept in step, and one for whoever starts them: set after every change of entities.
-        self._changed: dict[str, asyncio.Event] = {}
+        self._change_events: dict[str, asyncio.Event] = {}
         self._any_change = asyncio.Event()
         broker.manager.watch(self._wake)
 
     def _wake(self) -> None:
         self._any_change.set()
-        for event in self._changed.values():
+        for event in self._change_events.values():
             event.set()
 
-    def knows(self, name: str) -> bool:
+    def has_partner(self, name: str) -> bool:
         """Whether a namespace on another node goes by this name."""
         return fold(name) in self._partners
 
@@ -141,7 +141,7 @@ class Partners:
         """Pair a namespace with one on another node; nothing is changed here unless the partner agrees."""
         known = self._partners[fold(partner)]
         pairing = uuid.uuid4().hex
-        await self._asked_once(known, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
+        await self._request_once(known, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
         manager = self._broker.manager
         try:
             await await_change(
@@ -162,15 +162,15 @@ class Partners:
 
     async def _release(self, partner: Partner, alias: str, pairing: str) -> None:
         try:
-            await self._asked_once(partner, "DELETE", alias, f"/{pairing}", None)
+            await self._request_once(partner, "DELETE", alias, f"/{pairing}", None)
         except Refusal as refusal:
             log.warning("%s was not told that the pairing '%s' is over: %s", partner.name, alias, refusal.text())
 
-    async def _asked_once(self, partner: Partner, method: str, alias: str, below: str, body: Json | None) -> None:
-        with contextlib.closing(_Line(partner)) as line:
+    async def _request_once(self, partner: Partner, method: str, alias: str, below: str, body: Json | None) -> None:
+        with contextlib.closing(_PartnerConnection(partner)) as connection:
             try:
-                await asyncio.to_thread(line.ask, method, alias, below, body)
-            except _TakenOver:
+                await asyncio.to_thread(connection.request, method, alias, below, body)
+            except _PartnerFailedOver:
                 raise Conflict(f"The partner '{partner.name}' has failed over and serves '{alias}'.") from None
 
     # --- while the node runs ---
@@ -181,36 +181,36 @@ class Partners:
             while True:
                 self._any_change.clear()
                 for alias in self._broker.catalog.view.all_aliases():
-                    if alias.is_replicating_away and alias.pairing not in self._changed:
-                        self._changed[alias.pairing] = asyncio.Event()
-                        group.create_task(self._keep_in_step(alias))
+                    if alias.is_replicating_away and alias.pairing not in self._change_events:
+                        self._change_events[alias.pairing] = asyncio.Event()
+                        group.create_task(self._replicate(alias))
                 await self._any_change.wait()
 
-    async def _keep_in_step(self, alias: GeoAlias) -> None:
+    async def _replicate(self, alias: GeoAlias) -> None:
         outbox = self._broker.outboxes.of(alias)
         partner = self._partners.get(fold(alias.partner_namespace))
         if partner is None:
             outbox.failed(f"no partner '{alias.partner_namespace}' is configured")
             log.error("the alias '%s' is not kept in step: %s", alias.name, outbox.problem)
             return
-        with contextlib.closing(_Line(partner)) as line:
+        with contextlib.closing(_PartnerConnection(partner)) as connection:
             try:
-                await self._follow(alias, outbox, line)
-            except _TakenOver:
+                await self._send_changes(alias, outbox, connection)
+            except _PartnerFailedOver:
                 log.warning("'%s' has failed over: the alias '%s' is let go", alias.partner_namespace, alias.name)
-                await self._give_up(alias)
+                await self._release_alias(alias)
         self._broker.outboxes.forget(alias.pairing)
-        self._changed.pop(alias.pairing, None)
+        self._change_events.pop(alias.pairing, None)
 
-    async def _follow(self, alias: GeoAlias, outbox: Outbox, line: _Line) -> None:
-        changed = self._changed[alias.pairing]
+    async def _send_changes(self, alias: GeoAlias, outbox: Outbox, connection: _PartnerConnection) -> None:
+        changed = self._change_events[alias.pairing]
         pause_s = _FIRST_PAUSE_S
         while (copies := self._copies(alias)) is not None:
             changed.clear()
             # With nothing owed the first copy goes again: a question whether the partner is still a secondary.
             try:
                 for copy in outbox.owed(copies) or copies[:1]:
-                    await asyncio.to_thread(line.ask, "PUT", alias.name, *_sent(alias, copy))
+                    await asyncio.to_thread(connection.request, "PUT", alias.name, *_to_request(alias, copy))
                     outbox.confirm(copy)
             except (PartnerUnreachable, Conflict) as refusal:
                 outbox.failed(refusal.text())
@@ -232,7 +232,7 @@ class Partners:
             return None
         return copies_of(view, view.namespace(alias.namespace))
 
-    async def _give_up(self, alias: GeoAlias) -> None:
+    async def _release_alias(self, alias: GeoAlias) -> None:
         actor = Actor(name=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
         manager = self._broker.manager
         with contextlib.suppress(NotFound):
@@ -241,7 +241,7 @@ class Partners:
             )
 
 
-def _sent(alias: GeoAlias, copy: Copy) -> tuple[str, Json]:
+def _to_request(alias: GeoAlias, copy: Copy) -> tuple[str, Json]:
     """Where a copy goes below the alias, and what it says: the bodies that `replica.py` reads."""
     rules = [_rule(rule) for rule in copy.rules]
     if not isinstance(copy, HubCopy):

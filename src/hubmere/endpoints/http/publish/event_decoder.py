@@ -66,7 +66,7 @@ def is_batch(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() == BATCH_TYPE
 
 
-def header_text(value: bytes) -> str:
+def decode_header(value: bytes) -> str:
     """A header's value: UTF-8, or Latin-1 as older clients write it."""
     try:
         return value.decode()
@@ -74,7 +74,7 @@ def header_text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def typed(text: str) -> UserProperty:
+def parse_property(text: str) -> UserProperty:
     """A header's value as the service types it: integer, double and bool where the text is one, else text."""
     if _INTEGER.fullmatch(text):
         number = int(text)
@@ -84,14 +84,14 @@ def typed(text: str) -> UserProperty:
     return _BOOLEANS.get(text.lower(), text)
 
 
-def header_properties(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, UserProperty]:
+def parse_header_properties(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, UserProperty]:
     """Custom headers (names as they were sent) as properties; one that came several times is joined, as HTTP says."""
     texts: dict[str, str] = {}
     for raw_name, value in pairs:
         name = raw_name.decode("latin-1")
-        text = header_text(value)
+        text = decode_header(value)
         texts[name] = f"{texts[name]}, {text}" if name in texts else text
-    return {name: typed(text) for name, text in texts.items()}
+    return {name: parse_property(text) for name, text in texts.items()}
 
 
 def single_event(
@@ -104,52 +104,52 @@ def single_event(
     if key is not None:
         fields["partition_key"] = key
     if broker_properties is not None:
-        fields.update(_broker_fields(_parsed(broker_properties, "BrokerProperties"), "BrokerProperties"))
+        fields.update(_parse_broker_properties(_parse_json(broker_properties, "BrokerProperties"), "BrokerProperties"))
     return HttpEvent(body=body, properties=properties, **fields)
 
 
-def batch_events(body: bytes) -> list[HttpEvent]:
+def parse_batch(body: bytes) -> list[HttpEvent]:
     """The events of a batch, in order."""
-    array = _parsed(body, "the batch")
+    array = _parse_json(body, "the batch")
     if not isinstance(array, list):
         raise MalformedRequest("a batch is a JSON array")
-    return [_element(index, element) for index, element in enumerate(array)]
+    return [_parse_element(index, element) for index, element in enumerate(array)]
 
 
-def _element(index: int, element: object) -> HttpEvent:
+def _parse_element(index: int, element: object) -> HttpEvent:
     if not isinstance(element, dict) or "Body" not in element:
         raise MalformedRequest(f"element {index} of the batch is not an object with a Body")
-    given, broker = element.get("UserProperties"), element.get("BrokerProperties")
-    body = _body(element["Body"], element.get("IsBodyBase64") is True, index)
-    properties = _user_properties(given, index) if given else _NO_PROPERTIES
+    values, broker = element.get("UserProperties"), element.get("BrokerProperties")
+    body = _parse_body(element["Body"], element.get("IsBodyBase64") is True, index)
+    properties = _parse_user_properties(values, index) if values else _NO_PROPERTIES
     if not broker:
         return HttpEvent(body, properties)
-    return HttpEvent(body, properties, **_broker_fields(broker, f"element {index} of the batch"))
+    return HttpEvent(body, properties, **_parse_broker_properties(broker, f"element {index} of the batch"))
 
 
-def _encoded(text: str, index: int) -> bytes:
+def _encode_text(text: str, index: int) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise MalformedRequest(f"the Body of element {index} of the batch is not valid text") from None
 
 
-def _body(value: object, is_base64: bool, index: int) -> bytes:
+def _parse_body(value: object, is_base64: bool, index: int) -> bytes:
     # What is not a text is kept as its compact JSON: people post objects where the API wants their serialised form.
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if not is_base64:
-        return _encoded(text, index)
+        return _encode_text(text, index)
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise MalformedRequest(f"the Body of element {index} of the batch is not base64") from None
 
 
-def _user_properties(value: object, index: int) -> Mapping[str, UserProperty]:
+def _parse_user_properties(value: object, index: int) -> Mapping[str, UserProperty]:
     if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())) and value.keys() != _NAME_AND_VALUE:
         return value
     properties: dict[str, UserProperty] = {}
-    for name, content in _mapping(value, f"UserProperties of element {index} of the batch").items():
+    for name, content in _to_mapping(value, f"UserProperties of element {index} of the batch").items():
         if isinstance(content, (str, int, float)):
             properties[name] = content
         elif content is not None:
@@ -157,50 +157,50 @@ def _user_properties(value: object, index: int) -> Mapping[str, UserProperty]:
     return properties
 
 
-def _broker_fields(value: object, place: str) -> dict[str, Any]:
-    given = _mapping(value, place)
+def _parse_broker_properties(value: object, where: str) -> dict[str, Any]:
+    values = _to_mapping(value, where)
     fields: dict[str, Any] = {}
     for name, field in _TEXT_FIELDS.items():
-        content = given.get(name)
+        content = values.get(name)
         if content is None:
             continue
         if not isinstance(content, (str, int)) or isinstance(content, bool):
-            raise MalformedRequest(f"{name} in {place} is not a text")
+            raise MalformedRequest(f"{name} in {where} is not a text")
         fields[field] = str(content)
-    if (lifetime := given.get("TimeToLive", given.get("TimeToLiveTimeSpan"))) is not None:
-        fields["time_to_live_ms"] = _milliseconds(lifetime, place)
+    if (lifetime := values.get("TimeToLive", values.get("TimeToLiveTimeSpan"))) is not None:
+        fields["time_to_live_ms"] = _parse_time_to_live_ms(lifetime, where)
     return fields
 
 
-def _milliseconds(value: object, place: str) -> int:
+def _parse_time_to_live_ms(value: object, where: str) -> int:
     """A time to live: seconds as a number, or a time span `d.hh:mm:ss`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return round(value * 1000)
     span = _TIME_SPAN.fullmatch(value) if isinstance(value, str) else None
     if span is None:
-        raise MalformedRequest(f"TimeToLive in {place} is neither seconds nor a time span")
+        raise MalformedRequest(f"TimeToLive in {where} is neither seconds nor a time span")
     days, hours, minutes, seconds = (int(part or 0) for part in span.groups()[:4])
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
-def _mapping(value: object, place: str) -> Mapping[str, object]:
+def _to_mapping(value: object, where: str) -> Mapping[str, object]:
     """A map, also in the older shape of Name and Value pairs (reference: service 12)."""
     if isinstance(value, list):
-        return {name: content for pair in value for name, content in _mapping(pair, place).items()}
+        return {name: content for pair in value for name, content in _to_mapping(pair, where).items()}
     if not isinstance(value, dict):
-        raise MalformedRequest(f"{place} is not a JSON object")
+        raise MalformedRequest(f"{where} is not a JSON object")
     if value.keys() == _NAME_AND_VALUE and isinstance(value["Name"], str):
         return {value["Name"]: value["Value"]}
     return value
 
 
-def _parsed(text: str | bytes, what: str) -> object:
+def _parse_json(text: str | bytes, what: str) -> object:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise MalformedRequest(f"{what} is not valid JSON") from None
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     # NaN and Infinity are Python's extension of JSON; no other reader would take them.
     raise ValueError(name)

@@ -232,7 +232,7 @@ class PublishHandler:
             message = head.message_prefix + message_from_http(HttpEvent(body))
             self._coalescer.add(head.publisher, message, size_bytes, on_done, head.timeout_s)
             return
-        events = event_decoder.batch_events(body) if head.event is None else [head.event._replace(body=body)]
+        events = event_decoder.parse_batch(body) if head.event is None else [head.event._replace(body=body)]
         publication = publication_from_http(events, publisher=head.publisher.name)
         # From here on the hub counts the request, also if the broker refuses it.
         scope[COUNTED] = True

@@ -64,9 +64,9 @@ class RequestHead:
 
     def event_without_body(self) -> HttpEvent:
         """The single event that the headers describe, with an empty body."""
-        broker = None if self.broker_properties is None else event_decoder.header_text(self.broker_properties)
-        properties = event_decoder.header_properties(self.custom) if self.custom else {}
-        content_type = event_decoder.header_text(self.content_type)
+        broker = None if self.broker_properties is None else event_decoder.decode_header(self.broker_properties)
+        properties = event_decoder.parse_header_properties(self.custom) if self.custom else {}
+        content_type = event_decoder.decode_header(self.content_type)
         return event_decoder.single_event(b"", content_type, broker, self.partition_key, properties)
 
 
@@ -106,13 +106,13 @@ def parse_head(scope: Scope) -> RequestHead:
         if name == b"host":
             head.host = value.decode("latin-1")
         elif name == b"authorization":
-            head.authorization = event_decoder.header_text(value)
+            head.authorization = event_decoder.decode_header(value)
         elif name == b"content-type":
             head.content_type = value
         elif name == b"brokerproperties":
             head.broker_properties = value
         elif name == b"partitionkey":
-            head.partition_key = event_decoder.header_text(value)
+            head.partition_key = event_decoder.decode_header(value)
         elif event_decoder.is_property(name):
             custom.append((name if sent_names is None else sent_names[index], value))
             head.custom_bytes += len(name) + len(value)

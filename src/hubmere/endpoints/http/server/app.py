@@ -23,7 +23,7 @@ from hubmere.endpoints.http.publish.request_head import is_message_path, is_read
 from hubmere.endpoints.http.publish.shares import OnDone
 from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
-from hubmere.endpoints.http.server.websocket import WebSocketDoor, refuse
+from hubmere.endpoints.http.server.websocket import WebSocketEndpoint, refuse
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import Session
 from hubmere.model.addresses import Addresses
@@ -67,7 +67,7 @@ class HttpApp:
         self._routes: RouteTable[Handler] | None = None
         self._mounts: dict[str, Application] = {}
         self._tracer: HttpTracer | None = None
-        self._websockets = None if amqp_session is None else WebSocketDoor(amqp_session)
+        self._websockets = None if amqp_session is None else WebSocketEndpoint(amqp_session)
 
     def mount(self, first_segment: str, app: Application) -> None:
         """Let another application answer everything below a first path segment."""

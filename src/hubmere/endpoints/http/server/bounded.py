@@ -68,7 +68,7 @@ _CONNECT = b"CONNECT"
 SERVER_NAME = b"Microsoft-HTTPAPI/2.0"
 
 
-class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
+class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
     """uvicorn's connection, bounded in bytes, time and its share of the loop.
 
     Thread rule: the node's loop only.
@@ -81,16 +81,16 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     def __init__(self, *args: Any, first_request_s: float = FIRST_REQUEST_SECONDS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._first_request_s = first_request_s
-        self._heard_at = self.loop.time()
+        self._last_request_at = self.loop.time()
         # uvicorn writes an access line with the query, where people put tokens, wherever a handler is found.
         self.access_log = False
         # Of the request that is being read: its serial number, what its head has, and what came in its body's place.
-        self._serial = 0
+        self._request_number = 0
         self._is_in_head = False
         self._head_bytes = 0
-        self._unparsed_bytes = 0
+        self._raw_head_bytes = 0
         self._body_bytes = 0
-        self._around_bytes = 0
+        self._framing_bytes = 0
         self._dropped_bytes = 0
         self._names: list[bytes] = []
         self._is_in_request = False
@@ -111,7 +111,7 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         super().connection_made(transport)
         self._input = SlicedInput(transport, self._feed)
         self.flow = FlowControl(self._input)
-        self._deadline = self.loop.call_later(self._first_request_s, self._too_slow)
+        self._deadline = self.loop.call_later(self._first_request_s, self._on_deadline)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client; those of a refused one are dropped, so that it finds the refusal."""
@@ -132,12 +132,12 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
 
     def resume_writing(self) -> None:
         """The client reads."""
-        self._forget_unread()
+        self._cancel_unread_deadline()
         super().resume_writing()
         if self._input is not None:
             self._input.release("answers")
 
-    def _forget_unread(self) -> None:
+    def _cancel_unread_deadline(self) -> None:
         if self._unread_deadline is not None:
             self._unread_deadline.cancel()
             self._unread_deadline = None
@@ -148,14 +148,14 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         while rest and not self._is_refused:
             rest = self._parse(rest)
         self._on_fed()
-        self._watch_the_clock()
+        self._update_deadline()
 
     def _on_fed(self) -> None:
         """A piece of input was parsed."""
 
     def _parse(self, data: bytes) -> bytes | None:
         """Parse; what is returned is to be parsed again, because it followed an offer to upgrade."""
-        serial, was_in_request, was_in_head = self._serial, self._is_in_request, self._is_in_head
+        serial, was_in_request, was_in_head = self._request_number, self._is_in_request, self._is_in_head
         body_bytes = self._body_bytes
         try:
             self.parser.feed_data(data)
@@ -165,24 +165,26 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         except httptools.HttpParserUpgrade as upgrade:
             return self._upgrade(data[upgrade.args[0] :])
         if self._is_in_request:
-            if serial == self._serial:
-                self._count_rest(len(data) - (self._body_bytes - body_bytes), is_head=was_in_head and self._is_in_head)
-            elif self._is_in_head and not was_in_request and serial + 1 == self._serial:
-                self._count_rest(len(data), is_head=True)
+            if serial == self._request_number:
+                self._count_overhead(
+                    len(data) - (self._body_bytes - body_bytes), is_head=was_in_head and self._is_in_head
+                )
+            elif self._is_in_head and not was_in_request and serial + 1 == self._request_number:
+                self._count_overhead(len(data), is_head=True)
         return None
 
-    def _count_rest(self, size_bytes: int, *, is_head: bool) -> None:
+    def _count_overhead(self, size_bytes: int, *, is_head: bool) -> None:
         """Count bytes that the parser took and that were no body: of a head, or of chunk sizes and trailers.
 
         Only whole fields are counted of a head that begins behind another request in the same piece; a piece is much
         smaller than the limit.
         """
         if is_head:
-            self._unparsed_bytes += size_bytes
-            is_over = self._unparsed_bytes > MAX_HEAD_BYTES
+            self._raw_head_bytes += size_bytes
+            is_over = self._raw_head_bytes > MAX_HEAD_BYTES
         else:
-            self._around_bytes += size_bytes
-            is_over = self._around_bytes > MAX_HEAD_BYTES + MAX_OVERHEAD_PER_BODY_BYTE * self._body_bytes
+            self._framing_bytes += size_bytes
+            is_over = self._framing_bytes > MAX_HEAD_BYTES + MAX_OVERHEAD_PER_BODY_BYTE * self._body_bytes
         if is_over:
             self._refuse(HeadTooLarge("request head", MAX_HEAD_BYTES))
 
@@ -192,7 +194,7 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self._refuse(MethodNotAllowed("CONNECT", _METHODS))
             return None
         if not self._should_upgrade():
-            return self._without_upgrade(rest)
+            return self._remove_upgrade(rest)
         if rest or (self._input is not None and self._input.has_rest):
             # RFC 6455, 4.1: a client sends nothing before the answer to its handshake.
             self._refuse(MalformedRequest("data follows a WebSocket handshake that is not answered yet"))
@@ -204,19 +206,19 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self.handle_websocket_upgrade()
         return None
 
-    def _watch_the_clock(self) -> None:
+    def _update_deadline(self) -> None:
         if self._is_in_request:
             if self._deadline is None and not self._is_refused:
-                self._deadline = self.loop.call_later(REQUEST_SECONDS, self._too_slow)
-        elif self._serial:
-            self._forget_deadline()
+                self._deadline = self.loop.call_later(REQUEST_SECONDS, self._on_deadline)
+        elif self._request_number:
+            self._cancel_deadline()
 
-    def _forget_deadline(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _without_upgrade(self, rest: bytes) -> bytes:
+    def _remove_upgrade(self, rest: bytes) -> bytes:
         """The same request without its offer of another protocol than WebSocket, to be parsed again (RFC 9110, 7.8).
 
         llhttp stops behind the head of such a request, body or not: the head is read again without its offer. Java's
@@ -234,8 +236,8 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
-        self._forget_deadline()
-        self._forget_unread()
+        self._cancel_deadline()
+        self._cancel_unread_deadline()
         if self._input is not None:
             self._input.drop()
         self.pipeline.clear()
@@ -251,13 +253,13 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         """A new request."""
         super().on_message_begin()
         self._unset_keepalive_if_required()
-        self._serial += 1
+        self._request_number += 1
         self._is_in_head = True
-        self._head_bytes = self._unparsed_bytes = self._body_bytes = self._around_bytes = 0
-        self._heard_at = self.loop.time()
+        self._head_bytes = self._raw_head_bytes = self._body_bytes = self._framing_bytes = 0
+        self._last_request_at = self.loop.time()
         if not self._is_in_request:
             self._is_in_request = True
-            self._forget_deadline()
+            self._cancel_deadline()
         self._names = []
         self.scope[HEADER_NAMES] = self._names
 
@@ -336,12 +338,12 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         """What cannot be parsed, in the service's words; uvicorn calls it while handling the parser's error."""
         self._refuse(self._refusal or MalformedRequest("it is not valid HTTP/1.1"))
 
-    def _too_slow(self) -> None:
+    def _on_deadline(self) -> None:
         """The deadline has passed: half a request is answered, silence is not."""
         self._deadline = None
         if self._is_in_request:
             self._refuse(RequestTooSlow(REQUEST_SECONDS))
-        elif not self._serial:
+        elif not self._request_number:
             self.transport.close()
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -352,7 +354,7 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         if self.transport.is_closing():
             return
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            self.transport.write(self._answer(refusal))
+            self.transport.write(self._encode_refusal(refusal))
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -360,7 +362,7 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
 
     def _close_lingering(self) -> None:
         """Close our side, and the connection once the client has closed its own or some time has passed."""
-        self._forget_deadline()
+        self._cancel_deadline()
         self._dropped_bytes = 0
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -369,7 +371,7 @@ class GuardedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         else:
             self.transport.close()
 
-    def _answer(self, refusal: Refusal) -> bytes:
+    def _encode_refusal(self, refusal: Refusal) -> bytes:
         tracking = Tracking.begin("gateway", SystemClock().now_ms())
         peer = self.client[0] if self.client else ""
         log.info("refused a request: %s TrackingId:%s", refusal.text(), tracking.id, extra={"peer": peer})

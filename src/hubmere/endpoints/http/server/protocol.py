@@ -1,6 +1,6 @@
 """One connection of the HTTP and HTTPS ports: counted, listed for monitoring, with a short way in for publications.
 
-Limits, deadlines and refusals of what a client sends are `guarded.GuardedProtocol`'s.
+Limits, deadlines and refusals of what a client sends are `guarded.BoundedProtocol`'s.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
 from hubmere.endpoints.http.publish.handler import CachedRequestHead, send_created
 from hubmere.endpoints.http.publish.request_head import is_message_path
 from hubmere.endpoints.http.server.app import HttpApp
-from hubmere.endpoints.http.server.bounded import GuardedProtocol
+from hubmere.endpoints.http.server.bounded import BoundedProtocol
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import ShuttingDown
 
@@ -47,7 +47,7 @@ class _Created:
 _CREATED = _Created()
 
 
-class BoundedProtocol(GuardedProtocol):
+class HttpConnection(BoundedProtocol):
     """One connection of the HTTP or HTTPS port.
 
     Thread rule: the node's loop only.
@@ -81,21 +81,21 @@ class BoundedProtocol(GuardedProtocol):
     def connection_made(self, transport: Any) -> None:
         """A client is there; a node that holds too many closes it, unless the reserve has room."""
         super().connection_made(transport)
-        if self._registry is not None and not self._enter(self._registry):
+        if self._registry is not None and not self._admit(self._registry):
             self._is_refused = True
             transport.abort()
             return
         if self._connections is not None:
             self._connections.add(self, SystemClock().now_ms())
 
-    def _enter(self, registry: ConnectionLimits) -> bool:
+    def _admit(self, registry: ConnectionLimits) -> bool:
         self._is_counted = registry.enter(PROTOCOL, self._address)
         if self._is_counted:
             return True
         self.is_reserved = registry.enter_reserve(self)
         if self.is_reserved:
-            self._forget_deadline()
-            self._deadline = self.loop.call_later(_RESERVED_SECONDS, self._too_slow)
+            self._cancel_deadline()
+            self._deadline = self.loop.call_later(_RESERVED_SECONDS, self._on_deadline)
         return self.is_reserved
 
     @property
@@ -104,12 +104,12 @@ class BoundedProtocol(GuardedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's count."""
-        self._leave()
+        self._release()
         if self._connections is not None:
             self._connections.remove(self)
         super().connection_lost(exc)
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         if self._is_counted and self._registry is not None:
             self._is_counted = False
             self._registry.leave(PROTOCOL, self._address)
@@ -219,7 +219,7 @@ class BoundedProtocol(GuardedProtocol):
         # It goes on as another protocol, and keeps its place until that is over.
         from hubmere.endpoints.http.server.upgrade import WebSocketProtocol
 
-        self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._leave)
+        self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._release)
         super().handle_websocket_upgrade()
 
     # --- the reserve calls these (connections.Reserved) ---
@@ -250,7 +250,7 @@ class BoundedProtocol(GuardedProtocol):
             namespace="" if caller is None else caller.namespace,
             is_secure=self.scheme == "https",
             opened_ms=opened_ms,
-            idle_s=max(self.loop.time() - self._heard_at, 0.0),
+            idle_s=max(self.loop.time() - self._last_request_at, 0.0),
             links=() if "raw_path" not in scope else (_request_view(scope),),
         )
 

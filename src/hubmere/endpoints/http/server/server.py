@@ -1,7 +1,7 @@
 """Serves one ASGI application on the HTTP and HTTPS ports, in the node's own event loop.
 
 uvicorn's connections without uvicorn's server: ports, signals and the loop are the node's. Limits of a connection are
-`guarded.GuardedProtocol`'s, limits of a request the application's.
+`guarded.BoundedProtocol`'s, limits of a request the application's.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import SERVER_NAME
-from hubmere.endpoints.http.server.protocol import BoundedProtocol
+from hubmere.endpoints.http.server.protocol import HttpConnection
 
 # Requests that are under way when the node stops get this long to finish.
 _GRACE_SECONDS = 1.0
@@ -60,8 +60,8 @@ class HttpServers:
         self._handshake_timeout_s = handshake_timeout_s
         self._state = ServerState()
         self._servers: list[asyncio.Server | TlsAcceptor] = []
-        self._date: asyncio.Handle | None = None
-        self._sweep: asyncio.Handle | None = None
+        self._header_timer: asyncio.Handle | None = None
+        self._sweep_timer: asyncio.Handle | None = None
         # Closed connections that are still there, and how often that was seen.
         self._lingering: dict[Any, int] = {}
         # uvicorn's own lines show queries, where people put tokens; refusals are logged by the application.
@@ -72,12 +72,12 @@ class HttpServers:
         config = self._config()
         config.load()
         app = self._app if isinstance(self._app, HttpApp) else None
-        if self._date is None:
-            self._tell_date()
-            self._end_lingering()
+        if self._header_timer is None:
+            self._refresh_headers()
+            self._abort_lingering()
         # Inherited by accepted connections: an answer is written in two pieces, which Nagle would hold back.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        make = partial(self._make_protocol, config, app)
+        make = partial(self._make_connection, config, app)
         if tls is None:
             loop = asyncio.get_running_loop()
             self._servers.append(await loop.create_server(make, sock=listening, backlog=BACKLOG))
@@ -94,8 +94,8 @@ class HttpServers:
         acceptor.start()
         self._servers.append(acceptor)
 
-    def _make_protocol(self, config: uvicorn.Config, app: HttpApp | None) -> BoundedProtocol:
-        return BoundedProtocol(
+    def _make_connection(self, config: uvicorn.Config, app: HttpApp | None) -> HttpConnection:
+        return HttpConnection(
             config,
             self._state,
             {},
@@ -110,15 +110,15 @@ class HttpServers:
         """Requests, and WebSockets, that are being served."""
         return len(self._state.tasks) + sum(connection.is_publishing for connection in self._http_connections())
 
-    def _http_connections(self) -> list[BoundedProtocol]:
+    def _http_connections(self) -> list[HttpConnection]:
         """The connections that have not become WebSockets."""
-        return [one for one in self._state.connections if isinstance(one, BoundedProtocol)]
+        return [one for one in self._state.connections if isinstance(one, HttpConnection)]
 
     def _config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self._app,
             loop="none",
-            http=BoundedProtocol,
+            http=HttpConnection,
             # The connection brings its own, when it is first asked for.
             ws="none",
             ws_max_size=_MAX_WEBSOCKET_BYTES,
@@ -133,12 +133,12 @@ class HttpServers:
             timeout_keep_alive=int(self._keep_alive_s),
         )
 
-    def _tell_date(self) -> None:
+    def _refresh_headers(self) -> None:
         """Headers of every answer, made once a second."""
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode()), (b"server", SERVER_NAME)]
-        self._date = asyncio.get_running_loop().call_later(_DATE_SECONDS, self._tell_date)
+        self._header_timer = asyncio.get_running_loop().call_later(_DATE_SECONDS, self._refresh_headers)
 
-    def _end_lingering(self) -> None:
+    def _abort_lingering(self) -> None:
         """End connections that are closed and whose client does not read what is left for it."""
         seen, self._lingering = self._lingering, {}
         for connection in list(self._state.connections):
@@ -147,7 +147,7 @@ class HttpServers:
                 self._lingering[connection] = sweeps
                 if sweeps >= _MAX_SWEEPS:
                     connection.transport.abort()
-        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._end_lingering)
+        self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._abort_lingering)
 
     async def stop(self) -> None:
         """Let requests under way finish and sessions say good-bye, then close."""
@@ -162,14 +162,14 @@ class HttpServers:
             async with asyncio.timeout(_GRACE_SECONDS):
                 while self._state.connections or self._state.tasks:
                     await asyncio.sleep(_GRACE_POLL_SECONDS)
-        await self._cut_off()
-        for timer in (self._date, self._sweep):
+        await self._cancel_remaining()
+        for timer in (self._header_timer, self._sweep_timer):
             if timer is not None:
                 timer.cancel()
-        self._date = self._sweep = None
+        self._header_timer = self._sweep_timer = None
         self._servers.clear()
 
-    async def _cut_off(self) -> None:
+    async def _cancel_remaining(self) -> None:
         """End what did not end by itself: a request that is cancelled still gets an answer."""
         for task in list(self._state.tasks):
             task.cancel()

@@ -32,13 +32,13 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
     def connection_made(self, transport: Any) -> None:
         """Begin: reading is controlled through the slices from here on."""
         super().connection_made(transport)
-        self.transport = self._input = SlicedInput(transport, self._take)
+        self.transport = self._input = SlicedInput(transport, self._feed)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         self._input.receive(data)
 
-    def _take(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         """One piece of input; what the library cannot read ends this connection and no other."""
         try:
             super().data_received(data)
@@ -56,7 +56,7 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
 
     def resume_writing(self) -> None:
         """The client reads."""
-        self._forget_unread()
+        self._cancel_unread_deadline()
         super().resume_writing()
         self._input.release("answers")
 
@@ -86,12 +86,12 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's count."""
-        self._forget_unread()
+        self._cancel_unread_deadline()
         self._input.drop()
         super().connection_lost(exc)
         self._on_lost()
 
-    def _forget_unread(self) -> None:
+    def _cancel_unread_deadline(self) -> None:
         if self._unread_deadline is not None:
             self._unread_deadline.cancel()
             self._unread_deadline = None

@@ -166,9 +166,9 @@ class WebSocketWire:
                 self._code = _UNSUPPORTED_DATA
                 self.close()
                 return
-            await self._hand_over(data)
+            await self._deliver(data)
 
-    async def _hand_over(self, data: bytes) -> None:
+    async def _deliver(self, data: bytes) -> None:
         """Give the session one message, in pieces between which other connections are served."""
         share, at = self._share, 0
         while at < len(data):
@@ -188,17 +188,17 @@ class WebSocketWire:
             while self._frames:
                 frame = self._frames.popleft()
                 await send({"type": "websocket.send", "bytes": frame})
-                self._sent(len(frame))
+                self._on_sent(len(frame))
         await send({"type": "websocket.close", "code": self._code})
 
-    def _sent(self, size_bytes: int) -> None:
+    def _on_sent(self, size_bytes: int) -> None:
         self._queued_bytes -= size_bytes
         if self._is_full and self._queued_bytes <= WRITE_LOW_WATER_BYTES:
             self._is_full = False
             self.guarded(self._session.on_writable)
 
 
-class WebSocketDoor:
+class WebSocketEndpoint:
     """Accepts AMQP over WebSocket and drives a session on each connection."""
 
     def __init__(self, make_session: Callable[[], Session]) -> None:
@@ -218,7 +218,7 @@ class WebSocketDoor:
         self._open[wire] = session
         try:
             wire.guarded(lambda: session.on_connected(wire))
-            await _both_ways(wire, receive, send)
+            await _run_both_directions(wire, receive, send)
         finally:
             wire.on_lost()
             del self._open[wire]
@@ -234,7 +234,7 @@ async def refuse(send: Send) -> None:
     await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
 
-async def _both_ways(wire: WebSocketWire, receive: Receive, send: Send) -> None:
+async def _run_both_directions(wire: WebSocketWire, receive: Receive, send: Send) -> None:
     """Run both directions; the first that ends, ends the other. A client that is gone is a normal end."""
     receiving = asyncio.create_task(wire.receive_all(receive))
     sending = asyncio.create_task(wire.send_all(send))
