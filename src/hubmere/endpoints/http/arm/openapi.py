@@ -46,7 +46,7 @@ _BODIES: Mapping[str, type[models.ArmModel]] = {
     "regenerate_keys": models.RegenerateBody,
     "put_alias": models.AliasBody,
     "put_application_group": models.ApplicationGroupBody,
-    "take_progress": ProgressBody,
+    "report_progress": ProgressBody,
     "put_replica": replica.ReplicaBody,
     "put_namespace_copy": replica.NamespaceCopyBody,
     "put_hub_copy": replica.HubCopyBody,
