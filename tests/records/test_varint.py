@@ -1,11 +1,33 @@
-"""Varints of records: bytes by hand, round trips, and numbers that do not end."""
+"""Varints: bytes by hand, round trips, and numbers that do not end."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.records.faults import UnreadableRecords
-from hubmere.records.varint import read_varint, read_varlong, write_varint
+from hubmere.records.varint import read_uvarint, read_varint, read_varlong, uvarint_bytes, write_uvarint, write_varint
+
+
+@pytest.mark.parametrize(
+    ("value", "wire"),
+    [
+        (0, "00"),
+        (1, "01"),
+        (127, "7f"),
+        (128, "8001"),
+        (300, "ac02"),
+        (2**32 - 1, "ffffffff0f"),
+    ],
+)
+def test_unsigned_varint_has_the_bytes_of_protocol_buffers(value: int, wire: str) -> None:
+    """Seven bits to a byte, least significant first, the high bit says that more follows."""
+    out = bytearray()
+
+    write_uvarint(out, value)
+
+    assert out.hex() == wire
+    assert uvarint_bytes(value) == len(out)
+    assert read_uvarint(out, 0, len(out)) == (value, len(out))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +50,7 @@ def test_signed_varint_is_zig_zag(value: int, wire: str) -> None:
     write_varint(out, value)
 
     assert out.hex() == wire
-    assert read_varint(out, 0) == (value, len(out))
+    assert read_varint(out, 0, len(out)) == (value, len(out))
 
 
 @settings(deadline=None)
@@ -39,7 +61,7 @@ def test_varlong_survives_a_round_trip(value: int) -> None:
 
     write_varint(out, value)
 
-    assert read_varlong(out, 0) == (value, len(out))
+    assert read_varlong(out, 0, len(out)) == (value, len(out))
 
 
 @pytest.mark.parametrize("wire", ["", "ff" * 10, "80" * 11, "ff" * 9 + "7f"])
@@ -48,4 +70,13 @@ def test_varlong_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
     data = bytes.fromhex(wire)
 
     with pytest.raises(UnreadableRecords):
-        read_varlong(data, 0)
+        read_varlong(data, 0, len(data))
+
+
+@pytest.mark.parametrize("wire", ["8001", "ac02", "ffffffff0f"])
+def test_varint_does_not_reach_past_its_end(wire: str) -> None:
+    """A number ends with its record, even if the buffer has more bytes."""
+    data = bytes.fromhex(wire)
+
+    with pytest.raises(UnreadableRecords):
+        read_varint(data, 0, len(data) - 1)

@@ -6,10 +6,10 @@ import pytest
 
 from hubmere.model.errors import InvalidBatch
 from hubmere.model.position import Position
+from hubmere.records.records import slice_records
 from hubmere.store.local import LocalEngine
 from hubmere.store.log import compaction
 from hubmere.store.log.log import LocalLog
-from hubmere.store.log.records import opened, records
 from store.builders import LOG_0, Event, Owner, a_batch, an_engine, everything, small_segments
 
 HOUR_MS = 3_600_000
@@ -46,7 +46,7 @@ def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:
     return [
         (header.base_sequence_number + record.sequence_delta, record.key, record.has_value)
         for header, body in everything(log)
-        for record in records(opened(memoryview(bytes(61) + body), header), header.record_count)
+        for record in slice_records(bytes(61) + body, header)
     ]
 
 

@@ -4,7 +4,7 @@ Interpreted and plain, for code off the path of ordinary events: looking into a 
 Produce and fetch leave a batch closed; the kernels read the records of AMQP consumers. Layout: Kafka's "Record".
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -47,13 +47,23 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class RecordSlice(NamedTuple):
+    """One record as its bytes, length included, and the fields that the log needs without decoding the rest."""
+
+    data: memoryview
+    time_delta: int
+    sequence_delta: int
+    key: bytes | None
+    has_value: bool
+
+
 class Marker(NamedTuple):
     """The end of a producer's transaction in one partition."""
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
-    coordinator_epoch: int
+    coordinator_epoch: int = 0
 
 
 # --- records out of a batch ------------------------------------------------------------------------------------------
@@ -86,21 +96,21 @@ def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
     records: list[Record] = []
     base_sequence_number, base_ms = header.base_sequence_number, header.base_time_ms
     append_ms = header.max_time_ms if header.is_append_time else None
-    at = 0
+    at, size = 0, len(data)
     for _ in range(header.record_count):
-        length, at = read_varint(data, at)
+        length, at = read_varint(data, at, size)
         end = at + length
-        if length < 0 or end > len(data):
-            raise UnreadableRecords(f"a record of length {length} with {len(data) - at} bytes left")
+        if length < 0 or end > size:
+            raise UnreadableRecords(f"a record of length {length} with {size - at} bytes left")
         at += 1  # attributes, unused
         if (raw := data[at]) < 0x80:
             delta_ms, at = (raw >> 1) ^ -(raw & 1), at + 1
         else:
-            delta_ms, at = read_varlong(data, at)
+            delta_ms, at = read_varlong(data, at, end)
         if (raw := data[at]) < 0x80:
             delta, at = (raw >> 1) ^ -(raw & 1), at + 1
         else:
-            delta, at = read_varint(data, at)
+            delta, at = read_varint(data, at, end)
         key, at = _read_blob(data, at, end)
         value, at = _read_blob(data, at, end)
         headers, at = _read_headers(data, at, end)
@@ -115,7 +125,7 @@ def _read_blob(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     if (raw := data[at]) < 0x80:
         length, at = (raw >> 1) ^ -(raw & 1), at + 1
     else:
-        length, at = read_varint(data, at)
+        length, at = read_varint(data, at, end)
     if length < 0:
         return None, at
     if length > end - at:
@@ -126,7 +136,7 @@ def _read_blob(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     if data[at] == 0:
         return (), at + 1
-    count, at = read_varint(data, at)
+    count, at = read_varint(data, at, end)
     if count < 0 or count * _LEAST_RECORD_HEADER_BYTES > end - at:
         raise UnreadableRecords(f"{count} headers with {end - at} bytes left in their record")
     headers: list[tuple[str, bytes | None]] = []
@@ -138,6 +148,31 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, byte
         # As Kafka's own readers do: a key that is not UTF-8 does not make the record unreadable.
         headers.append((key.decode("utf-8", "replace"), value))
     return tuple(headers), at
+
+
+def slice_records(batch: Buffer, header: BatchHeader) -> Iterator[RecordSlice]:
+    """The records of one whole batch as slices, in order; raises UnreadableRecords if they do not fill it exactly."""
+    body = memoryview(decompress(header.codec, memoryview(batch)[HEADER_BYTES:]))
+    at, size = 0, len(body)
+    for _ in range(header.record_count):
+        length, begin = read_varint(body, at, size)
+        end = begin + length
+        if length < 0 or end > size:
+            raise UnreadableRecords(f"a record of length {length} with {size - begin} bytes left")
+        yield _slice_record(body[at:end], begin - at)
+        at = end
+    if at != size:
+        raise UnreadableRecords(f"{size - at} bytes after the last record of a batch")
+
+
+def _slice_record(data: memoryview, at: int) -> RecordSlice:
+    end = len(data)
+    time_delta, at = read_varlong(data, at + 1, end)  # behind the attributes, which are unused
+    sequence_delta, at = read_varint(data, at, end)
+    key_bytes, at = read_varint(data, at, end)
+    key = None if key_bytes < 0 else bytes(data[at : at + key_bytes])
+    value_bytes, _ = read_varint(data, at + max(key_bytes, 0), end)
+    return RecordSlice(data, time_delta, sequence_delta, key, value_bytes >= 0)
 
 
 # --- records into a batch --------------------------------------------------------------------------------------------
@@ -219,7 +254,7 @@ def _write_blob(out: bytearray, blob: bytes | None) -> None:
 
 
 def encode_marker(marker: Marker, *, time_ms: int, base_sequence_number: int = 0) -> bytearray:
-    """A control batch that ends a transaction."""
+    """A sealed control batch that ends a transaction: one record with key (version, type), value (version, epoch)."""
     key = _MARKER_KEY.pack(0, _COMMIT if marker.is_commit else _ABORT)
     value = _MARKER_VALUE.pack(0, marker.coordinator_epoch)
     return encode_batch(

@@ -13,6 +13,7 @@ from typing import Final
 
 from hubmere.records.compression import Codec, decompressed
 from hubmere.records.faults import UnreadableRecords
+from hubmere.records.varint import BadVarint, read_varint, read_varlong
 
 Buffer = bytes | bytearray | memoryview
 # The index of the first record that is at fault and a key of `_REASONS`.
@@ -38,9 +39,6 @@ _REASONS: Final = {
     TRAILING: "bytes follow the last record",
     COUNT: "the record count is not possible",
 }
-
-_MAX_INT_SHIFT: Final = 35
-_MAX_LONG_SHIFT: Final = 70
 
 
 def check_records(data: Buffer, start: int, end: int, codec: int, count: int, *, keys_required: bool = False) -> None:
@@ -96,11 +94,13 @@ def first_fault_interpreted(
     view, at, delta = bytes(memoryview(data)[start:end]), 0, -1
     for index in range(count):
         try:
-            length, at = _varint(view, at, len(view))
+            length, at = read_varint(view, at, len(view))
             stop = at + length
             if length < 0 or stop > len(view):
                 return index, LENGTH
             delta, at = _walk_record(view, at, stop, delta + 1, is_dense, keys_required)
+        except BadVarint:
+            return index, VARINT
         except _Fault as fault:
             return index, fault.reason
         if at != stop:
@@ -120,15 +120,15 @@ def _walk_record(
     data: bytes, at: int, stop: int, least_delta: int, is_dense: bool, keys_required: bool
 ) -> tuple[int, int]:
     """The offset delta of one record, which begins at its attributes, and the position behind its fields."""
-    _, at = _varint(data, at + 1, stop, _MAX_LONG_SHIFT)
-    delta, at = _varint(data, at, stop)
+    _, at = read_varlong(data, at + 1, stop)
+    delta, at = read_varint(data, at, stop)
     if delta < least_delta or (is_dense and delta != least_delta):
         raise _Fault(DELTA)
     key_bytes, at = _blob(data, at, stop)
     if key_bytes < 0 and keys_required:
         raise _Fault(NO_KEY)
     _, at = _blob(data, at, stop)
-    headers, at = _varint(data, at, stop)
+    headers, at = read_varint(data, at, stop)
     if headers < 0:
         raise _Fault(HEADERS)
     for _ in range(headers):
@@ -141,25 +141,10 @@ def _walk_record(
 
 def _blob(data: bytes, at: int, stop: int) -> tuple[int, int]:
     """The length of a key, value or header, -1 for null, and the position behind it."""
-    length, at = _varint(data, at, stop)
+    length, at = read_varint(data, at, stop)
     if length < -1 or at + max(length, 0) > stop:
         raise _Fault(BLOB)
     return length, at + max(length, 0)
-
-
-def _varint(data: bytes, at: int, stop: int, max_shift: int = _MAX_INT_SHIFT) -> tuple[int, int]:
-    """A zig-zag varint of 32 bits (64 bits with `_MAX_LONG_SHIFT`), and the position behind it."""
-    value = shift = 0
-    while at < stop and shift < max_shift:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> (32 if max_shift == _MAX_INT_SHIFT else 64):
-                break
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-    raise _Fault(VARINT)
 
 
 _Walk = Callable[..., Fault | None]

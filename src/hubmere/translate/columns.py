@@ -15,13 +15,13 @@ from uuid import UUID
 
 from hubmere import kernels
 from hubmere.records.records import Record
+from hubmere.records.varint import write_uvarint
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.decode import decode_value
 from hubmere.wire.amqp.codec.encode import write_string
 from hubmere.wire.amqp.codec.message import RawSection, split_message
 from hubmere.wire.amqp.codec.performatives import Properties
 from hubmere.wire.amqp.errors import RemoteProtocolError
-from hubmere.wire.kafka.primitives import write_uvarint
 
 Headers = list[tuple[bytes, bytes | None]]
 

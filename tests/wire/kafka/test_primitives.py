@@ -11,29 +11,7 @@ from hubmere.wire.kafka.primitives import (
     read_uvarint,
     skip_tag_section,
     uuid_from,
-    write_uvarint,
 )
-
-
-@pytest.mark.parametrize(
-    ("value", "wire"),
-    [
-        (0, "00"),
-        (1, "01"),
-        (127, "7f"),
-        (128, "8001"),
-        (300, "ac02"),
-        (2**32 - 1, "ffffffff0f"),
-    ],
-)
-def test_unsigned_varint_has_the_bytes_of_protocol_buffers(value: int, wire: str) -> None:
-    """Seven bits to a byte, least significant first, the high bit says that more follows."""
-    out = bytearray()
-
-    write_uvarint(out, value)
-
-    assert out.hex() == wire
-    assert read_uvarint(out, 0) == (value, len(out))
 
 
 @pytest.mark.parametrize("wire", ["", "80", "8080", "ffffffffff01", "ffffffff1f", "808080808001"])

@@ -6,6 +6,7 @@ of a batch that a client made are checked too: one that nobody can decode would 
 """
 
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
+from hubmere.records.compression import decompress
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import (
     CODEC_MASK,
@@ -19,7 +20,6 @@ from hubmere.records.header import (
     write_header,
 )
 from hubmere.records.validate import check_records
-from hubmere.store.log.records import opened
 
 
 def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:
@@ -46,7 +46,7 @@ def loosened(batch: bytearray | memoryview) -> bytearray:
     events compresses so far, and such a batch is small when opened.
     """
     header = admit(batch, requires_keys=False)
-    body = opened(memoryview(batch), header)
+    body = decompress(header.codec, memoryview(batch)[HEADER_BYTES:])
     loose = bytearray(HEADER_BYTES) + body
     if header.record_count > len(loose):
         raise InvalidBatch(f"it says that it has {header.record_count} records in {len(body)} bytes")

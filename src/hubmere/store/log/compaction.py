@@ -26,10 +26,11 @@ from hubmere.records.header import (
     seal,
     write_header,
 )
+from hubmere.records.records import RecordSlice
 from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files, unlink_if_there, write_all
 from hubmere.store.log.index import AbortedEntry
-from hubmere.store.log.records import Record, opened, records
+from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, Segment, Space
 from hubmere.store.recovery.walk import walk_batches
 
@@ -96,7 +97,7 @@ class Compaction:
                 if len(self._latest) >= MAX_KEYS:
                     return
                 if not _is_aborted(header, self._aborted):
-                    for record in records(opened(batch, header), header.record_count):
+                    for record in stored_records(batch, header):
                         self._latest[_digest(record.key)] = header.base_sequence_number + record.sequence_delta
                 self.covered_until = header.next_sequence_number
 
@@ -143,14 +144,13 @@ class Compaction:
     def _kept_part(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
         if _is_aborted(header, self._aborted):
             return None
-        body = opened(batch, header)
-        everything = list(records(body, header.record_count))
+        everything = list(stored_records(batch, header))
         kept = [record for record in everything if self._is_kept(record, header)]
         if len(kept) == len(everything):
             return batch
-        return _rebuilt(header, body, kept) if kept else None
+        return _rebuilt(header, kept) if kept else None
 
-    def _is_kept(self, record: Record, header: BatchHeader) -> bool:
+    def _is_kept(self, record: RecordSlice, header: BatchHeader) -> bool:
         sequence = header.base_sequence_number + record.sequence_delta
         if sequence >= self.covered_until:
             return True
@@ -188,8 +188,8 @@ class Compaction:
             unlink_if_there(self._files, source.segment.path(LOG + CLEANED))
 
 
-def _rebuilt(header: BatchHeader, body: bytes, kept: Sequence[Record]) -> bytearray:
-    rest = b"".join(body[record.start : record.end] for record in kept)
+def _rebuilt(header: BatchHeader, kept: Sequence[RecordSlice]) -> bytearray:
+    rest = b"".join(record.data for record in kept)
     newest_ms = header.max_time_ms
     if not header.attributes & APPEND_TIME:
         newest_ms = header.base_time_ms + max(record.time_delta for record in kept)

@@ -18,16 +18,12 @@ from hubmere.model.offsets import index_at_offset, spread_offset
 from hubmere.records.header import (
     APPEND_TIME,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
-    MAGIC,
-    NO_PRODUCER,
     BatchHeader,
-    seal,
-    write_header,
 )
+from hubmere.records.records import encode_batch
 from hubmere.store.engine import AbortedTransaction, Chunk
 from hubmere.store.files import unlink_if_there
-from hubmere.store.log.records import opened, records
+from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import LOG, SIDE_FILES, SNAPSHOT, Segment, Space
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Manifest, SegmentStart, write_manifest
@@ -106,11 +102,7 @@ class Chain:
     def _empty_batch(self, sequence: int, limit: Limit) -> Chunk:
         """Stands for damaged events at the end, so that readers move on; Kafka's format has batches without records."""
         last_delta = min(limit.sequence - sequence - 1, _MOST_COVERED)
-        batch = bytearray(HEADER_BYTES)
-        times, producer = (0, 0), (NO_PRODUCER, -1, -1)
-        length = HEADER_BYTES - LENGTH_PREFIX_BYTES
-        write_header(batch, BatchHeader(sequence, length, 0, MAGIC, 0, 0, last_delta, *times, *producer, 0))
-        seal(batch)
+        batch = encode_batch([], base_sequence_number=sequence, last_delta=last_delta, leader_epoch=0)
         offset = sequence if self.is_compact else max(limit.position - HEADER_BYTES, 0)
         return Chunk(memoryview(batch), offset, sequence, sequence + last_delta + 1)
 
@@ -250,7 +242,7 @@ class Chain:
         if not segment.check_batches(batch, position, is_dense=not self.is_compact)[0]:
             segment.examine(position, "the checksum does not match")
             return None
-        for record in records(opened(batch, header), header.record_count):
+        for record in stored_records(batch, header):
             sequence = header.base_sequence_number + record.sequence_delta
             if header.base_time_ms + record.time_delta >= time_ms and sequence >= self.first_sequence:
                 return sequence

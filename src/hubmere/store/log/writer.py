@@ -32,6 +32,7 @@ from hubmere.records.header import (
     BatchHeader,
     read_header,
 )
+from hubmere.records.records import Marker, encode_marker
 from hubmere.records.runs import BatchRun, check_run, stamp_run
 from hubmere.records.validate import is_readable
 from hubmere.store.engine import LogConfig, ProducerState, Watcher
@@ -42,7 +43,6 @@ from hubmere.store.log.committed_file import Mark
 from hubmere.store.log.index import INTERVAL_BYTES
 from hubmere.store.log.producers import REMEMBERED_BATCHES, RememberedBatch
 from hubmere.store.log.reader import LogReader
-from hubmere.store.log.records import marker
 from hubmere.store.log.retention import MOST_AHEAD_MS
 from hubmere.store.log.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment, Space
 from hubmere.store.log.segments import MAX_RECENT_BATCHES, Limit
@@ -175,7 +175,8 @@ class LogWriter(LogReader, ABC):
         if self._obstacle is not None:
             self._obstacle(now_ms)
         self._producers.check_marker(producer_id, producer_epoch)
-        batch = marker(producer_id, producer_epoch, self._enqueued_at(now_ms), commit=commit)
+        marker = Marker(producer_id, producer_epoch, is_commit=commit)
+        batch = encode_marker(marker, time_ms=self._enqueued_at(now_ms))
         receipt = self._write_batch(batch, read_header(batch), now_ms, callback)
         aborted = self._producers.end_transaction(producer_id, producer_epoch, receipt.sequence_number, commit=commit)
         if aborted is not None:

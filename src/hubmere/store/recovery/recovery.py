@@ -27,7 +27,7 @@ from hubmere.store.log.committed_file import Committed
 from hubmere.store.log.compaction import CLEANED, SWAP
 from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.producers import ProducerTable
-from hubmere.store.log.records import control_type
+from hubmere.store.log.records import is_commit_marker
 from hubmere.store.log.segment import (
     ABORTED_INDEX,
     LOG,
@@ -476,7 +476,7 @@ def replay(producers: ProducerTable, batch: memoryview, header: BatchHeader) -> 
     """Take a stored batch into the producers' books, as it was when it was written."""
     last = header.next_sequence_number - 1
     if header.is_control:
-        commit = control_type(batch) == 1
+        commit = is_commit_marker(batch)
         return producers.end_transaction(header.producer_id, header.producer_epoch, last, commit=commit)
     producers.record(
         header.producer_id,

@@ -3,20 +3,19 @@
 Every reader takes (buffer, at) and gives (value, next place); every writer appends to a bytearray. A length is compared
 with the bytes that are there before anything is allocated for it, and whatever is wrong with foreign bytes surfaces as
 RemoteProtocolError. Nothing here knows a message. Follows the "Protocol Primitive Types" of the Kafka protocol guide;
-varints are unsigned (KIP-482); those of records, which are signed, are `records.varint`.
+varints are unsigned (KIP-482).
 """
 
 from typing import Final
 from uuid import UUID
 
+from hubmere.records import varint
+from hubmere.records.varint import BadVarint, write_uvarint
 from hubmere.wire.kafka.errors import RemoteProtocolError
 
 Buffer = bytes | bytearray | memoryview
 
 ZERO_UUID: Final = UUID(int=0)
-
-# Seven bits per byte: five bytes hold 32 bits.
-MAX_VARINT_BYTES: Final = 5
 
 
 def refuse_short(what: str, wanted: int, there: int) -> RemoteProtocolError:
@@ -35,37 +34,9 @@ def refuse_null(what: str) -> RemoteProtocolError:
 def read_uvarint(buffer: Buffer, at: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits."""
     try:
-        byte = buffer[at]
-        if byte < 0x80:
-            return byte, at + 1
-        return read_uvarint_rest(buffer, at + 1, byte)
-    except IndexError:
-        raise RemoteProtocolError("a varint is cut off") from None
-
-
-def read_uvarint_rest(buffer: Buffer, at: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte said that there is more."""
-    byte = buffer[at]
-    if byte < 0x80:
-        return first & 0x7F | byte << 7, at + 1
-    value = first & 0x7F | (byte & 0x7F) << 7
-    for shift in range(14, 7 * MAX_VARINT_BYTES, 7):
-        at += 1
-        byte = buffer[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> 32:
-                break
-            return value, at + 1
-    raise RemoteProtocolError(f"a varint is larger than its {MAX_VARINT_BYTES} bytes can hold")
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    """Append an unsigned varint."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+        return varint.read_uvarint(buffer, at, len(buffer))
+    except BadVarint as broken:
+        raise RemoteProtocolError(broken.why) from None
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ _NAMES: Final[dict[str, Any]] = {
     "short": refuse_short,
     "null": refuse_null,
     "uvarint": primitives.read_uvarint,
-    "uvarint_rest": primitives.read_uvarint_rest,
     "skip_tags": primitives.skip_tags,
     "uuid_from": primitives.uuid_from,
     "take_many": _take_many,
@@ -124,7 +123,7 @@ class ReaderSource(Source):
         self.emit("count = buf[at] - 1")
         self.emit("at += 1")
         self.emit("if count > 126:")
-        self.emit("    count, at = uvarint_rest(buf, at, count + 1)")
+        self.emit("    count, at = uvarint(buf, at - 1)")
         self.emit("    count -= 1")
 
     def unless_null(self, target: str, nullable: bool, what: str) -> None:
@@ -179,7 +178,7 @@ class ReaderSource(Source):
         self.emit("at += 1")
         self.emit("if count:")
         self.indent += 1
-        self.emit("if count > 127: count, at = uvarint_rest(buf, at, count)")
+        self.emit("if count > 127: count, at = uvarint(buf, at - 1)")
         if tagged:
             self.known_tags(it, tagged)
         else:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
+from hubmere.records.varint import uvarint_bytes
 from hubmere.wire.kafka.codegen import writer_of
 from hubmere.wire.kafka.messages.produce import PRODUCE, ProduceRequest
 from hubmere.wire.kafka.primitives import Buffer
@@ -119,7 +120,7 @@ class Pattern:
             return None  # it has bytes that we would not write, for example unknown tags
         records = body.topics[0].partitions[0].records
         before = len(frame) - body_at - len(records) - (len(_NO_TAGS) if flexible else 0)
-        length_bytes = _uvarint_bytes(len(records) + 1) if flexible else _LENGTH_BYTES
+        length_bytes = uvarint_bytes(len(records) + 1) if flexible else _LENGTH_BYTES
         index_at = body_at + before - length_bytes - _INDEX.size
         return cls(version, body, bytes(frame[_HEAD.size - _LENGTH_BYTES : index_at]))
 
@@ -168,7 +169,3 @@ class Pattern:
             ends.append(end)
             at = stop
         return run, at
-
-
-def _uvarint_bytes(value: int) -> int:
-    return max(1, -(-value.bit_length() // 7))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
+from hubmere.records.varint import write_uvarint
 from hubmere.wire.kafka import primitives
 from hubmere.wire.kafka.errors import LocalProtocolError
 from hubmere.wire.kafka.primitives import Buffer
@@ -42,7 +43,7 @@ def _put_records(chunks: list[Buffer], out: bytearray, records: Any, size_bytes:
 _NAMES: Final[dict[str, Any]] = {
     "LocalProtocolError": LocalProtocolError,
     "struct_error": struct.error,
-    "put_uvarint": primitives.write_uvarint,
+    "put_uvarint": write_uvarint,
     "put_tag": primitives.write_tag,
     "put_records": _put_records,
     "size_of": _size_of,

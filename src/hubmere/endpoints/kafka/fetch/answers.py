@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.records.varint import write_uvarint
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, fill_length
@@ -20,7 +21,7 @@ from hubmere.wire.kafka.messages.fetch import (
     FetchResponse,
     FetchTopicResponse,
 )
-from hubmere.wire.kafka.primitives import Buffer, write_uvarint
+from hubmere.wire.kafka.primitives import Buffer
 
 NO_POSITION: Final = -1
 _ANY_REPLICA: Final = -1
