@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.model.steady import Anchor
+from hubmere.model.clock import Anchor
 from hubmere.store.clock_file import CLOCK_FILE, Anchors, read_anchors, write_anchors
 from hubmere.store.files import Files
 

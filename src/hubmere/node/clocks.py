@@ -1,14 +1,13 @@
 """The clocks of a node: one for the times of events and everything else, and a more cautious one for retention.
 
-Both follow the machine's clock except where it jumps (`model.steady`). A step is reported in the log, in health and
+Both follow the machine's clock except where it jumps (`model.clock`). A step is reported in the log, in health and
 in the metrics from the moment that it is seen until the clock is right again or the step is believed.
 """
 
 import logging
 
 from hubmere.broker.conditions import CLOCK, Condition, Conditions, ConditionSeverity
-from hubmere.model.clock import SystemClock
-from hubmere.model.steady import Anchor, SteadyClock
+from hubmere.model.clock import Anchor, SteadyClock, SystemClock
 from hubmere.settings import Settings
 from hubmere.store.clock_file import Anchors, read_anchors, write_anchors
 from hubmere.store.files import Files

@@ -6,9 +6,9 @@ rules that hold for every tier; the tier's own limits are checked when the node 
 
 from typing import Any
 
-from hubmere.model.emulator import parse_emulator_config
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import GROUP_RULE, HUB_RULE, NAMESPACE_RULE
+from hubmere.settings.emulator import parse_emulator_config
 from hubmere.settings.kinds import Kind, count, list_of, name, read_text
 from hubmere.settings.problems import Problem
 from hubmere.settings.tree import MAX_PARTITIONS, HubSetting

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from hubmere.model.steady import Anchor
+from hubmere.model.clock import Anchor
 from hubmere.store.files import Files
 
 CLOCK_FILE = "clock.json"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hubmere.model.emulator import is_emulator_config, parse_emulator_config
 from hubmere.model.entity import CaptureEncoding, Rights
 from hubmere.model.errors import InvalidArgument, Refusal
+from hubmere.settings.emulator import is_emulator_config, parse_emulator_config
 
 # The sample of the reference (service 9).
 SAMPLE = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubmere.model.steady import TOLERANCE_MS, Anchor, SteadyClock
+from hubmere.model.clock import TOLERANCE_MS, Anchor, SteadyClock
 
 YEARS_MS = 10 * 365 * 24 * 3_600_000
 START_MS = 1_700_000_000_000
