@@ -13,6 +13,8 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
 from hubmere.cli.exit_codes import Exit
+from hubmere.settings import HubSetting
+from hubmere.store.audit import AUDIT_FILE
 from hubmere.testing import Node
 
 EMULATOR_CONFIG = {
@@ -207,3 +209,40 @@ def test_secrets_on_disk_are_readable_by_their_owner_only(node: Node) -> None:
 
     assert len(secrets) == 4
     assert {oct(path.stat().st_mode & 0o777) for path in secrets} == {"0o600"}
+
+
+def audited(data: Path) -> list[tuple[str, str, str, str]]:
+    """Actor, action, target and outcome of each line of a data folder's audit log."""
+    lines = [json.loads(line) for line in (data / AUDIT_FILE).read_text().splitlines()]
+    return [(line["actor"], line["action"], line["target"], line["outcome"]) for line in lines]
+
+
+def test_hubs_of_the_settings_are_audited_like_those_of_clients(tmp_path: Path) -> None:
+    """An auditor must see where every entity came from, also the ones that a file asked for."""
+    orders = HubSetting(name="orders", consumer_groups=("billing",))
+
+    with Node(hubs=[orders], data=tmp_path / "data"):
+        pass
+    first = audited(tmp_path / "data")
+    with Node(hubs=[orders], data=tmp_path / "data"):
+        pass
+
+    assert first == [
+        ("node", "create namespace", "hubmere", "done"),
+        ("node", "create hub", "hubmere/orders", "done"),
+        ("node", "create group", "hubmere/orders/billing", "done"),
+    ]
+    assert audited(tmp_path / "data") == first
+
+
+def test_a_hub_of_the_settings_that_is_refused_ends_the_start(tmp_path: Path) -> None:
+    """The message names the hub, and the refusal is in the audit log."""
+    config = tmp_path / "hubmere.toml"
+    config.write_text('[[hubs]]\nname = "orders"\nretention_hours = 48\n')
+
+    ended = up(f"--data={tmp_path / 'data'}", f"--config={config}", "--as=basic")
+
+    assert ended.returncode == Exit.USAGE
+    assert "hubmere: event hub 'orders' of the settings: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert audited(tmp_path / "data")[-1] == ("node", "create hub", "hubmere/orders", "refused")

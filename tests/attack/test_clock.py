@@ -84,14 +84,15 @@ class Running:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(PATIENCE_S)
 
-    def look_for_expired_events(self) -> None:
-        """One turn of the node's own search for files past retention, now."""
+    def apply_retention(self) -> None:
+        """Run the node's retention for the hub's first partition now."""
         node, loop = self._node, self._loop
         assert node is not None
         assert node.broker is not None
+        assert node.background is not None
         assert loop is not None
         hub = node.broker.own_namespace.hub("orders")
-        asyncio.run_coroutine_threadsafe(node._tidy(node.broker, hub, 0), loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(node.background.clean_log(hub, 0), loop).result(PATIENCE_S)
 
     @property
     def known(self) -> Ready:
@@ -161,7 +162,7 @@ def test_a_clock_that_jumps_deletes_nothing_and_stamps_nothing(tmp_path: Path, m
         node.publish(b"during")
         told = node.wait_for("/ready", _has_condition("clock"))
         metrics = node.text("/metrics")
-        node.look_for_expired_events()
+        node.apply_retention()
         machine.set_by_ms = 0
         node.wait_for("/ready", lambda ready: not ready["conditions"])
         node.publish(b"after")
@@ -183,7 +184,7 @@ def test_a_clock_that_jumps_while_the_node_is_down_is_noticed(tmp_path: Path, ma
     with running(tmp_path, machine) as node:
         node.publish(b"during")
         node.wait_for("/ready", _has_condition("clock"))
-        node.look_for_expired_events()
+        node.apply_retention()
         bodies = [(body, at[:4]) for body, at in node.events()]
 
     assert bodies == [("before", year), ("during", year)]

@@ -56,8 +56,8 @@ def test_what_nobody_uses_is_let_go_now_and_then(bench: Bench) -> None:
     settle(bench)
 
     for round_, at_ms in enumerate((NOW_MS, NOW_MS + RETENTION_MS, NOW_MS + RETENTION_MS + ID_EXPIRY_MS), 1):
-        bench.broker.coordinators.look_after(round_ * _LATER_S, at_ms)
-        bench.broker.coordinators.look_after(round_ * _LATER_S + 1.0, at_ms)
+        bench.broker.coordinators.tick(round_ * _LATER_S, at_ms)
+        bench.broker.coordinators.tick(round_ * _LATER_S + 1.0, at_ms)
         settle(bench)
 
     assert coordinator.groups.list() == []

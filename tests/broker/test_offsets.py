@@ -109,7 +109,7 @@ def test_offsets_go_a_week_after_the_last_member(bench: Bench, offsets: Offsets)
     commit(bench, offsets, a_commit(bench))
 
     def look(is_empty: bool, at_ms: int) -> bool:
-        offsets.let_go(lambda _: is_empty, at_ms)
+        offsets.expire(lambda _: is_empty, at_ms)
         bench.catalog.apply()
         return offsets.find("g", bench.hub, 0) is not None
 

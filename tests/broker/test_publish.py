@@ -226,7 +226,7 @@ def test_auto_inflate_rises_to_its_maximum_and_no_further() -> None:
                 send(publisher, size_bytes=MB, now=bench.now)
             except ServerBusy:
                 break
-        bench.broker.look_after(bench.actor())
+        bench.broker.upkeep.tick(bench.actor())
         bench.catalog.apply()
         bench.turn.run()
 

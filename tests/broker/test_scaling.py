@@ -47,7 +47,7 @@ class Load:
                 )
             except ServerBusy:
                 break
-        self.bench.broker.look_after(self.bench.actor())
+        self.bench.broker.upkeep.tick(self.bench.actor())
         self.bench.catalog.apply()
         self.bench.turn.run()
         self.clock.advance(1.0)
@@ -130,7 +130,7 @@ def test_a_namespace_that_is_not_throttled_has_nothing_to_scale() -> None:
     bench = Bench(capacity=2, auto_inflate_to=4)
     bench.now = 10 * QUIET_SECONDS
 
-    bench.broker.look_after(bench.actor())
+    bench.broker.upkeep.tick(bench.actor())
 
     assert bench.broker.namespace("hubmere").entity.capacity == 2
     bench.close()

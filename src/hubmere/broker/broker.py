@@ -12,7 +12,6 @@ from hubmere.broker.access import Access, Principal, Resource
 from hubmere.broker.caller import Caller
 from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
-from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
 from hubmere.broker.counters import Counters
 from hubmere.broker.credentials import AdminToken, Credential
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
@@ -20,18 +19,19 @@ from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.connections import Connections
 from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.live_state import LiveState
-from hubmere.broker.management.manager import Actor, Manager
+from hubmere.broker.management.manager import Manager
 from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
 from hubmere.broker.network import require_address
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
-from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS, Scaling
+from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
 from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.broker.quotas.throughput import FairBucket
 from hubmere.broker.read import Evict, Subscription, Wake
 from hubmere.broker.revocation import Revocation
 from hubmere.broker.tracing import TracedPublisher, TracedSubscription, Tracer
+from hubmere.broker.upkeep import Upkeep
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.errors import (
@@ -40,7 +40,6 @@ from hubmere.model.errors import (
     GroupNotFound,
     NamespaceNotFound,
     NotInTier,
-    Refusal,
     ServerBusy,
 )
 from hubmere.model.names import fold, partition_number
@@ -137,10 +136,10 @@ class Broker:
             audit=self.audit,
         )
         self.captures = Captures(catalog, self.namespaces, targets, hold_bytes=capture_hold_bytes)
-        self._scaling = Scaling(quiet_s)
         self.replicas = Replicas(catalog, book, self.manager.carry_out)
         self.outboxes = Outboxes()
         self.coordinators = Coordinators(catalog, self.namespaces)
+        self.upkeep = Upkeep(self.namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
         self.default_partition_count = default_partition_count
         self._default_namespace = default_namespace
         self._tracer: Tracer | None = None
@@ -341,22 +340,6 @@ class Broker:
         chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.last_stable else None
         return Look(log=log, partition=number, sequence=sequence, chunk=chunk)
 
-    # --- looking after ---
-
-    def look_after(self, actor: Actor) -> list[EndedTransaction]:
-        """Called every second: byte rates are worked out, and units of namespaces follow their load if they may.
-
-        Gives the transactions that were ended because their markers are lost.
-        """
-        ended = self.coordinators.look_after(actor.now, actor.now_ms)
-        for live in list(self.namespaces.values()):
-            for hub in live.hubs.values():
-                hub.look_at_rates(actor.now)
-            capacity = self._scaling.wanted(live, actor.now)
-            if capacity is not None:
-                self.manager.scale(live.entity.name, capacity, actor, _ignore)
-        return ended
-
     # --- asking ---
 
     def hub_info(self, hub: LiveHub, now: float) -> HubInfo:
@@ -391,7 +374,3 @@ class Broker:
             hub.counters.throttled_requests += 1
             raise ServerBusy(1.0, code=_TOO_MANY_QUESTIONS)
         bucket.spend(hub.entity.uid, 1, now)
-
-
-def _ignore(_: Refusal | None) -> None:
-    """A step up or down that fails is tried again by the next look."""

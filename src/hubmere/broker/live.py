@@ -207,7 +207,7 @@ class LiveHub:
             return 0
         return max(state.committed - max(position, state.log_start), 0)
 
-    def look_at_rates(self, now: float) -> None:
+    def update_rates(self, now: float) -> None:
         """Update the byte rates of the partitions, once a second; an idle hub costs nothing."""
         flowed = (self.counters.incoming_bytes, self.counters.outgoing_bytes)
         if flowed == self._seen_bytes:

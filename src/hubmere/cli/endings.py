@@ -35,8 +35,8 @@ def fail(code: Exit, *lines: str) -> NoReturn:
 
 
 def _fail_with(error: Exception) -> NoReturn:
+    from hubmere.broker.provisioning import ProvisioningFailed
     from hubmere.endpoints.listener import PortInUse
-    from hubmere.model.errors import InvalidArgument, LimitReached, NotInTier
     from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
 
@@ -44,9 +44,7 @@ def _fail_with(error: Exception) -> NoReturn:
         FolderInUse: Exit.FOLDER_IN_USE,
         PortInUse: Exit.PORT_IN_USE,
         CatalogUnusable: Exit.DAMAGED,
-        InvalidArgument: Exit.USAGE,  # a hub of the settings that its namespace's tier does not allow
-        LimitReached: Exit.USAGE,
-        NotInTier: Exit.USAGE,
+        ProvisioningFailed: Exit.USAGE,
     }
     for kind, code in table.items():
         if isinstance(error, kind):

@@ -34,7 +34,7 @@ def _up(flags: Flags) -> NoReturn:
     config = flags.get(_CONFIG)
     given = {setting.key: flags.get(setting.key) for setting in SETTINGS}
     settings = load(given, os.environ, Path(config) if isinstance(config, str) else None)
-    from hubmere.node.node import run
+    from hubmere.node.process import run
 
     sys.exit(run(settings))
 

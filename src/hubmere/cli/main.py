@@ -87,7 +87,7 @@ def _up(**given: Any) -> None:
     environment, the environment over the file, the file over the default.
     """
     settings = load({setting.key: given[setting.field_name] for setting in SETTINGS}, os.environ, given["config"])
-    from hubmere.node.node import run
+    from hubmere.node.process import run
 
     raise typer.Exit(run(settings))
 

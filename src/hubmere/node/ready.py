@@ -1,7 +1,7 @@
-"""What a node tells once it accepts connections: the ready file for programs and the banner for people.
+"""Where a ready node is reached: the ready file for programs and the banner for people.
 
-Both show one `Ready`. The ready file is put in place by rename, so whoever sees the file sees all of it; it holds keys,
-hence mode 0600. Nothing here opens a port.
+Both show one `Ready`. The ready file is written by rename, so a reader sees all of it or nothing; it holds keys, hence
+mode 0600. Nothing here opens a port.
 """
 
 import json
@@ -9,8 +9,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-# Where a node that runs keeps its ready file for commands on the same machine, below its data folder.
+from hubmere import __version__
+
+if TYPE_CHECKING:
+    from hubmere.model.addresses import Addresses
+    from hubmere.model.entity import AccessRule
+
+# Name of the ready file in the data folder, by which commands on the same machine find a running node.
 READY_FILE = "ready.json"
 
 # The port that azure-eventhub 5 for Python connects to with TLS, whatever the connection string says.
@@ -41,8 +48,47 @@ class Ready:
     portal: str | None
 
 
+def build_ready(
+    addresses: "Addresses",
+    rule: "AccessRule",
+    *,
+    key: str,
+    data: str,
+    namespace: str,
+    admin_token: str,
+    portal_path: str,
+) -> Ready:
+    """The `Ready` of this process; `rule` and `key` are what the connection strings contain."""
+    host = addresses.host
+
+    def address(port: int | None) -> str | None:
+        return None if port is None else f"{host}:{port}"
+
+    def url(scheme: str, port: int | None, path: str = "") -> str | None:
+        return None if port is None else f"{scheme}://{host}:{port}{path}"
+
+    return Ready(
+        pid=os.getpid(),
+        version=__version__,
+        data=data,
+        namespace=namespace,
+        connection_string=addresses.connection_string(rule, key),
+        emulator_connection_string=addresses.emulator_connection_string(rule, key),
+        admin_token=admin_token,
+        ca_file=addresses.ca_file,
+        amqp=address(addresses.amqp),
+        amqps=address(addresses.amqps),
+        kafka=address(addresses.kafka),
+        kafkas=address(addresses.kafkas),
+        http=url("http", addresses.http),
+        https=url("https", addresses.https),
+        # Plain HTTP where it is served: browsers do not trust the private CA.
+        portal=url("http", addresses.http, portal_path) or url("https", addresses.https, portal_path),
+    )
+
+
 def write_ready_file(path: Path, ready: Ready) -> None:
-    """Put the ready file in place, whole or not at all."""
+    """Write the ready file, whole or not at all."""
     fresh = path.with_name(f"{path.name}.{ready.pid}.new")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -52,9 +98,9 @@ def write_ready_file(path: Path, ready: Ready) -> None:
 
 
 def render_banner(ready: Ready, *, is_terminal: bool, ready_file: Path | None = None) -> str:
-    """A dozen lines that say what is served where; coloured, with what to paste, for a terminal.
+    """A dozen lines with the addresses of the node; on a terminal coloured and with a connection string to paste.
 
-    Elsewhere the output is a log that others keep and read: it names the file that holds keys, and shows none.
+    Anywhere else the output may be collected as a log: it names the file that holds the keys and shows none.
     """
     rows = list(_rows(ready) if is_terminal else _rows_without_keys(ready, ready_file))
     width = max(len(name) for name, _ in rows)
@@ -68,9 +114,9 @@ def render_banner(ready: Ready, *, is_terminal: bool, ready_file: Path | None = 
 
 
 def render_line(ready: Ready) -> str:
-    """The same for a log that others keep and read: one line, and nothing in it that opens the node."""
-    places = ", ".join(f"{name} {value}" for name, value in (*_served(ready), ("data", ready.data)))
-    return f"Hubmere {ready.version} is ready: {places}"
+    """One log line with the addresses of the node and without keys."""
+    addresses = ", ".join(f"{name} {value}" for name, value in (*_served(ready), ("data", ready.data)))
+    return f"Hubmere {ready.version} is ready: {addresses}"
 
 
 def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
@@ -105,5 +151,5 @@ def _served(ready: Ready) -> Iterator[tuple[str, str]]:
         ("HTTP", ready.http, ready.https),
     )
     for name, plain, tls in served:
-        if places := [place for place in (plain, tls and f"{tls} (TLS)") if place]:
-            yield name, "  ".join(places)
+        if addresses := [place for place in (plain, tls and f"{tls} (TLS)") if place]:
+            yield name, "  ".join(addresses)

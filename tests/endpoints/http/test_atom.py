@@ -184,14 +184,14 @@ def test_a_partition_shows_its_bytes_per_second(node: HttpNode, manager: httpx.C
         return [int(number) for number in re.findall(r"BytesPerSecond>(\d+)<", info)]
 
     manager.post("/orders/partitions/1/messages", content=b"first")
-    node.call(lambda: hub.look_at_rates(100.0))
+    node.call(lambda: hub.update_rates(100.0))
     before = node.call(lambda: hub.log(1).state.size_bytes)
     manager.post("/orders/partitions/1/messages", content=b"x" * 1000)
     node.call(lambda: charge_fetch(hub, 1, 1, 500, 101.0))
-    node.call(lambda: hub.look_at_rates(100.0 + seconds))
+    node.call(lambda: hub.update_rates(100.0 + seconds))
     grown = node.call(lambda: hub.log(1).state.size_bytes) - before
     flowing = rates()
-    node.call(lambda: hub.look_at_rates(103.0))
+    node.call(lambda: hub.update_rates(103.0))
 
     assert flowing == [round(grown / seconds), 250]
     assert rates() == [0, 0]

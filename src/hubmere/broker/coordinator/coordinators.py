@@ -120,7 +120,7 @@ class Coordinators:
             made.groups.advance(now, now_ms)
             made.transactions.advance(now, now_ms)
 
-    def look_after(self, now: float, now_ms: int) -> list[EndedTransaction]:
+    def tick(self, now: float, now_ms: int) -> list[EndedTransaction]:
         """Called every second: now and then, transactions that have lost their end are ended; gives those.
 
         Less often, what nobody has used for days is deleted.
@@ -136,7 +136,7 @@ class Coordinators:
             return
         self._tidied_at = now
         for made in self._live():
-            made.offsets.let_go(made.groups.is_empty, now_ms)
+            made.offsets.expire(made.groups.is_empty, now_ms)
             made.groups.forget_unused()
             made.transactions.forget_unused(now_ms)
 

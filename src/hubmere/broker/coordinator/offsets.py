@@ -128,7 +128,7 @@ class Offsets:
         found = [offset for hub, partition in places if (offset := self.find(group_id, hub, partition)) is not None]
         self._catalog.submit(*map(Drop, found), callback=done)
 
-    def let_go(self, is_empty: Callable[[str], bool], now_ms: int) -> None:
+    def expire(self, is_empty: Callable[[str], bool], now_ms: int) -> None:
         """Called now and then: note since when groups are empty, and drop what has been without members too long."""
         for group_id in self._catalog.view.groups_with_offsets(self._key):
             offsets = self._catalog.view.group_offsets(self._key, group_id)

@@ -168,16 +168,6 @@ class NewFile:
     file: CapturedFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LettingGo:
-    """What retention did to a partition: `lost` are events that went before they were captured."""
-
-    dropped: int
-    held_bytes: int = 0
-    is_newly_held: bool = False
-    lost: range = range(0)
-
-
 class Captures:
     """The captured hubs of a node. `hold_bytes` bounds what is held per partition; None holds nothing back.
 
@@ -325,30 +315,24 @@ class Captures:
 
     # --- retention ---
 
-    def let_go(self, hub: LiveHub, partition: int, now_ms: int) -> LettingGo:
-        """Apply retention to a partition, but keep what is not captured yet, as far as the hold goes."""
-        log = hub.log(partition)
-        key = (hub.entity.uid, partition)
-        if not hub.entity.is_captured:
-            self._held.pop(key, None)
-            return LettingGo(dropped=log.apply_retention(now_ms))
-        captured = self.captured(hub.entity, partition)
-        first = max(captured, log.state.log_start)
-        hold = None if self._hold_bytes is None else Hold(captured, self._hold_bytes)
-        dropped = log.apply_retention(now_ms, hold)
-        held_bytes = log.overdue_bytes(now_ms)
-        was_held = bool(self._held.get(key))
-        self._held[key] = held_bytes
-        return LettingGo(
-            dropped=dropped,
-            held_bytes=held_bytes,
-            is_newly_held=bool(held_bytes) and not was_held,
-            lost=self._lost(hub, range(first, log.state.log_start)),
-        )
+    def retention_hold(self, hub: Hub, partition: int) -> Hold | None:
+        """What retention must not delete yet: events that no published file holds. None if nothing is held back."""
+        if not hub.is_captured or self._hold_bytes is None:
+            return None
+        return Hold(self.captured(hub, partition), self._hold_bytes)
 
-    def _lost(self, hub: LiveHub, gone: range) -> range:
-        hub.counters.capture_lost_messages += len(gone)
-        return gone
+    def record_held_bytes(self, hub: Hub, partition: int, held_bytes: int) -> bool:
+        """Keep how many bytes past retention are held back, for monitoring. True if nothing was held before."""
+        before = self._held.pop((hub.uid, partition), 0)
+        if held_bytes:
+            self._held[hub.uid, partition] = held_bytes
+        return bool(held_bytes) and not before
+
+    def record_deleted(self, hub: LiveHub, partition: int, deleted: range) -> range:
+        """Count events that retention deleted before they were captured; returns their sequence numbers."""
+        lost = range(max(self.captured(hub.entity, partition), deleted.start), deleted.stop)
+        hub.counters.capture_lost_messages += len(lost)
+        return lost
 
     # --- showing ---
 

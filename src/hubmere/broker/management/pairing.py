@@ -18,9 +18,14 @@ from hubmere.model.names import AliasName, fold
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 
 
+def is_secondary(view: View, namespace: str) -> bool:
+    """Whether a namespace follows a primary, on this node or another."""
+    return any(alias.role is GeoRole.SECONDARY for alias in view.aliases(namespace))
+
+
 def require_writable(view: View, namespace: Namespace) -> None:
     """Refuse changes of a secondary: they come from its primary."""
-    if any(alias.role is GeoRole.SECONDARY for alias in view.aliases(namespace.name)):
+    if is_secondary(view, namespace.name):
         raise Conflict(f"The namespace '{namespace.name}' is a secondary; change the primary instead.")
 
 

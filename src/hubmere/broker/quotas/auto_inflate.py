@@ -58,7 +58,7 @@ class _Watch:
     quiet_since: float
 
 
-class Scaling:
+class AutoInflate:
     """Decides the capacity of each namespace.
 
     Thread rule: the owner's thread only.
@@ -68,7 +68,7 @@ class Scaling:
         self._quiet_s = quiet_s
         self._watches: dict[str, _Watch] = {}
 
-    def wanted(self, namespace: LiveNamespace, now: float) -> int | None:
+    def new_capacity(self, namespace: LiveNamespace, now: float) -> int | None:
         """The capacity that a namespace should have from now on; None when it should stay."""
         throughput, entity = namespace.throughput, namespace.entity
         was_pressed = throughput is not None and throughput.was_pressed

@@ -1,0 +1,67 @@
+"""The process of `hubmere up`: event loop, signals, memory settings, and the announcement that the node is ready."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from hubmere.cli.exit_codes import Exit
+from hubmere.node.logging import configure_logging
+from hubmere.node.memory import keep_large_buffers, memory_budget_bytes
+from hubmere.node.node import Node
+from hubmere.node.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
+from hubmere.settings import Settings
+
+log = logging.getLogger("hubmere.node")
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    configure_logging(settings.log_format, settings.log_level)
+    keep_large_buffers(memory_budget_bytes(settings.memory_budget_bytes))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(settings)
+    try:
+        ready = await node.start()
+        # Objects made so far live as long as the node: exclude them from every later garbage collection.
+        gc.collect()
+        gc.freeze()
+        _announce(settings, ready)
+        if settings.ready_file is not None:
+            write_ready_file(settings.ready_file, ready)
+        await node.run_until(stopping)
+    finally:
+        await node.stop()
+    return Exit.OK
+
+
+def _announce(settings: Settings, ready: Ready) -> None:
+    """Print the banner, or log one line without keys when the log is JSON: collected logs must hold no secrets."""
+    if settings.log_format == "json":
+        log.info("%s", render_line(ready))
+    else:
+        ready_file = settings.ready_file or (None if settings.memory else settings.data / READY_FILE)
+        banner = render_banner(ready, is_terminal=sys.stdout.isatty(), ready_file=ready_file)
+        print(banner, flush=True)  # noqa: T201 - the banner is the output
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if os.environ.get("HUBMERE_LOOP") == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

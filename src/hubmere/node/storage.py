@@ -1,0 +1,91 @@
+"""Opens and closes the data folder of a node: its lock, secrets, catalog, log engine and audit log."""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hubmere.settings import Settings
+from hubmere.store.audit import AUDIT_FILE, AuditLog
+from hubmere.store.catalog.guard import check_after_opening, check_before_opening
+from hubmere.store.catalog.sqlite import CATALOG_FILE, MEMORY, SqliteCatalog
+from hubmere.store.engine import LogEngine
+from hubmere.store.files import Lock, acquire_lock
+from hubmere.store.local import LocalEngine
+from hubmere.store.memory import MemoryEngine
+from hubmere.store.secrets import Vault
+
+log = logging.getLogger("hubmere.node")
+
+
+class NodeStorage:
+    """What a node keeps on disk, or in memory. Thread rule: the loop's thread only.
+
+    `folder` is the data folder. A node in memory has a temporary folder instead, for its secrets only: clients must be
+    able to read its CA certificate. `engine` and `catalog` exist once `open` has returned.
+    """
+
+    engine: LogEngine
+    catalog: SqliteCatalog
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._temporary = tempfile.TemporaryDirectory(prefix="hubmere-") if settings.memory else None
+        self.folder = settings.data if self._temporary is None else Path(self._temporary.name)
+        self.vault = Vault(self.folder)
+        self.audit = _audit_log(settings)
+        self._lock: Lock | None = None
+        self._close: list[Callable[[], None]] = []
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this node owns a data folder on disk; False in memory, and until the folder is locked."""
+        return self._lock is not None
+
+    def open(self) -> None:
+        """Lock the data folder and open catalog and log engine; refuses a folder that is damaged or in use."""
+        loop = asyncio.get_running_loop()
+
+        def post(call: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(call)
+
+        def defer(call: Callable[[], None]) -> None:
+            loop.call_soon(call)
+
+        if self._settings.memory:
+            self.engine = MemoryEngine(post=post, defer=defer)
+            self.catalog = SqliteCatalog.open(MEMORY, post)
+        else:
+            data = self._settings.data
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = acquire_lock(data)
+            check_before_opening(data)
+            self.catalog = SqliteCatalog.open(data / CATALOG_FILE, post)
+            self._close.append(self.catalog.close)
+            check_after_opening(data, self.catalog)
+            self.catalog.mirror_to(data)
+            self.engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
+        self._close = [self.engine.close, self.catalog.close]
+
+    def close(self) -> None:
+        """Complete the group commits and close the files; the folder stays locked until `release`."""
+        for close in self._close:
+            close()
+
+    def release(self) -> None:
+        """Close the audit log and unlock the data folder; the temporary folder of a node in memory is deleted."""
+        self.audit.close()
+        if self._lock is not None:
+            self._lock.release()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def _audit_log(settings: Settings) -> AuditLog:
+    path = settings.data / AUDIT_FILE if settings.audit_log and not settings.memory else None
+    return AuditLog(path, max_bytes=settings.audit_log_bytes, on_failure=_log_audit_failure)
+
+
+def _log_audit_failure(error: OSError) -> None:
+    log.error("the audit log cannot be written; its lines are kept in memory: %s", error)

@@ -1,0 +1,51 @@
+"""TLS of a node: the certificate of the settings, or one of the node's private CA that covers its current names."""
+
+import socket
+import ssl
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from hubmere.broker.broker import Broker
+from hubmere.endpoints import certificates
+from hubmere.endpoints.tls import FollowingTls
+from hubmere.model.names import fold
+from hubmere.settings import Settings
+from hubmere.store.secrets import Vault
+
+
+class NodeTls(NamedTuple):
+    """`context` is None if no port uses TLS; `ca_file` is the certificate of the private CA, if the node has one."""
+
+    context: ssl.SSLContext | None
+    ca_file: str | None
+
+
+def open_tls(settings: Settings, broker: Broker, vault: Vault) -> NodeTls:
+    """The TLS context of all ports that use TLS; issues a certificate unless the settings name one."""
+    if settings.amqps_port is None and settings.kafkas_port is None and settings.https_port is None:
+        return NodeTls(None, None)
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        context = certificates.server_context(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        return NodeTls(context, None)
+
+    def is_label(text: str) -> bool:
+        return fold(text) in broker.namespaces or broker.catalog.view.find_alias(text) is not None
+
+    following = FollowingTls(
+        partial(_names, settings, broker), is_label, partial(_issue, vault), settings.tls_client_ca
+    )
+    return NodeTls(following.context, str(vault.tls_files.ca.resolve()))
+
+
+def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:
+    """Every host name by which clients reach the node now."""
+    namespaces = [live.entity.name for live in broker.namespaces.values()]
+    aliases = [alias.name for name in namespaces for alias in broker.catalog.view.aliases(name)]
+    return certificates.server_names(settings.hostname, [*namespaces, *aliases], socket.gethostname())
+
+
+def _issue(vault: Vault, names: tuple[str, ...]) -> tuple[Path, Path]:
+    files = vault.ensure_tls(names, datetime.now(UTC), certificates)
+    return files.certificate, files.key
