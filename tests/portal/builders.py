@@ -1,4 +1,4 @@
-"""A broker on memory with a portal's parts over it, and valid defaults for everything."""
+"""A broker with a memory store and the parts of a portal."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -12,10 +12,10 @@ from hubmere.model.entity import Rights
 from hubmere.model.names import ROOT_RULE, rule_name
 from hubmere.model.position import Position
 from hubmere.model.tier import Profile
-from hubmere.portal.app import DESK, Pages, Portal, Receive, Scope, Send
-from hubmere.portal.desk import Desk
+from hubmere.portal.app import SESSION_KEY, Pages, Portal, Receive, Scope, Send
+from hubmere.portal.logins import Login, Logins
+from hubmere.portal.portal_session import PortalSession
 from hubmere.portal.sampler import Sampler
-from hubmere.portal.sessions import Session, Sessions
 from hubmere.records.header import seal
 from hubmere.testing import ManualClock
 from hubmere.translate import HttpEvent, publication_from_http
@@ -24,72 +24,72 @@ ADDRESSES = Addresses(namespace="hubmere", amqp=5672, amqps=5671, kafka=9092, ka
 ORIGIN = "http://localhost:8080"
 
 
-class Vestibule:
-    """What is behind the door: answers with the name of whoever was let in."""
+class EchoPages:
+    """Pages that respond with the rule of the authenticated principal."""
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.accept"})
             return
-        desk: Desk = scope[DESK]
+        session: PortalSession = scope[SESSION_KEY]
         await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"public")]})
-        await send({"type": "http.response.body", "body": desk.principal.rule.encode()})
+        await send({"type": "http.response.body", "body": session.principal.rule.encode()})
 
     async def stop(self) -> None:
-        """Nothing is open."""
+        """No page is open."""
 
 
-class Desktop(Bench):
-    """A bench with sessions, a sampler and a clock that stands still."""
+class PortalHarness(Bench):
+    """A broker with logins, a sampler and a manual clock."""
 
     def __init__(self, *, profile: Profile = Profile.DEVELOPER) -> None:
         super().__init__(profile=profile)
         self.clock = ManualClock()
         self.sampler = Sampler(self.broker, self.clock)
-        self.sessions = Sessions(self.broker, ADMIN_TOKEN)
+        self.logins = Logins(self.broker, ADMIN_TOKEN)
 
     def portal(self) -> Portal:
-        """The portal's door, with pages behind it that only say who came in."""
+        """The portal with `EchoPages`."""
 
         async def load() -> Pages:
-            return Vestibule()
+            return EchoPages()
 
         return Portal(self.broker, self.clock, ADDRESSES, admin_token=ADMIN_TOKEN, load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
-        """A rule, and the connection string of its primary key."""
+        """Create a rule. Returns the connection string of its primary key."""
         parsed = Rights.parse(rights)
         self.do(lambda done: self.manager.write_rule("hubmere", hub, rule_name(name), parsed, self.actor(), done))
         return self.connection_string(name, hub)
 
     def connection_string(self, rule: str = ROOT_RULE, hub: str | None = None) -> str:
-        """What somebody pastes."""
+        """The connection string of a rule."""
         view = self.catalog.view
         scope = view.namespace("hubmere") if hub is None else view.hub("hubmere", hub)
         found = view.rule(scope, rule)
         return ADDRESSES.connection_string(found, found.primary_key)
 
-    def a_session(self, credential: str = ADMIN_TOKEN) -> Session:
-        """Somebody who has signed in."""
-        cookie = self.sessions.sign_in(credential, "127.0.0.1", self.clock.monotonic(), self.clock.now_ms() / 1000)
-        session = self.sessions.find(cookie, self.clock.monotonic())
-        assert session is not None
-        return session
+    def a_login(self, credential: str = ADMIN_TOKEN) -> Login:
+        """A login."""
+        cookie = self.logins.sign_in(credential, "127.0.0.1", self.clock.monotonic(), self.clock.now_ms() / 1000)
+        login = self.logins.find(cookie, self.clock.monotonic())
+        assert login is not None
+        return login
 
-    def a_desk(self, credential: str = ADMIN_TOKEN) -> Desk:
-        """What somebody who has signed in has at hand."""
-        return Desk(
+    def a_portal_session(self, credential: str = ADMIN_TOKEN) -> PortalSession:
+        """The session of a login."""
+        return PortalSession(
             broker=self.broker,
             clock=self.clock,
             addresses=ADDRESSES,
             sampler=self.sampler,
-            session=self.a_session(credential),
+            login=self.a_login(credential),
         )
 
     def publish(
         self, *bodies: bytes, partition: str | None = "0", key: str | None = None, hub: LiveHub | None = None
     ) -> None:
-        """Events in one publication."""
+        """Publish events in one publication."""
         publication = publication_from_http([HttpEvent(body=body, partition_key=key) for body in bodies])
         seal(publication.batch)
         publisher = self.broker.open_publisher(hub or self.hub, partition=None if key else partition)
@@ -118,7 +118,7 @@ class Desktop(Bench):
 
 
 class Answer:
-    """What an ASGI application answered."""
+    """The response of an ASGI application."""
 
     def __init__(self, messages: list[MutableMapping[str, Any]]) -> None:
         self.messages = messages
@@ -151,7 +151,7 @@ def ask(
     scheme: str = "http",
     **headers: str | None,
 ) -> Answer:
-    """One request to the portal, as the node's server would hand it over."""
+    """Send one request to the portal, as the HTTP server of the node does."""
     sent: list[MutableMapping[str, Any]] = []
     given: dict[str, str | None] = {"host": "localhost:8080", **headers}
 
@@ -173,9 +173,9 @@ def ask(
         "client": ("127.0.0.1", 50000),
     }
 
-    async def asked() -> None:
+    async def run() -> None:
         await portal(scope, receive, send)
         await portal.stop()
 
-    asyncio.run(asked())
+    asyncio.run(run())
     return Answer(sent)

@@ -1,15 +1,15 @@
-"""What the tests of the portal share."""
+"""Shared fixture of the portal tests."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from portal.builders import Desktop
+from portal.builders import PortalHarness
 
 
 @pytest.fixture
-def desktop() -> Iterator[Desktop]:
+def harness() -> Iterator[PortalHarness]:
     """A broker with the hub `orders`, and a portal over it."""
-    made = Desktop()
-    yield made
-    made.close()
+    harness = PortalHarness()
+    yield harness
+    harness.close()

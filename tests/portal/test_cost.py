@@ -1,4 +1,4 @@
-"""What the portal costs a node that nobody looks at."""
+"""Cost of the portal for a node without open pages."""
 
 import subprocess
 import sys
@@ -10,12 +10,12 @@ from hubmere.testing import Node
 _LOADED = (
     "import sys, hubmere.node.node; print(sorted({name.split('.')[0] for name in sys.modules} & set(sys.argv[1:])))"
 )
-# What pages need, and nobody else in a node.
+# Libraries that only the pages need.
 _PAGES_ONLY = ("nicegui", "fastapi", "socketio", "engineio", "orjson")
 
 
 def test_node_starts_without_loading_the_pages() -> None:
-    """They take most of a second and some 45 MB, which a node in a test or a pipeline never needs."""
+    """They take most of a second and about 45 MB, which a node in a test or a pipeline never needs."""
     shown = subprocess.run(
         [sys.executable, "-c", _LOADED, *_PAGES_ONLY], capture_output=True, text=True, timeout=60, check=True
     )
@@ -24,7 +24,7 @@ def test_node_starts_without_loading_the_pages() -> None:
 
 
 def test_node_stops_cleanly_while_the_pages_are_loading() -> None:
-    """A visitor who comes in the last moment holds nothing up; the exit code says that all was closed."""
+    """A late request must not delay the shutdown or leave anything open."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         answer = httpx.get(f"{node.http}/portal/sign-in", timeout=20)
 

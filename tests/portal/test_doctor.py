@@ -1,4 +1,4 @@
-"""The doctor names what is wrong, and keeps quiet about what is not."""
+"""The doctor reports each problem and nothing else."""
 
 from collections.abc import Sequence
 
@@ -13,41 +13,50 @@ from hubmere.model.errors import ServerBusy
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Profile
 from hubmere.portal import doctor
-from hubmere.portal.doctor import DUEL_CHANGES, STALLED_SECONDS, Finding, Observer, Scene, Severity, findings, held_by
-from hubmere.portal.sampler import FLOWS, NO_RATES, Rates
-from portal.builders import Desktop
+from hubmere.portal.doctor import (
+    CONTEST_CHANGES,
+    STALLED_SECONDS,
+    Finding,
+    Observer,
+    Severity,
+    Snapshot,
+    findings,
+    links_by_reader,
+)
+from hubmere.portal.sampler import COUNTERS, NO_RATES, Rates
+from portal.builders import PortalHarness
 
 
-def examined(
-    desktop: Desktop,
+def diagnose(
+    harness: PortalHarness,
     observer: Observer | None = None,
     rates: Rates = NO_RATES,
     ahead_ms: int = 0,
     connections: Sequence[ConnectionView] = (),
 ) -> list[Finding]:
-    """What the doctor says now."""
-    namespace = desktop.broker.namespace("hubmere")
+    """The current findings."""
+    namespace = harness.broker.namespace("hubmere")
     hubs: list[LiveHub] = list(namespace.hubs.values())
     if observer is None:
         observer = Observer()
-        observer.observe(hubs, desktop.clock.monotonic(), desktop.clock.now_ms() - ahead_ms)
+        observer.observe(hubs, harness.clock.monotonic(), harness.clock.now_ms() - ahead_ms)
     return findings(
-        Scene(
+        Snapshot(
             namespace=namespace,
             hubs=hubs,
             observer=observer,
             rates=lambda _: rates,
-            now=desktop.clock.monotonic(),
-            now_ms=desktop.clock.now_ms() - ahead_ms,
+            now=harness.clock.monotonic(),
+            now_ms=harness.clock.now_ms() - ahead_ms,
             connections=connections,
-            held=held_by(connections),
-            conditions=desktop.broker.conditions.all(),
+            reader_links=links_by_reader(connections),
+            conditions=harness.broker.conditions.all(),
         )
     )
 
 
 def a_connection(*links: LinkView) -> ConnectionView:
-    """A connection that does something."""
+    """A connection with links."""
     return ConnectionView(
         number=7,
         protocol="AMQP",
@@ -68,262 +77,270 @@ def a_link(reader: Subscription, credit: int) -> LinkView:
     return LinkView(role=Role.READS, address="orders", hub="orders", credit=credit, reader=reader)
 
 
-def a_rate(flow: str) -> Rates:
-    """One of a kind each second, and nothing else."""
-    return tuple(1.0 if name == flow else 0.0 for name in FLOWS)
+def a_rate(counter: str) -> Rates:
+    """A rate of one per second for one counter, zero for the others."""
+    return tuple(1.0 if name == counter else 0.0 for name in COUNTERS)
 
 
-def watched(desktop: Desktop, observer: Observer, seconds: float) -> None:
-    """Let time pass under the observer's eyes."""
-    desktop.clock.advance(seconds)
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+def observe_after(harness: PortalHarness, observer: Observer, seconds: float) -> None:
+    """Advance the clock and observe once more."""
+    harness.clock.advance(seconds)
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
 
 
-def test_healthy_namespace_has_no_findings(desktop: Desktop) -> None:
-    """A doctor who always finds something is not asked again."""
+def test_healthy_namespace_has_no_findings(harness: PortalHarness) -> None:
+    """False alarms would make people ignore the doctor."""
     observer = Observer()
-    desktop.publish(b"x")
-    reader = desktop.a_reader(epoch=1)
-    observer.observe([desktop.hub], 0.0, desktop.clock.now_ms())
+    harness.publish(b"x")
+    reader = harness.a_reader(epoch=1)
+    observer.observe([harness.hub], 0.0, harness.clock.now_ms())
 
     reader.delivered(1, 1, 1, 0.0)
-    watched(desktop, observer, 3600)
+    observe_after(harness, observer, 3600)
 
-    assert examined(desktop, observer) == []
+    assert diagnose(harness, observer) == []
 
 
-def test_events_that_cannot_be_read_are_a_finding(desktop: Desktop) -> None:
-    """Whoever looks at the links sees why readers miss events."""
-    desktop.hub.log(0)
-    desktop.hub.report_unreadable(0, 7, 9, "its records do not decompress")
+def test_events_that_cannot_be_read_are_a_finding(harness: PortalHarness) -> None:
+    """The page explains why readers miss events."""
+    harness.hub.log(0)
+    harness.hub.report_unreadable(0, 7, 9, "its records do not decompress")
 
-    (finding,) = examined(desktop)
+    (finding,) = diagnose(harness)
 
-    assert (finding.ailment, finding.where) == ("Damaged events", "orders/0")
-    assert "sequence numbers 7 to 8" in finding.what
+    assert (finding.problem, finding.location) == ("Damaged events", "orders/0")
+    assert "sequence numbers 7 to 8" in finding.description
     assert "hubmere doctor" in finding.remedy
 
 
 @pytest.mark.parametrize(
     ("severity", "shown"),
-    [(ConditionSeverity.WARNING, Severity.DOUBTFUL), (ConditionSeverity.CRITICAL, Severity.WRONG)],
+    [(ConditionSeverity.WARNING, Severity.WARNING), (ConditionSeverity.CRITICAL, Severity.ERROR)],
 )
-def test_what_is_wrong_with_the_machine_is_a_finding(
-    desktop: Desktop, severity: ConditionSeverity, shown: Severity
+def test_condition_of_the_machine_is_a_finding(
+    harness: PortalHarness, severity: ConditionSeverity, shown: Severity
 ) -> None:
-    """A disk that is full explains what clients are refused."""
-    desktop.broker.conditions.set(Condition(name=DISK, severity=severity, text="It is full.", remedy="Make room."))
+    """A full disk explains why clients are refused."""
+    harness.broker.conditions.set(Condition(name=DISK, severity=severity, text="It is full.", remedy="Make room."))
 
-    (finding,) = examined(desktop)
+    (finding,) = diagnose(harness)
 
-    assert (finding.severity, finding.ailment, finding.what) == (shown, "Disk", "It is full.")
+    assert (finding.severity, finding.problem, finding.description) == (shown, "Disk", "It is full.")
 
 
-def test_reader_that_takes_nothing_is_stalled(desktop: Desktop) -> None:
-    """It has events before it and does not ask for them."""
+def test_reader_that_takes_nothing_is_stalled(harness: PortalHarness) -> None:
+    """It has events to read and does not read them."""
     observer = Observer()
-    desktop.publish(b"x")
-    desktop.a_reader(name="slow")
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+    harness.publish(b"x")
+    harness.a_reader(name="slow")
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
 
-    watched(desktop, observer, STALLED_SECONDS)
+    observe_after(harness, observer, STALLED_SECONDS)
 
-    [finding] = examined(desktop, observer)
-    assert (finding.ailment, finding.severity) == ("Stalled reader", Severity.WRONG)
-    assert finding.where == "orders/0 as $default"
-    assert "'slow'" in finding.what
+    [finding] = diagnose(harness, observer)
+    assert (finding.problem, finding.severity) == ("Stalled reader", Severity.ERROR)
+    assert finding.location == "orders/0 as $default"
+    assert "'slow'" in finding.description
 
 
-@pytest.mark.parametrize(("credit", "ailment"), [(0, "No credit"), (300, "Stalled reader")])
-def test_stalled_reader_is_named_with_its_connection_and_credit(desktop: Desktop, credit: int, ailment: str) -> None:
-    """Whoever gives no credit has stopped asking; whoever gives some has a full socket."""
+@pytest.mark.parametrize(("credit", "problem"), [(0, "No credit"), (300, "Stalled reader")])
+def test_stalled_reader_is_named_with_its_connection_and_credit(
+    harness: PortalHarness, credit: int, problem: str
+) -> None:
+    """Without credit the client has stopped asking; with credit its socket is full."""
     observer = Observer()
-    desktop.publish(b"x")
-    reader = desktop.a_reader(name="slow")
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+    harness.publish(b"x")
+    reader = harness.a_reader(name="slow")
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
 
-    watched(desktop, observer, STALLED_SECONDS)
+    observe_after(harness, observer, STALLED_SECONDS)
 
-    [finding] = examined(desktop, observer, connections=[a_connection(a_link(reader, credit))])
-    assert finding.ailment == ailment
-    assert "'slow' on connection 7 (till from 10.0.0.7)" in finding.what
+    [finding] = diagnose(harness, observer, connections=[a_connection(a_link(reader, credit))])
+    assert finding.problem == problem
+    assert "'slow' on connection 7 (till from 10.0.0.7)" in finding.description
 
 
-def test_partition_that_is_taken_by_another_is_a_steal(desktop: Desktop) -> None:
-    """Once may be a deployment, so it is doubtful; who took it from whom is told."""
+def test_takeover_of_a_partition_is_a_warning(harness: PortalHarness) -> None:
+    """A single takeover may be a deployment; the finding names both readers."""
     observer = Observer()
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
-    desktop.a_reader(epoch=1, name="old")
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    harness.a_reader(epoch=1, name="old")
 
-    reader = desktop.a_reader(epoch=2, name="new")
-    watched(desktop, observer, 1)
+    reader = harness.a_reader(epoch=2, name="new")
+    observe_after(harness, observer, 1)
 
-    [finding] = examined(desktop, observer, connections=[a_connection(a_link(reader, 1))])
-    assert (finding.ailment, finding.severity) == ("Epoch steal", Severity.DOUBTFUL)
-    assert finding.what == "'new' on connection 7 (till from 10.0.0.7) took the partition from 'old' with epoch 2."
+    [finding] = diagnose(harness, observer, connections=[a_connection(a_link(reader, 1))])
+    assert (finding.problem, finding.severity) == ("Partition takeover", Severity.WARNING)
+    assert finding.description == "'new' on connection 7 (till from 10.0.0.7) took over from 'old' with epoch 2."
 
 
-def test_steals_before_the_first_look_have_no_time_and_are_not_told(desktop: Desktop) -> None:
-    """A page that is opened tells what happens, not what happened last week."""
+def test_takeovers_before_the_first_observation_are_ignored(harness: PortalHarness) -> None:
+    """Their time is unknown; they may be a week old."""
     observer = Observer()
-    desktop.a_reader(epoch=1, name="old")
-    desktop.a_reader(epoch=2, name="new")
+    harness.a_reader(epoch=1, name="old")
+    harness.a_reader(epoch=2, name="new")
 
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
 
-    assert examined(desktop, observer) == []
+    assert diagnose(harness, observer) == []
 
 
-def test_throttled_hub_is_named_with_who_publishes_there(desktop: Desktop) -> None:
-    """A few of them: the list of all is on the same page."""
+def test_finding_about_throttling_names_the_publishers(harness: PortalHarness) -> None:
+    """It names a few; the page has the full list."""
     link = LinkView(role=Role.PUBLISHES, address="orders", hub="Orders")
 
-    [finding] = examined(desktop, rates=a_rate("throttled_requests"), connections=[a_connection(link)] * 5)
+    [finding] = diagnose(harness, rates=a_rate("throttled_requests"), connections=[a_connection(link)] * 5)
 
-    assert finding.ailment == "Throttled"
-    assert finding.what.endswith("connection 7 (till from 10.0.0.7) and 2 more.")
+    assert finding.problem == "Throttled"
+    assert finding.description.endswith("connection 7 (till from 10.0.0.7) and 2 more.")
 
 
-def test_reader_that_moves_is_not_stalled(desktop: Desktop) -> None:
-    """Being behind is no illness while it gets on."""
+def test_reader_that_advances_is_not_stalled(harness: PortalHarness) -> None:
+    """Lag alone is no problem while the reader advances."""
     observer = Observer()
-    desktop.publish(b"x", b"y")
-    reader = desktop.a_reader()
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
+    harness.publish(b"x", b"y")
+    reader = harness.a_reader()
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
 
-    desktop.clock.advance(STALLED_SECONDS - 1)
+    harness.clock.advance(STALLED_SECONDS - 1)
     reader.delivered(1, 1, 1, 0.0)
-    observer.observe([desktop.hub], desktop.clock.monotonic(), desktop.clock.now_ms())
-    watched(desktop, observer, STALLED_SECONDS - 1)
+    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observe_after(harness, observer, STALLED_SECONDS - 1)
 
-    assert examined(desktop, observer) == []
+    assert diagnose(harness, observer) == []
 
 
-def test_owners_that_take_a_partition_from_each_other_are_duelling(desktop: Desktop) -> None:
-    """Two processors without a common store do this for ever."""
+def test_owners_that_take_a_partition_from_each_other_are_reported(harness: PortalHarness) -> None:
+    """Two processors without a common checkpoint store do this forever."""
     observer = Observer()
 
-    for epoch in range(DUEL_CHANGES):
-        desktop.a_reader(epoch=epoch, name=f"processor-{epoch % 2}")
-        watched(desktop, observer, 1)
+    for epoch in range(CONTEST_CHANGES):
+        harness.a_reader(epoch=epoch, name=f"processor-{epoch % 2}")
+        observe_after(harness, observer, 1)
 
-    assert [finding.ailment for finding in examined(desktop, observer)] == ["Duelling owners"]
+    assert [finding.problem for finding in diagnose(harness, observer)] == ["Competing owners"]
 
 
-def test_one_hand_over_is_no_duel(desktop: Desktop) -> None:
+def test_single_change_of_owner_is_no_problem(harness: PortalHarness) -> None:
     """A deployment replaces each owner once."""
     observer = Observer()
 
-    for epoch in range(DUEL_CHANGES - 1):
-        desktop.a_reader(epoch=epoch)
-        watched(desktop, observer, 1)
+    for epoch in range(CONTEST_CHANGES - 1):
+        harness.a_reader(epoch=epoch)
+        observe_after(harness, observer, 1)
 
-    assert examined(desktop, observer) == []
+    assert diagnose(harness, observer) == []
 
 
-def test_old_quarrel_is_forgotten(desktop: Desktop) -> None:
-    """What is over is not wrong any more."""
+def test_past_competition_is_forgotten(harness: PortalHarness) -> None:
+    """Findings describe the present."""
     observer = Observer()
-    for epoch in range(DUEL_CHANGES):
-        desktop.a_reader(epoch=epoch)
-        watched(desktop, observer, 1)
+    for epoch in range(CONTEST_CHANGES):
+        harness.a_reader(epoch=epoch)
+        observe_after(harness, observer, 1)
 
-    watched(desktop, observer, 120)
+    observe_after(harness, observer, 120)
 
-    assert examined(desktop, observer) == []
+    assert diagnose(harness, observer) == []
 
 
-def test_readers_who_share_a_partition_are_told(desktop: Desktop) -> None:
+def test_readers_that_share_a_partition_are_reported(harness: PortalHarness) -> None:
     """Each of them gets every event, which few people want."""
     for name in ("a", "b"):
-        desktop.a_reader(name=name)
+        harness.a_reader(name=name)
 
-    [finding] = examined(desktop)
+    [finding] = diagnose(harness)
 
-    assert (finding.ailment, finding.severity) == ("Shared partition", Severity.DOUBTFUL)
+    assert (finding.problem, finding.severity) == ("Shared partition", Severity.WARNING)
 
 
 @pytest.mark.parametrize(
-    ("flow", "ailment"),
+    ("counter", "problem"),
     [
         ("throttled_requests", "Throttled"),
         ("server_errors", "Server errors"),
         ("user_errors", "Refused requests"),
     ],
 )
-def test_refusals_are_named_by_their_kind(desktop: Desktop, flow: str, ailment: str) -> None:
+def test_refusals_are_named_by_their_kind(harness: PortalHarness, counter: str, problem: str) -> None:
     """The three have different remedies."""
-    found = examined(desktop, rates=a_rate(flow))
+    found = diagnose(harness, rates=a_rate(counter))
 
-    assert [finding.ailment for finding in found] == [ailment]
+    assert [finding.problem for finding in found] == [problem]
 
 
-def test_namespace_at_its_limit_is_told_for_some_seconds() -> None:
-    """Auto-inflate looks every second and forgets; the doctor goes by when it happened."""
-    desktop = Desktop(profile=Profile.STANDARD)
-    throughput = desktop.broker.namespace("hubmere").throughput
+def test_namespace_at_its_limit_is_reported_for_some_seconds() -> None:
+    """Auto-inflate clears its flag every second, so the doctor uses the time of the event."""
+    harness = PortalHarness(profile=Profile.STANDARD)
+    throughput = harness.broker.namespace("hubmere").throughput
     assert throughput is not None
-    healthy = examined(desktop)
-    throughput.admit("orders", 1 << 20, 1, desktop.clock.monotonic())
+    healthy = diagnose(harness)
+    throughput.admit("orders", 1 << 20, 1, harness.clock.monotonic())
     with pytest.raises(ServerBusy):
-        throughput.admit("orders", 1 << 20, 1, desktop.clock.monotonic())
+        throughput.admit("orders", 1 << 20, 1, harness.clock.monotonic())
     throughput.was_pressed = False
 
-    pressed = examined(desktop)
-    desktop.clock.advance(3600)
-    later = examined(desktop)
+    pressed = diagnose(harness)
+    harness.clock.advance(3600)
+    later = diagnose(harness)
 
-    assert [[finding.ailment for finding in found] for found in (healthy, pressed, later)] == [[], ["At its limit"], []]
-    desktop.close()
+    assert [[finding.problem for finding in found] for found in (healthy, pressed, later)] == [
+        [],
+        ["At the throughput limit"],
+        [],
+    ]
+    harness.close()
 
 
-def test_disabled_hub_is_told(desktop: Desktop) -> None:
+def test_disabled_hub_is_reported(harness: PortalHarness) -> None:
     """Clients only see that they are refused."""
     spec = HubSpec(partition_count=4, status=Status.SEND_DISABLED)
-    desktop.do(lambda done: desktop.manager.update_hub("hubmere", "orders", spec, desktop.actor(), done))
+    harness.do(lambda done: harness.manager.update_hub("hubmere", "orders", spec, harness.actor(), done))
 
-    [finding] = examined(desktop)
+    [finding] = diagnose(harness)
 
-    assert finding.ailment == "Hub disabled"
-    assert "SendDisabled" in finding.what
-
-
-def test_events_of_the_future_are_a_skewed_clock(desktop: Desktop) -> None:
-    """Look-ups by time are wrong until it is set."""
-    desktop.publish(b"x")
-
-    [finding] = examined(desktop, ahead_ms=120_000)
-
-    assert (finding.ailment, finding.where) == ("Clock skew", "orders/0")
+    assert finding.problem == "Hub disabled"
+    assert "SendDisabled" in finding.description
 
 
-def test_worst_comes_first(desktop: Desktop) -> None:
-    """Whoever reads one line reads the right one."""
-    rates = tuple(1.0 if name in ("user_errors", "server_errors") else 0.0 for name in FLOWS)
+def test_events_of_the_future_are_a_skewed_clock(harness: PortalHarness) -> None:
+    """Reads by time give wrong results until the clock is corrected."""
+    harness.publish(b"x")
 
-    found = examined(desktop, rates=rates)
+    [finding] = diagnose(harness, ahead_ms=120_000)
 
-    assert [finding.severity for finding in found] == [Severity.WRONG, Severity.DOUBTFUL]
-
-
-def test_idle_hubs_are_not_opened_by_an_examination(desktop: Desktop) -> None:
-    """A thousand idle hubs stay idle while somebody looks."""
-    examined(desktop)
-
-    assert desktop.hub.open_logs() == []
+    assert (finding.problem, finding.location) == ("Clock skew", "orders/0")
 
 
-def test_partitions_of_a_large_namespace_are_asked_in_turn(desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_come_first(harness: PortalHarness) -> None:
+    """People read the first line."""
+    rates = tuple(1.0 if name in ("user_errors", "server_errors") else 0.0 for name in COUNTERS)
+
+    found = diagnose(harness, rates=rates)
+
+    assert [finding.severity for finding in found] == [Severity.ERROR, Severity.WARNING]
+
+
+def test_idle_hubs_are_not_opened_by_an_examination(harness: PortalHarness) -> None:
+    """An open page must not open the logs of a thousand idle hubs."""
+    diagnose(harness)
+
+    assert harness.hub.open_logs() == []
+
+
+def test_partitions_of_a_large_namespace_are_asked_in_turn(
+    harness: PortalHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One look asks a bounded number, the next goes on behind it, and all come round."""
-    monkeypatch.setattr(doctor, "EXAMINED_PARTITIONS", 4)
-    other = desktop.a_hub("other")
-    for hub in (desktop.hub, other):
-        desktop.publish(b"x", hub=hub)
-    observer, early_ms = Observer(), desktop.clock.now_ms() - 2 * doctor.SKEW_MS
+    monkeypatch.setattr(doctor, "MAX_EXAMINED_PARTITIONS", 4)
+    other = harness.a_hub("other")
+    for hub in (harness.hub, other):
+        harness.publish(b"x", hub=hub)
+    observer, early_ms = Observer(), harness.clock.now_ms() - 2 * doctor.SKEW_MS
 
     seen = []
     for _ in range(2):
-        observer.observe([desktop.hub, other], 0.0, early_ms)
-        seen.append([len(observer.troubles(hub)) for hub in (desktop.hub, other)])
+        observer.observe([harness.hub, other], 0.0, early_ms)
+        seen.append([len(observer.partition_problems(hub)) for hub in (harness.hub, other)])
 
     assert seen == [[1, 0], [1, 1]]

@@ -11,11 +11,11 @@ from hubmere.model.errors import InvalidArgument
 from hubmere.model.keys import partition_of_key
 from hubmere.model.position import Anchor, Position
 from hubmere.portal import search
-from hubmere.portal.search import Found, Tail
-from portal.builders import Desktop
+from hubmere.portal.search import FoundEvent, Tail
+from portal.builders import PortalHarness
 
 
-def bodies(hits: list[Found]) -> list[bytes]:
+def bodies(hits: list[FoundEvent]) -> list[bytes]:
     return [hit.event.body or b"" for hit in hits]
 
 
@@ -44,99 +44,99 @@ def test_any_text_is_a_position_or_refused(kind: str, text: str) -> None:
         assert position.anchor in (Anchor.SEQUENCE, Anchor.OFFSET, Anchor.TIME)
 
 
-def test_look_goes_on_where_the_page_ended(desktop: Desktop) -> None:
+def test_look_goes_on_where_the_page_ended(harness: PortalHarness) -> None:
     """Pages are without gaps and without repeats."""
-    desktop.publish(b"0", b"1", b"2")
-    desktop.publish(b"3", b"4")
+    harness.publish(b"0", b"1", b"2")
+    harness.publish(b"3", b"4")
 
-    first = search.look(desktop.broker, desktop.hub, 0, Position.first(), limit=2)
-    rest = search.look(desktop.broker, desktop.hub, 0, Position.sequence(first.next_sequence, inclusive=True))
+    first = search.read_page(harness.broker, harness.hub, 0, Position.first(), limit=2)
+    rest = search.read_page(harness.broker, harness.hub, 0, Position.sequence(first.next_sequence, inclusive=True))
 
     assert bodies(first.events) + bodies(rest.events) == [b"0", b"1", b"2", b"3", b"4"]
     assert (first.is_end, rest.is_end) == (False, True)
 
 
-def test_look_at_an_empty_partition_is_an_empty_end(desktop: Desktop) -> None:
+def test_look_at_an_empty_partition_is_an_empty_end(harness: PortalHarness) -> None:
     """Nothing there is an answer, not a failure."""
-    page = search.look(desktop.broker, desktop.hub, 2, Position.first())
+    page = search.read_page(harness.broker, harness.hub, 2, Position.first())
 
     assert (page.events, page.is_end) == ([], True)
 
 
-def test_last_events_are_counted_from_the_end(desktop: Desktop) -> None:
+def test_last_events_are_counted_from_the_end(harness: PortalHarness) -> None:
     """The most asked for look-up: what came in just now."""
-    desktop.publish(*[str(number).encode() for number in range(10)])
+    harness.publish(*[str(number).encode() for number in range(10)])
 
-    page = search.look(desktop.broker, desktop.hub, 0, search.last(desktop.hub, 0, 3))
+    page = search.read_page(harness.broker, harness.hub, 0, search.position_of_last(harness.hub, 0, 3))
 
     assert bodies(page.events) == [b"7", b"8", b"9"]
 
 
-def test_look_up_deals_the_limit_out_to_partitions(desktop: Desktop) -> None:
+def test_look_up_deals_the_limit_out_to_partitions(harness: PortalHarness) -> None:
     """Thirty-two partitions are no more work than one."""
     for partition in ("0", "1"):
-        desktop.publish(*[b"x"] * 10, partition=partition)
+        harness.publish(*[b"x"] * 10, partition=partition)
     starts = {partition: Position.first() for partition in range(4)}
 
-    pages = asyncio.run(search.look_up(desktop.broker, desktop.hub, starts, limit=8))
+    pages = asyncio.run(search.read_pages(harness.broker, harness.hub, starts, limit=8))
 
     assert [len(page.events) for page in pages.values()] == [2, 2, 0, 0]
 
 
-def test_key_is_found_in_its_partition_among_others(desktop: Desktop) -> None:
+def test_key_is_found_in_its_partition_among_others(harness: PortalHarness) -> None:
     """Other keys live in the same partition."""
     partition = partition_of_key("device-1", 4)
-    desktop.publish(b"wanted", key="device-1")
-    desktop.publish(b"other", partition=str(partition))
-    desktop.publish(b"wanted too", key="device-1")
+    harness.publish(b"wanted", key="device-1")
+    harness.publish(b"other", partition=str(partition))
+    harness.publish(b"wanted too", key="device-1")
 
-    page = asyncio.run(search.find_key(desktop.broker, desktop.hub, "device-1", Position.first(), limit=10))
+    page = asyncio.run(search.find_key(harness.broker, harness.hub, "device-1", Position.first(), limit=10))
 
     assert bodies(page.events) == [b"wanted", b"wanted too"]
     assert {hit.partition for hit in page.events} == {partition}
     assert page.is_end
 
 
-def test_search_by_key_stops_after_its_share_of_work(desktop: Desktop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_by_key_stops_after_its_share_of_work(harness: PortalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search through a large hub is continued by whoever asked, not by itself."""
-    monkeypatch.setattr(search, "SEARCHED_EVENTS", 200)
+    monkeypatch.setattr(search, "MAX_SEARCHED_EVENTS", 200)
     partition = str(partition_of_key("rare", 4))
     for _ in range(3):
-        desktop.publish(*[b"x"] * 100, partition=partition)
-    desktop.publish(b"found", key="rare")
+        harness.publish(*[b"x"] * 100, partition=partition)
+    harness.publish(b"found", key="rare")
 
-    first = asyncio.run(search.find_key(desktop.broker, desktop.hub, "rare", Position.first(), limit=10))
+    first = asyncio.run(search.find_key(harness.broker, harness.hub, "rare", Position.first(), limit=10))
     onward = Position.sequence(first.next_sequence, inclusive=True)
-    second = asyncio.run(search.find_key(desktop.broker, desktop.hub, "rare", onward, limit=10))
+    second = asyncio.run(search.find_key(harness.broker, harness.hub, "rare", onward, limit=10))
 
     assert (first.events, first.is_end, first.next_sequence) == ([], False, 200)
     assert bodies(second.events) == [b"found"]
 
 
-def test_tail_shows_what_comes_after_it_began(desktop: Desktop) -> None:
+def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:
     """Each event once, from every partition that is followed."""
-    desktop.publish(b"before")
-    tail = Tail(desktop.broker, desktop.hub, (0, 1))
+    harness.publish(b"before")
+    tail = Tail(harness.broker, harness.hub, (0, 1))
     tail.start()
 
-    desktop.publish(b"a", partition="0")
-    desktop.publish(b"b", partition="1")
-    desktop.publish(b"elsewhere", partition="2")
-    first = tail.more()
-    desktop.publish(b"c", partition="0")
+    harness.publish(b"a", partition="0")
+    harness.publish(b"b", partition="1")
+    harness.publish(b"elsewhere", partition="2")
+    first = tail.read_new()
+    harness.publish(b"c", partition="0")
 
-    assert (bodies(first), bodies(tail.more()), bodies(tail.more())) == ([b"a", b"b"], [b"c"], [])
+    assert (bodies(first), bodies(tail.read_new()), bodies(tail.read_new())) == ([b"a", b"b"], [b"c"], [])
 
 
-def test_tail_skips_what_is_too_fast_and_says_so(desktop: Desktop) -> None:
+def test_tail_skips_what_is_too_fast_and_says_so(harness: PortalHarness) -> None:
     """A flood is not opened event by event for a page that nobody could read."""
-    tail = Tail(desktop.broker, desktop.hub, (0,))
+    tail = Tail(harness.broker, harness.hub, (0,))
     tail.start()
 
     for _ in range(5):
-        desktop.publish(*[b"x"] * 50)
-    hits = tail.more()
+        harness.publish(*[b"x"] * 50)
+    hits = tail.read_new()
 
     assert (len(hits), tail.skipped) == (search.EVENTS_PER_TURN, 150)
     assert hits[-1].event.sequence == 249
-    assert tail.more() == []
+    assert tail.read_new() == []

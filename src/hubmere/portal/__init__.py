@@ -1,4 +1,4 @@
-"""What an operator sees and does in a browser: pages over the broker's own surface, loaded when first asked for."""
+"""The web portal: pages over the broker's public surface. The page library is loaded when the portal is first used."""
 
 from hubmere.portal.app import Portal
 

@@ -1,7 +1,7 @@
-"""Charts: values over time, drawn by the browser from a bounded history.
+"""Line charts of values over time, drawn by the browser from a bounded history.
 
-A chart is given its history once; from then on the node pushes what is new, and the browser keeps the last minutes. To
-send all of it every second would grow with the history, most of it in the page library's watch over every single point.
+The node sends the history once and then only the new points; the browser keeps the last five minutes. Sending the whole
+history every second would cost time in proportion to its length, mostly in the page library's change tracking.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 from nicegui import ui
 
-from hubmere.portal.sampler import FLOWS, HISTORY_SAMPLES, Sample
+from hubmere.portal.sampler import COUNTERS, HISTORY_SAMPLES, Sample
 from hubmere.portal.theme import card
 
-# Readable on light and on dark ground.
-ACCENT, SECOND, WARNING, WRONG = "#12a594", "#e08700", "#c98a00", "#d64545"
+# Readable on a light and on a dark background.
+ACCENT, SECOND, WARNING, ERROR = "#12a594", "#e08700", "#c98a00", "#d64545"
 _AXIS = "#8a9a9d"
 
 _BYTES_FORMATTER = (
@@ -24,13 +24,13 @@ _BYTES_FORMATTER = (
 )
 _NUMBER_FORMATTER = "v => v >= 1e6 ? (v/1e6).toFixed(1)+' M' : v >= 1e4 ? (v/1e3).toFixed(0)+' k' : +(+v).toFixed(1)+''"
 
-# Points of a line that one push may hold: a page that was busy for longer misses some, and shows a straight line there.
+# Maximum new points per line in one push. A page that was blocked for longer skips points and shows a straight line.
 MAX_PUSHED = 10
-# Adds the new points of each line to those that the browser has, and lets the oldest go.
+# Appends the new points of each line to those in the browser and drops the oldest.
 _PUSH = (
-    "(() => { const chart = getElement(%d)?.chart; if (!chart) return; const fresh = %s; "
-    "chart.setOption({ series: chart.getOption().series.map((line, place) => "
-    "({ data: line.data.concat(fresh[place] ?? []).slice(-%d) })) }); })()"
+    "(() => { const chart = getElement(%d)?.chart; if (!chart) return; const added = %s; "
+    "chart.setOption({ series: chart.getOption().series.map((line, index) => "
+    "({ data: line.data.concat(added[index] ?? []).slice(-%d) })) }); })()"
 )
 
 Point = tuple[int, float]
@@ -38,36 +38,36 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart."""
+    """Name and colour of one line of a chart."""
 
     name: str
     colour: str
 
 
 class LineChart:
-    """Values over time."""
+    """A card with a chart of values over time."""
 
     def __init__(self, title: str, lines: Sequence[Line], *, is_bytes: bool = False) -> None:
         self._limit: float | None = None
-        # Between which times points were sent; nothing was while there is none.
-        self._sent: tuple[int, int] | None = None
+        # Times of the first and the last point in the browser; None before the first points are sent.
+        self._sent_range_ms: tuple[int, int] | None = None
         formatter = _BYTES_FORMATTER if is_bytes else _NUMBER_FORMATTER
         with card(title):
             self._chart = ui.echart(_chart_options(lines, formatter)).classes("h-chart")
             self._chart.props(f'role="img" aria-label="{title}"')
 
     def show(self, points: Mapping[str, Sequence[Point]], *, limit: float | None = None) -> None:
-        """Draw lines by name; a limit is drawn across the first one."""
+        """Draw the points of each line, by name. `limit` adds a horizontal line."""
         times = [point[0] for line in points.values() for point in (*line[:1], *line[-1:])]
         if not times:
             return
         first, last = min(times), max(times)
-        # A history that begins behind what was sent last is another one.
-        if self._sent is None or limit != self._limit or first > self._sent[1]:
+        # No overlap with the points in the browser means that the history was restarted: draw everything.
+        if self._sent_range_ms is None or limit != self._limit or first > self._sent_range_ms[1]:
             self._draw_all(points, limit)
-        elif last > self._sent[1]:
-            self._push(points, self._sent[1])
-        self._sent = (first, last)
+        elif last > self._sent_range_ms[1]:
+            self._push_new(points, self._sent_range_ms[1])
+        self._sent_range_ms = (first, last)
 
     def _draw_all(self, points: Mapping[str, Sequence[Point]], limit: float | None) -> None:
         self._limit = limit
@@ -78,18 +78,18 @@ class LineChart:
             series[0]["markLine"] = _limit_line(limit)
         self._chart.update()
 
-    def _push(self, points: Mapping[str, Sequence[Point]], after_ms: int) -> None:
+    def _push_new(self, points: Mapping[str, Sequence[Point]], after_ms: int) -> None:
         names = [drawn["name"] for drawn in self._chart.options["series"]]
-        fresh = [[point for point in points.get(name, ())[-MAX_PUSHED:] if point[0] > after_ms] for name in names]
-        self._chart.client.run_javascript(_PUSH % (self._chart.id, json.dumps(fresh), HISTORY_SAMPLES))
+        added = [[point for point in points.get(name, ())[-MAX_PUSHED:] if point[0] > after_ms] for name in names]
+        self._chart.client.run_javascript(_PUSH % (self._chart.id, json.dumps(added), HISTORY_SAMPLES))
 
     def set_lines(self, names: Sequence[str]) -> None:
-        """Take another set of lines, each in a colour of its own."""
+        """Replace the lines of the chart; each gets a colour of the palette."""
         if [drawn["name"] for drawn in self._chart.options["series"]] != list(names):
             self._chart.options["series"] = [
-                _series(Line(name, PALETTE[place % len(PALETTE)])) for place, name in enumerate(names)
+                _series(Line(name, PALETTE[index % len(PALETTE)])) for index, name in enumerate(names)
             ]
-            self._sent = None
+            self._sent_range_ms = None
 
 
 PALETTE = (ACCENT, SECOND, "#5b8def", "#c060c0", "#7aa92c", "#d64545", "#8b6fd6", "#4aa3c0")
@@ -136,13 +136,13 @@ def _limit_line(limit: float) -> dict[str, Any]:
     return {
         "silent": True,
         "symbol": "none",
-        "lineStyle": {"color": WRONG, "type": "dashed"},
-        "label": {"formatter": "limit", "color": WRONG, "position": "insideEndTop"},
+        "lineStyle": {"color": ERROR, "type": "dashed"},
+        "label": {"formatter": "limit", "color": ERROR, "position": "insideEndTop"},
         "data": [{"yAxis": limit}],
     }
 
 
-def points(samples: Sequence[Sample], flow: str) -> list[Point]:
-    """One flow of a history as a line."""
-    place = FLOWS.index(flow)
-    return [(sample.at_ms, round(sample.rates[place], 2)) for sample in samples]
+def points(samples: Sequence[Sample], counter: str) -> list[Point]:
+    """The rates of one counter as points of a line."""
+    index = COUNTERS.index(counter)
+    return [(sample.at_ms, round(sample.rates[index], 2)) for sample in samples]

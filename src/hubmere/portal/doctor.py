@@ -1,8 +1,8 @@
-"""Names what is wrong with the links of a namespace: one check per ailment, each a pure look at what was observed.
+"""Diagnoses problems of a namespace: one check per problem, each a pure function of a `Snapshot`.
 
-An `Observer` keeps, while somebody looks, what can only be seen over time: where each reader stood, who owned each
-partition, and who took one from whom. `findings` asks every check of the table in turn. A finding says what is wrong,
-where, on which connection as far as whoever looks may know it, and what helps.
+An `Observer` keeps what can only be seen over time, while a page is open: the position of each reader, the owner of
+each partition, and which reader took over a partition from another. `findings` runs every check in `CHECKS`. A finding
+says what is wrong, where, on which connection if the person may know it, and how to fix it.
 """
 
 from collections import deque
@@ -17,107 +17,109 @@ from hubmere.broker.management.connections import ConnectionView, LinkView, Role
 from hubmere.broker.read import Steal, Subscription
 from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
-from hubmere.portal.sampler import FLOWS, Rates
+from hubmere.portal.sampler import COUNTERS, Rates
 
-# A reader with something to read that has not moved for this long has stopped asking.
+# A reader that has events to read but has not advanced for this long is stalled.
 STALLED_SECONDS = 10.0
-# Within this time, this many owners of one partition are a quarrel and not a hand-over.
-DUEL_SECONDS = 60.0
-DUEL_CHANGES = 3
-# A clock further ahead than this is wrong, whatever network and batching do.
+# This many changes of owner within this time mean that consumers compete for the partition.
+CONTEST_SECONDS = 60.0
+CONTEST_CHANGES = 3
+# Timestamps further ahead than this cannot be explained by network or batching: a clock is wrong.
 SKEW_MS = 60_000
-# Partitions that one look asks, at some 2 µs each; a namespace with more is gone through in several.
-EXAMINED_PARTITIONS = 1000
-# Steals that are remembered; a quarrel over more partitions is seen from these.
+# Maximum partitions examined per refresh, about 2 µs each; a larger namespace takes several refreshes.
+MAX_EXAMINED_PARTITIONS = 1000
+# Maximum number of takeovers that are remembered.
 MAX_STEALS = 100
-# Publishers that a finding names.
-SHOWN_PUBLISHERS = 3
-# Damaged ranges of one hub that are shown; /ready and the metrics count all.
-SHOWN_RANGES = 20
-# Readers that are followed; a namespace with more shows the first.
-MAX_FOLLOWED = 10_000
-_PRESSED_SECONDS = 10.0
+# Maximum number of publishers that a finding names.
+MAX_NAMED_PUBLISHERS = 3
+# Maximum number of damaged ranges shown per hub; /ready and the metrics count all.
+MAX_DISPLAYED_RANGES = 20
+# Maximum number of partitions whose readers are observed.
+MAX_OBSERVED = 10_000
+_RECENT_LIMIT_SECONDS = 10.0
 
-Place = tuple[str, str, int]
+# uid of the hub, consumer group, partition.
+OwnershipKey = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A reader's link, and the connection that it is on."""
+class ReaderLink:
+    """The link of a reader, and its connection."""
 
     connection: ConnectionView
     link: LinkView
 
 
 class Severity(StrEnum):
-    """How bad."""
+    """Severity of a finding."""
 
-    WRONG = "wrong"
-    DOUBTFUL = "doubtful"
+    ERROR = "error"
+    WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong."""
+    """One diagnosed problem and its remedy."""
 
     severity: Severity
-    ailment: str
-    where: str
-    what: str
+    problem: str
+    location: str
+    description: str
     remedy: str
 
 
 @dataclass(slots=True)
-class _Track:
-    """What was seen of one partition in one group: who owned it, and since when each reader stands where it stands."""
+class _PartitionHistory:
+    """Observations of one partition in one group: the last owner, changes of owner, and when each reader advanced."""
 
     owner: Subscription | None = None
-    changes: deque[float] = field(default_factory=lambda: deque(maxlen=DUEL_CHANGES))
-    stands: dict[Subscription, tuple[int, float]] = field(default_factory=dict)
+    owner_changes: deque[float] = field(default_factory=lambda: deque(maxlen=CONTEST_CHANGES))
+    # Position of each reader, and since when it has this position.
+    positions: dict[Subscription, tuple[int, float]] = field(default_factory=dict)
 
-    def take(self, readers: Sequence[Subscription], now: float) -> None:
-        """Note where the readers are now; those who have gone are forgotten."""
+    def update(self, readers: Sequence[Subscription], now: float) -> None:
+        """Record the current positions; readers that have closed are removed."""
         owner = next((reader for reader in readers if reader.epoch is not None), None)
         if owner is not None and owner is not self.owner:
-            self.changes.append(now)
+            self.owner_changes.append(now)
             self.owner = owner
-        before, self.stands = self.stands, {}
+        before, self.positions = self.positions, {}
         for reader in readers:
             known = before.get(reader)
-            has_moved = known is None or known[0] != reader.next_sequence or reader.lag <= 0
-            self.stands[reader] = (reader.next_sequence, now) if known is None or has_moved else known
+            has_advanced = known is None or known[0] != reader.next_sequence or reader.lag <= 0
+            self.positions[reader] = (reader.next_sequence, now) if known is None or has_advanced else known
 
 
-class Trouble(NamedTuple):
-    """What is wrong with a partition: why it is offline, or how far its last event is in the future."""
+class PartitionProblem(NamedTuple):
+    """A problem of a partition: the reason why it is offline, or how far its last event is in the future."""
 
     partition: int
     refusal: str = ""
     ahead_ms: int = 0
 
 
-def _troubles(hub: LiveHub, now_ms: int) -> Iterator[Trouble]:
+def _partition_problems(hub: LiveHub, now_ms: int) -> Iterator[PartitionProblem]:
     for partition in range(hub.entity.partition_count):
         try:
             ahead_ms = hub.log(partition).state.last_enqueued_ms - now_ms
         except Refusal as refusal:
-            yield Trouble(partition, refusal=refusal.text())
+            yield PartitionProblem(partition, refusal=refusal.text())
         else:
             if ahead_ms > SKEW_MS:
-                yield Trouble(partition, ahead_ms=ahead_ms)
+                yield PartitionProblem(partition, ahead_ms=ahead_ms)
 
 
-class _SeenSteal(NamedTuple):
-    """A steal, and when it was first seen."""
+class _ObservedSteal(NamedTuple):
+    """A takeover of a partition, and when it was observed."""
 
     at: float
-    hub: str
+    hub_uid: str
     steal: Steal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What the checks look at."""
+class Snapshot:
+    """The input of the checks."""
 
     namespace: LiveNamespace
     hubs: Sequence[LiveHub]
@@ -125,34 +127,34 @@ class Scene:
     rates: Callable[[LiveHub], Rates]
     now: float
     now_ms: int
-    # The connections that whoever looks may know of, and the readers on them.
+    # The connections that the person may know of, and the readers on them.
     connections: Sequence[ConnectionView] = ()
-    held: Mapping[Subscription, Held] = field(default_factory=dict)
-    # What is wrong with the machine.
+    reader_links: Mapping[Subscription, ReaderLink] = field(default_factory=dict)
+    # Conditions of the machine, such as a full disk.
     conditions: Sequence[Condition] = ()
 
-    def named(self, reader: Subscription | None) -> str:
-        """How a sentence names a reader: with its connection where that may be known."""
+    def reader_label(self, reader: Subscription | None) -> str:
+        """The name of a reader in a sentence, with its connection if the person may know it."""
         if reader is None:
-            return "a reader that has gone"
-        held = self.held.get(reader)
-        return f"'{reader.name}'" if held is None else f"'{reader.name}' on {held.connection.label}"
+            return "a reader that has closed"
+        link = self.reader_links.get(reader)
+        return f"'{reader.name}'" if link is None else f"'{reader.name}' on {link.connection.label}"
 
     def publishers(self, hub: LiveHub) -> str:
-        """A sentence that names connections which publish to a hub; empty where none may be known."""
+        """A sentence that names connections which publish to a hub; empty if the person may know none."""
         labels = [
             connection.label
             for connection in self.connections
             if any(link.role is Role.PUBLISHES and fold(link.hub) == fold(hub.name) for link in connection.links)
         ]
-        more = f" and {len(labels) - SHOWN_PUBLISHERS} more" if len(labels) > SHOWN_PUBLISHERS else ""
-        return f" Publishing there: {', '.join(labels[:SHOWN_PUBLISHERS])}{more}." if labels else ""
+        more = f" and {len(labels) - MAX_NAMED_PUBLISHERS} more" if len(labels) > MAX_NAMED_PUBLISHERS else ""
+        return f" Publishers: {', '.join(labels[:MAX_NAMED_PUBLISHERS])}{more}." if labels else ""
 
 
-def held_by(connections: Iterable[ConnectionView]) -> dict[Subscription, Held]:
-    """Readers by themselves, with their links and connections."""
+def links_by_reader(connections: Iterable[ConnectionView]) -> dict[Subscription, ReaderLink]:
+    """Map each reader to its link and connection."""
     return {
-        link.reader: Held(connection, link)
+        link.reader: ReaderLink(connection, link)
         for connection in connections
         for link in connection.links
         if link.reader is not None
@@ -160,300 +162,303 @@ def held_by(connections: Iterable[ConnectionView]) -> dict[Subscription, Held]:
 
 
 class Observer:
-    """Where readers stood and who owned what, while somebody looks. Thread rule: the owner's thread only."""
+    """Positions of readers and owners of partitions over time. Thread rule: the owner's thread only."""
 
     def __init__(self) -> None:
-        self._tracks: dict[Place, _Track] = {}
+        self._partitions: dict[OwnershipKey, _PartitionHistory] = {}
         self._steal_counts: dict[str, int] | None = None
-        self._steals: deque[_SeenSteal] = deque(maxlen=MAX_STEALS)
-        self._troubles: dict[str, tuple[Trouble, ...]] = {}
-        self._turn = 0
+        self._steals: deque[_ObservedSteal] = deque(maxlen=MAX_STEALS)
+        self._problems: dict[str, tuple[PartitionProblem, ...]] = {}
+        self._next_hub = 0
 
     def observe(self, hubs: Sequence[LiveHub], now: float, now_ms: int) -> None:
-        """Look at every reader, and at the next partitions in turn; call it about every second."""
-        self._note_steals(hubs, now)
+        """Record the state of every reader and examine the next partitions. Call it about every second."""
+        self._record_steals(hubs, now)
         self._examine(hubs, now_ms)
-        seen: dict[Place, list[Subscription]] = {}
+        seen: dict[OwnershipKey, list[Subscription]] = {}
         for hub in hubs:
             for reader in hub.readers.all():
                 seen.setdefault((hub.entity.uid, reader.group, reader.partition), []).append(reader)
-        for place, readers in seen.items():
-            if place in self._tracks or len(self._tracks) < MAX_FOLLOWED:
-                self._tracks.setdefault(place, _Track()).take(readers, now)
-        for place in [place for place in self._tracks if place not in seen and not self._is_recent(place, now)]:
-            del self._tracks[place]
+        for key, readers in seen.items():
+            if key in self._partitions or len(self._partitions) < MAX_OBSERVED:
+                self._partitions.setdefault(key, _PartitionHistory()).update(readers, now)
+        for key in [key for key in self._partitions if key not in seen and not self._is_recent(key, now)]:
+            del self._partitions[key]
 
     def _examine(self, hubs: Sequence[LiveHub], now_ms: int) -> None:
-        """Ask the next hubs in turn about their partitions: in a large namespace, all at once would be felt.
+        """Examine the partitions of the next hubs; a large namespace is examined in several refreshes.
 
-        Only hubs in use are asked: a look must not open the logs of a thousand idle hubs.
+        Only hubs with open logs are examined: the page must not open the logs of a thousand idle hubs.
         """
-        asked = 0
+        examined = 0
         for step in range(len(hubs)):
-            hub = hubs[(self._turn + step) % len(hubs)]
-            self._troubles.pop(hub.entity.uid, None)
+            hub = hubs[(self._next_hub + step) % len(hubs)]
+            self._problems.pop(hub.entity.uid, None)
             if hub.open_logs():
-                asked += hub.entity.partition_count
-                if troubles := tuple(_troubles(hub, now_ms)):
-                    self._troubles[hub.entity.uid] = troubles
-            if asked >= EXAMINED_PARTITIONS:
-                self._turn = (self._turn + step + 1) % len(hubs)
+                examined += hub.entity.partition_count
+                if problems := tuple(_partition_problems(hub, now_ms)):
+                    self._problems[hub.entity.uid] = problems
+            if examined >= MAX_EXAMINED_PARTITIONS:
+                self._next_hub = (self._next_hub + step + 1) % len(hubs)
                 return
 
-    def troubles(self, hub: LiveHub) -> Sequence[Trouble]:
-        """What was wrong with the partitions of a hub when they were last asked."""
-        return self._troubles.get(hub.entity.uid, ())
+    def partition_problems(self, hub: LiveHub) -> Sequence[PartitionProblem]:
+        """The problems of the partitions of a hub when they were last examined."""
+        return self._problems.get(hub.entity.uid, ())
 
-    def _note_steals(self, hubs: Sequence[LiveHub], now: float) -> None:
-        """Take the steals since the last look; those before the first have no time, and are passed over."""
+    def _record_steals(self, hubs: Sequence[LiveHub], now: float) -> None:
+        """Record the takeovers since the last call. Those before the first call are ignored: their time is unknown."""
         before, counts = self._steal_counts, {hub.entity.uid: hub.readers.steal_count for hub in hubs}
         self._steal_counts = counts
         if before is None:
             return
         for hub in hubs:
-            fresh = hub.readers.steal_count - before.get(hub.entity.uid, 0)
-            if fresh > 0:
-                self._steals.extend(_SeenSteal(now, hub.entity.uid, steal) for steal in hub.readers.steals[-fresh:])
+            new = hub.readers.steal_count - before.get(hub.entity.uid, 0)
+            if new > 0:
+                self._steals.extend(_ObservedSteal(now, hub.entity.uid, steal) for steal in hub.readers.steals[-new:])
 
     def steals(self, now: float) -> Iterator[tuple[str, Steal]]:
-        """Partitions that somebody has lately taken from somebody else, with the hub's uid."""
+        """Recent takeovers of partitions, each with the uid of the hub."""
         for seen in self._steals:
-            if now - seen.at <= DUEL_SECONDS:
-                yield seen.hub, seen.steal
+            if now - seen.at <= CONTEST_SECONDS:
+                yield seen.hub_uid, seen.steal
 
-    def owner(self, place: Place) -> Subscription | None:
-        """Who owned a partition last."""
-        track = self._tracks.get(place)
-        return None if track is None else track.owner
+    def owner(self, key: OwnershipKey) -> Subscription | None:
+        """The last owner of a partition."""
+        history = self._partitions.get(key)
+        return None if history is None else history.owner
 
-    def _is_recent(self, place: Place, now: float) -> bool:
-        changes = self._tracks[place].changes
-        return bool(changes) and now - changes[-1] <= DUEL_SECONDS
+    def _is_recent(self, key: OwnershipKey, now: float) -> bool:
+        changes = self._partitions[key].owner_changes
+        return bool(changes) and now - changes[-1] <= CONTEST_SECONDS
 
     def stalled_for(self, hub: LiveHub, reader: Subscription, now: float) -> float:
-        """How long a reader has stood still with events before it."""
-        track = self._tracks.get((hub.entity.uid, reader.group, reader.partition))
-        known = None if track is None else track.stands.get(reader)
+        """Seconds since a reader with events to read last advanced."""
+        history = self._partitions.get((hub.entity.uid, reader.group, reader.partition))
+        known = None if history is None else history.positions.get(reader)
         return 0.0 if known is None else now - known[1]
 
-    def duels(self, now: float) -> Iterator[Place]:
-        """Partitions that changed hands again and again."""
-        for place, track in self._tracks.items():
-            if len(track.changes) == DUEL_CHANGES and now - track.changes[0] <= DUEL_SECONDS:
-                yield place
+    def contested_partitions(self, now: float) -> Iterator[OwnershipKey]:
+        """Partitions whose owner changed several times within a short time."""
+        for key, history in self._partitions.items():
+            if len(history.owner_changes) == CONTEST_CHANGES and now - history.owner_changes[0] <= CONTEST_SECONDS:
+                yield key
 
 
-def findings(scene: Scene) -> list[Finding]:
-    """Everything that is wrong, the worst first."""
-    found = [finding for check in CHECKS for finding in check(scene)]
-    return sorted(found, key=lambda finding: (finding.severity is not Severity.WRONG, finding.ailment, finding.where))
+def findings(snapshot: Snapshot) -> list[Finding]:
+    """All findings, errors first."""
+    found = [finding for check in CHECKS for finding in check(snapshot)]
+    return sorted(
+        found, key=lambda finding: (finding.severity is not Severity.ERROR, finding.problem, finding.location)
+    )
 
 
 # --- the checks ------------------------------------------------------------------------------------------------------
 
 
-def _offline(scene: Scene) -> Iterator[Finding]:
-    for hub in scene.hubs:
-        for trouble in scene.observer.troubles(hub):
-            if trouble.refusal:
+def _offline(snapshot: Snapshot) -> Iterator[Finding]:
+    for hub in snapshot.hubs:
+        for found in snapshot.observer.partition_problems(hub):
+            if found.refusal:
                 yield Finding(
-                    severity=Severity.WRONG,
-                    ailment="Partition offline",
-                    where=f"{hub.name}/{trouble.partition}",
-                    what=trouble.refusal,
-                    remedy="The node tries again every second; look at the disk and at the node's log.",
+                    severity=Severity.ERROR,
+                    problem="Partition offline",
+                    location=f"{hub.name}/{found.partition}",
+                    description=found.refusal,
+                    remedy="The node tries to open it again every second. Check the disk and the log of the node.",
                 )
 
 
-def _damaged(scene: Scene) -> Iterator[Finding]:
-    for hub in scene.hubs:
-        for partition, found in hub.damaged_ranges()[:SHOWN_RANGES]:
+def _damaged(snapshot: Snapshot) -> Iterator[Finding]:
+    for hub in snapshot.hubs:
+        for partition, found in hub.damaged_ranges()[:MAX_DISPLAYED_RANGES]:
             yield Finding(
-                severity=Severity.WRONG,
-                ailment="Damaged events",
-                where=f"{hub.name}/{partition}",
-                what=f"{_effect(found.event_count)}: {found}.",
-                remedy="Stop the node and run 'hubmere doctor'; restore the file from a copy if there is one.",
+                severity=Severity.ERROR,
+                problem="Damaged events",
+                location=f"{hub.name}/{partition}",
+                description=f"{_effect(found.event_count)}: {found}.",
+                remedy="Stop the node and run 'hubmere doctor'. Restore the file from a backup if you have one.",
             )
 
 
 def _effect(event_count: int) -> str:
-    return f"Readers are passed over {event_count:,} events" if event_count else "Nobody can read or write it"
+    return f"Readers skip {event_count:,} events" if event_count else "The partition cannot be read or written"
 
 
-def _machine(scene: Scene) -> Iterator[Finding]:
-    for condition in scene.conditions:
+def _machine_conditions(snapshot: Snapshot) -> Iterator[Finding]:
+    for condition in snapshot.conditions:
         is_critical = condition.severity is ConditionSeverity.CRITICAL
         yield Finding(
-            severity=Severity.WRONG if is_critical else Severity.DOUBTFUL,
-            ailment=condition.name.capitalize(),
-            where="this node",
-            what=condition.text,
+            severity=Severity.ERROR if is_critical else Severity.WARNING,
+            problem=condition.name.capitalize(),
+            location="this node",
+            description=condition.text,
             remedy=condition.remedy,
         )
 
 
-def _disabled(scene: Scene) -> Iterator[Finding]:
-    for hub in scene.hubs:
+def _disabled(snapshot: Snapshot) -> Iterator[Finding]:
+    for hub in snapshot.hubs:
         status = hub.entity.status
         if not (status.may_send and status.may_receive):
             yield Finding(
-                severity=Severity.DOUBTFUL,
-                ailment="Hub disabled",
-                where=hub.name,
-                what=f"Its status is {status}: clients are refused.",
-                remedy="Set it to Active on the hub's page when clients should come back.",
+                severity=Severity.WARNING,
+                problem="Hub disabled",
+                location=hub.name,
+                description=f"Its status is {status}, so clients are refused.",
+                remedy="To enable it, set its status to Active on the page of the hub.",
             )
 
 
-def _stalled(scene: Scene) -> Iterator[Finding]:
-    for hub in scene.hubs:
+def _stalled(snapshot: Snapshot) -> Iterator[Finding]:
+    for hub in snapshot.hubs:
         for reader in hub.readers.all():
-            still_s = scene.observer.stalled_for(hub, reader, scene.now)
-            if reader.waiting_events > 0 and still_s >= STALLED_SECONDS:
-                yield _stalled_reader(scene, hub, reader, still_s)
+            idle_s = snapshot.observer.stalled_for(hub, reader, snapshot.now)
+            if reader.waiting_events > 0 and idle_s >= STALLED_SECONDS:
+                yield _stalled_reader(snapshot, hub, reader, idle_s)
 
 
-def _stalled_reader(scene: Scene, hub: LiveHub, reader: Subscription, still_s: float) -> Finding:
-    held = scene.held.get(reader)
-    has_no_credit = held is not None and held.link.credit == 0
-    if held is None:
-        why = "it gives no credit, or its socket is full"
+def _stalled_reader(snapshot: Snapshot, hub: LiveHub, reader: Subscription, idle_s: float) -> Finding:
+    found = snapshot.reader_links.get(reader)
+    has_no_credit = found is not None and found.link.credit == 0
+    if found is None:
+        why = "it has granted no credit, or its socket is full"
     elif has_no_credit:
-        why = "it gives no credit"
+        why = "it has granted no credit"
     else:
-        why = f"it has given credit for {held.link.credit} events, so its socket is full or it is held back"
+        why = f"it has granted credit for {found.link.credit} events, so its socket is full or it is throttled"
     return Finding(
-        severity=Severity.WRONG,
-        ailment="No credit" if has_no_credit else "Stalled reader",
-        where=f"{hub.name}/{reader.partition} as {reader.group}",
-        what=f"{scene.named(reader)} has taken nothing for {still_s:.0f} s with {reader.waiting_events:,} events "
-        f"before it: {why}.",
-        remedy="Look at the consumer: its handler is slow or stuck, or it waits for something else.",
+        severity=Severity.ERROR,
+        problem="No credit" if has_no_credit else "Stalled reader",
+        location=f"{hub.name}/{reader.partition} as {reader.group}",
+        description=f"{snapshot.reader_label(reader)} has read nothing for {idle_s:.0f} s although "
+        f"{reader.waiting_events:,} events are available: {why}.",
+        remedy="Check the consumer: its event handler is slow, blocked, or waiting for another system.",
     )
 
 
-def _duelling(scene: Scene) -> Iterator[Finding]:
-    names = {hub.entity.uid: hub.name for hub in scene.hubs}
-    for uid, group, partition in scene.observer.duels(scene.now):
-        last = scene.observer.owner((uid, group, partition))
+def _contested(snapshot: Snapshot) -> Iterator[Finding]:
+    names = {hub.entity.uid: hub.name for hub in snapshot.hubs}
+    for uid, group, partition in snapshot.observer.contested_partitions(snapshot.now):
+        last = snapshot.observer.owner((uid, group, partition))
         if uid in names:
             yield Finding(
-                severity=Severity.WRONG,
-                ailment="Duelling owners",
-                where=f"{names[uid]}/{partition} as {group}",
-                what=f"The partition changed hands {DUEL_CHANGES} times within {DUEL_SECONDS:.0f} s: readers with an "
-                f"epoch take it from each other. The last was {scene.named(last)}.",
-                remedy="Let the consumers share one checkpoint store, or give them different consumer groups.",
+                severity=Severity.ERROR,
+                problem="Competing owners",
+                location=f"{names[uid]}/{partition} as {group}",
+                description=f"The owner changed {CONTEST_CHANGES} times within {CONTEST_SECONDS:.0f} s: readers with "
+                f"an epoch take the partition from each other. The last owner was {snapshot.reader_label(last)}.",
+                remedy="Use one checkpoint store for all consumers, or a different consumer group for each.",
             )
 
 
-def _stolen(scene: Scene) -> Iterator[Finding]:
-    names = {hub.entity.uid: hub.name for hub in scene.hubs}
-    duels = set(scene.observer.duels(scene.now))
-    for uid, steal in scene.observer.steals(scene.now):
+def _stolen(snapshot: Snapshot) -> Iterator[Finding]:
+    names = {hub.entity.uid: hub.name for hub in snapshot.hubs}
+    contested = set(snapshot.observer.contested_partitions(snapshot.now))
+    for uid, steal in snapshot.observer.steals(snapshot.now):
         winner = steal.winner
-        # A client that opens its own reader anew is no thief, and a duel is told as one.
-        if uid not in names or steal.loser == winner.name or (uid, steal.group, steal.partition) in duels:
+        # A client that reopens its own reader is no problem, and competing owners are reported as such.
+        if uid not in names or steal.loser == winner.name or (uid, steal.group, steal.partition) in contested:
             continue
         yield Finding(
-            severity=Severity.DOUBTFUL,
-            ailment="Epoch steal",
-            where=f"{names[uid]}/{steal.partition} as {steal.group}",
-            what=f"{scene.named(winner)} took the partition from '{steal.loser}' with epoch {winner.epoch}.",
-            remedy="Once, during a deployment, this is as it should be; else two consumers believe that it is theirs.",
+            severity=Severity.WARNING,
+            problem="Partition takeover",
+            location=f"{names[uid]}/{steal.partition} as {steal.group}",
+            description=f"{snapshot.reader_label(winner)} took over from '{steal.loser}' with epoch {winner.epoch}.",
+            remedy="This is normal once during a deployment. Otherwise two consumers both try to own the partition.",
         )
 
 
-def _crowded(scene: Scene) -> Iterator[Finding]:
-    for hub in scene.hubs:
-        crowds: dict[tuple[str, int], int] = {}
+def _shared(snapshot: Snapshot) -> Iterator[Finding]:
+    for hub in snapshot.hubs:
+        counts: dict[tuple[str, int], int] = {}
         for reader in hub.readers.all():
             if reader.epoch is None:
-                crowds[reader.group, reader.partition] = crowds.get((reader.group, reader.partition), 0) + 1
-        for (group, partition), count in crowds.items():
+                counts[reader.group, reader.partition] = counts.get((reader.group, reader.partition), 0) + 1
+        for (group, partition), count in counts.items():
             if count > 1:
                 yield Finding(
-                    severity=Severity.DOUBTFUL,
-                    ailment="Shared partition",
-                    where=f"{hub.name}/{partition} as {group}",
-                    what=f"{count} readers without an epoch read it: each gets every event.",
-                    remedy="Give each its own consumer group, or an owner level so that one of them owns it.",
+                    severity=Severity.WARNING,
+                    problem="Shared partition",
+                    location=f"{hub.name}/{partition} as {group}",
+                    description=f"{count} readers without an epoch read it, so each of them gets every event.",
+                    remedy="Use a consumer group for each reader, or an owner level so that one of them owns it.",
                 )
 
 
-def _throttled(scene: Scene) -> Iterator[Finding]:
-    place = FLOWS.index("throttled_requests")
-    for hub in scene.hubs:
-        refused = scene.rates(hub)[place]
+def _throttled(snapshot: Snapshot) -> Iterator[Finding]:
+    index = COUNTERS.index("throttled_requests")
+    for hub in snapshot.hubs:
+        refused = snapshot.rates(hub)[index]
         if refused > 0:
             yield Finding(
-                severity=Severity.WRONG,
-                ailment="Throttled",
-                where=hub.name,
-                what=f"{refused:,.1f} requests a second are throttled.{scene.publishers(hub)}",
-                remedy="Add throughput units on the Scale page, switch auto-inflate on, or send larger batches.",
+                severity=Severity.ERROR,
+                problem="Throttled",
+                location=hub.name,
+                description=f"{refused:,.1f} requests per second are throttled.{snapshot.publishers(hub)}",
+                remedy="Add throughput units on the Scale page, turn on auto-inflate, or send larger batches.",
             )
 
 
-def _pressed(scene: Scene) -> Iterator[Finding]:
-    throughput = scene.namespace.throughput
-    if throughput is not None and scene.now - throughput.last_pressed_at < _PRESSED_SECONDS:
+def _at_limit(snapshot: Snapshot) -> Iterator[Finding]:
+    throughput = snapshot.namespace.throughput
+    if throughput is not None and snapshot.now - throughput.last_pressed_at < _RECENT_LIMIT_SECONDS:
         yield Finding(
-            severity=Severity.DOUBTFUL,
-            ailment="At its limit",
-            where=scene.namespace.entity.name,
-            what="The namespace has used up its throughput units within the last seconds.",
+            severity=Severity.WARNING,
+            problem="At the throughput limit",
+            location=snapshot.namespace.entity.name,
+            description="The namespace used all of its throughput units during the last seconds.",
             remedy="Add throughput units on the Scale page.",
         )
 
 
-def _failing(scene: Scene) -> Iterator[Finding]:
-    server, user = FLOWS.index("server_errors"), FLOWS.index("user_errors")
-    for hub in scene.hubs:
-        rates = scene.rates(hub)
+def _failing(snapshot: Snapshot) -> Iterator[Finding]:
+    server, user = COUNTERS.index("server_errors"), COUNTERS.index("user_errors")
+    for hub in snapshot.hubs:
+        rates = snapshot.rates(hub)
         if rates[server] > 0:
             yield Finding(
-                severity=Severity.WRONG,
-                ailment="Server errors",
-                where=hub.name,
-                what=f"{rates[server]:,.1f} requests a second fail inside the node.",
-                remedy="The node's log says why; a full disk is the usual reason.",
+                severity=Severity.ERROR,
+                problem="Server errors",
+                location=hub.name,
+                description=f"{rates[server]:,.1f} requests per second fail inside the node.",
+                remedy="The log of the node has the reason. The most common one is a full disk.",
             )
         if rates[user] > 0:
             yield Finding(
-                severity=Severity.DOUBTFUL,
-                ailment="Refused requests",
-                where=hub.name,
-                what=f"{rates[user]:,.1f} requests a second are refused: wrong key, size, partition or name.",
-                remedy="The client's own error message has the reason and a tracking id, which is in the node's log.",
+                severity=Severity.WARNING,
+                problem="Refused requests",
+                location=hub.name,
+                description=f"{rates[user]:,.1f} requests per second are refused: wrong key, size, partition or name.",
+                remedy="The client's error message has the reason and a tracking ID, which is also in the node's log.",
             )
 
 
-def _skewed(scene: Scene) -> Iterator[Finding]:
-    for hub in scene.hubs:
-        for trouble in scene.observer.troubles(hub):
-            if trouble.ahead_ms > SKEW_MS:
+def _skewed(snapshot: Snapshot) -> Iterator[Finding]:
+    for hub in snapshot.hubs:
+        for found in snapshot.observer.partition_problems(hub):
+            if found.ahead_ms > SKEW_MS:
                 yield Finding(
-                    severity=Severity.WRONG,
-                    ailment="Clock skew",
-                    where=f"{hub.name}/{trouble.partition}",
-                    what=f"Its last event is {trouble.ahead_ms / 1000:,.0f} s in the future.{scene.publishers(hub)}",
-                    remedy="Set the clock of the producer or of this machine; look-ups by time are wrong until then.",
+                    severity=Severity.ERROR,
+                    problem="Clock skew",
+                    location=f"{hub.name}/{found.partition}",
+                    description=f"Its last event is {found.ahead_ms / 1000:,.0f} s in the future."
+                    f"{snapshot.publishers(hub)}",
+                    remedy="Correct the clock of the producer or of this machine. Until then, reads by time are wrong.",
                 )
 
 
-CHECKS: Sequence[Callable[[Scene], Iterator[Finding]]] = (
+CHECKS: Sequence[Callable[[Snapshot], Iterator[Finding]]] = (
     _offline,
     _damaged,
-    _machine,
+    _machine_conditions,
     _disabled,
     _stalled,
-    _duelling,
+    _contested,
     _stolen,
-    _crowded,
+    _shared,
     _throttled,
-    _pressed,
+    _at_limit,
     _failing,
     _skewed,
 )

@@ -1,7 +1,8 @@
-"""Live tail and look-ups over a hub: by partition and sequence, offset or time, and by key.
+"""Searches the events of a hub: by sequence number, offset, time or key, and as a live tail.
 
-Reads without becoming a reader: no epoch, no place among the five, no checkpoint. Every step opens a bounded number of
-events, so that a search over a large hub never holds up the node; a search that goes on is continued by whoever asked.
+These reads are not readers of a consumer group: they have no epoch and no checkpoint and do not count towards the
+limit of five readers. Each step decodes a bounded number of events, so a search in a large hub does not block the node;
+the caller continues a search that is not finished.
 """
 
 import asyncio
@@ -18,24 +19,24 @@ from hubmere.model.names import DEFAULT_GROUP
 from hubmere.model.position import Position
 from hubmere.translate import EventView, events
 
-# Opened in one turn of the loop: about 5 ms of work at 50 µs an event.
+# Maximum events decoded in one turn of the loop: about 5 ms at 50 µs per event.
 EVENTS_PER_TURN = 100
-# Read in one turn; an event that is larger is read whole.
+# Maximum bytes read in one turn; a larger event is read completely.
 BYTES_PER_TURN = 256 * 1024
-# What one search by key looks through before it asks whether to go on.
-SEARCHED_EVENTS = 20_000
-# Events of the tail that are shown; older ones scroll out.
-TAIL_EVENTS = 200
+# Maximum events that one search by key examines; the person can continue the search.
+MAX_SEARCHED_EVENTS = 20_000
+# Maximum events on the page; older ones are removed.
+MAX_LISTED_EVENTS = 200
 _MAX_DIGITS = 19
 _NUMBERED: dict[str, Callable[[int], Position]] = {
-    "sequence": lambda value: Position.sequence(value, inclusive=True),
-    "offset": lambda value: Position.offset(value, inclusive=True),
+    "sequence": lambda number: Position.sequence(number, inclusive=True),
+    "offset": lambda number: Position.offset(number, inclusive=True),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An event and the partition it lies in."""
+class FoundEvent:
+    """An event and its partition."""
 
     partition: int
     event: EventView
@@ -43,25 +44,25 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one look gave, and where the next one would go on."""
+    """Events of one read, and the sequence number at which the next read continues."""
 
-    events: list[Found]
+    events: list[FoundEvent]
     next_sequence: int
     is_end: bool
 
 
 def parse_position(kind: str, text: str) -> Position:
-    """Where to look: `kind` is first, latest, sequence, offset or time; numbers and times mean "from here on"."""
-    given = text.strip()
+    """The start position of a search. `kind` is first, latest, sequence, offset or time; `text` is its value."""
+    value = text.strip()
     if kind == "first":
         return Position.first()
     if kind == "latest":
         return Position.latest()
     if kind in _NUMBERED:
-        if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
-            raise InvalidArgument(kind, given, "a whole number")
-        return _NUMBERED[kind](int(given))
-    return Position.time(_milliseconds(given), inclusive=True)
+        if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+            raise InvalidArgument(kind, value, "a whole number")
+        return _NUMBERED[kind](int(value))
+    return Position.time(_milliseconds(value), inclusive=True)
 
 
 def _milliseconds(text: str) -> int:
@@ -71,12 +72,12 @@ def _milliseconds(text: str) -> int:
         return round(aware.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise InvalidArgument(
-            "time", text, "a time such as 2026-01-31T12:00:00, in UTC unless it says otherwise"
+            "time", text, "a time such as 2026-01-31T12:00:00, in UTC unless it has an offset"
         ) from None
 
 
-def look(broker: Broker, hub: LiveHub, partition: int, position: Position, limit: int = EVENTS_PER_TURN) -> Page:
-    """Some events of a partition from a position on; for callers whose right to listen was checked."""
+def read_page(broker: Broker, hub: LiveHub, partition: int, position: Position, limit: int = EVENTS_PER_TURN) -> Page:
+    """Events of a partition from a position on. The caller must have checked the Listen right."""
     seen = broker.look(hub, group=DEFAULT_GROUP, partition=str(partition), position=position, max_bytes=BYTES_PER_TURN)
     if seen.chunk is None:
         return Page([], seen.sequence, is_end=True)
@@ -92,30 +93,30 @@ def look(broker: Broker, hub: LiveHub, partition: int, position: Position, limit
     )
     following = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
     is_end = following >= seen.log.state.last_stable
-    return Page([Found(partition, event) for event in found], following, is_end)
+    return Page([FoundEvent(partition, event) for event in found], following, is_end)
 
 
-def last(hub: LiveHub, partition: int, count: int) -> Position:
-    """Where the last so many events of a partition begin."""
+def position_of_last(hub: LiveHub, partition: int, count: int) -> Position:
+    """The position of the last `count` events of a partition."""
     return Position.sequence(max(hub.log(partition).state.last_stable - count, 0), inclusive=True)
 
 
-async def look_up(broker: Broker, hub: LiveHub, starts: Mapping[int, Position], limit: int) -> dict[int, Page]:
-    """A page of each partition from its own position on; yields to others after every partition."""
+async def read_pages(broker: Broker, hub: LiveHub, starts: Mapping[int, Position], limit: int) -> dict[int, Page]:
+    """A page of each partition, from its own position on. Yields to the loop after every partition."""
     pages: dict[int, Page] = {}
     for partition, position in starts.items():
-        pages[partition] = look(broker, hub, partition, position, max(limit // len(starts), 1))
+        pages[partition] = read_page(broker, hub, partition, position, max(limit // len(starts), 1))
         await asyncio.sleep(0)
     return pages
 
 
 async def find_key(broker: Broker, hub: LiveHub, key: str, position: Position, limit: int) -> Page:
-    """Events of one partition key, in the partition where the key belongs; yields to others after every turn."""
+    """Events with a partition key, in the partition of the key. Yields to the loop after every read."""
     partition = partition_of_key(key, hub.entity.partition_count)
-    found: list[Found] = []
+    found: list[FoundEvent] = []
     wanted = key.encode()
-    for _ in range(SEARCHED_EVENTS // EVENTS_PER_TURN):
-        page = look(broker, hub, partition, position)
+    for _ in range(MAX_SEARCHED_EVENTS // EVENTS_PER_TURN):
+        page = read_page(broker, hub, partition, position)
         found += [hit for hit in page.events if hit.event.partition_key == key or hit.event.key == wanted]
         if page.is_end or len(found) >= limit:
             return Page(found[:limit], page.next_sequence, page.is_end)
@@ -126,10 +127,10 @@ async def find_key(broker: Broker, hub: LiveHub, key: str, position: Position, l
 
 @dataclass(slots=True)
 class Tail:
-    """Follows some partitions of a hub from now on: call `more` now and then.
+    """A live tail of some partitions of a hub. Call `read_new` regularly.
 
-    A burst larger than a turn is skipped to its end, and how much was skipped is told: a tail is for looking, and what
-    scrolls by unread need not be opened.
+    If more events arrive than one turn decodes, the tail skips to the newest and counts the skipped events: nobody
+    could read them as they scroll by.
     """
 
     broker: Broker
@@ -139,20 +140,20 @@ class Tail:
     _next: dict[int, int] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Take the ends as they are now."""
+        """Start at the current end of each partition."""
         self._next = {partition: self._end(partition) or 0 for partition in self.partitions}
 
-    def more(self) -> list[Found]:
-        """What was committed since the last call, oldest first, within one turn's work."""
-        found: list[Found] = []
-        room = max(EVENTS_PER_TURN // len(self.partitions), 1)
+    def read_new(self) -> list[FoundEvent]:
+        """The events committed since the last call, oldest first, at most one turn of work."""
+        found: list[FoundEvent] = []
+        limit = max(EVENTS_PER_TURN // len(self.partitions), 1)
         for partition in self.partitions:
             end = self._end(partition)
             if end is None or end <= self._next[partition]:
                 continue
-            begin = max(self._next[partition], end - room)
+            begin = max(self._next[partition], end - limit)
             self.skipped += begin - self._next[partition]
-            page = look(self.broker, self.hub, partition, Position.sequence(begin, inclusive=True), room)
+            page = read_page(self.broker, self.hub, partition, Position.sequence(begin, inclusive=True), limit)
             self._next[partition] = max(page.next_sequence, begin)
             found += page.events
         return sorted(found, key=lambda hit: (hit.event.enqueued_ms, hit.partition, hit.event.sequence))

@@ -1,6 +1,7 @@
-"""Code to copy: how each family of clients reaches a hub of this node. No secret is in them; a variable stands for it.
+"""Code snippets that connect each family of clients to a hub of this node.
 
-A table from the name of a client family to a template; the page shows them in this order.
+`_TEMPLATES` maps the name of a client family to a template, in display order. Snippets contain no secret: they read the
+connection string from an environment variable.
 """
 
 from collections.abc import Mapping
@@ -8,13 +9,13 @@ from dataclasses import dataclass
 
 from hubmere.model.addresses import Addresses
 
-# The variable that every snippet reads the connection string from.
+# The environment variable that holds the connection string.
 VARIABLE = "HUBMERE_CONNECTION_STRING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """One program or command."""
+    """One program, configuration or command."""
 
     title: str
     language: str
@@ -91,7 +92,7 @@ _TEMPLATES: Mapping[str, tuple[str, str]] = {
 
 
 def snippets(addresses: Addresses, namespace: str, hub: str) -> list[Snippet]:
-    """Every snippet for a hub, with this node's own names and ports."""
+    """All snippets for a hub, with the host names and ports of this node."""
     host = addresses.host_of(namespace)
     values = {
         "variable": VARIABLE,

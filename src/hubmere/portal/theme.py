@@ -1,6 +1,6 @@
-"""How the portal looks: colours, layout, dialogs and notices that every page shares. Light and dark, desk and phone.
+"""Layout and widgets that all pages share: colours, frame, navigation, dialogs and notifications.
 
-Nothing here decides anything. Text that comes from clients is only ever given to elements that show it as text.
+No decisions are made here. Text from clients is only passed to elements that escape it.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.portal.app import SIGN_IN_PATH
-from hubmere.portal.desk import Desk
-from hubmere.portal.sessions import SignedOut
+from hubmere.portal.logins import SignedOut
+from hubmere.portal.portal_session import PortalSession
 
 T = TypeVar("T")
 
-# What a person does by a button; it may be awaited.
+# Handler of a button; may be a coroutine function.
 Action = Callable[..., Awaitable[None] | None]
 
 _REFRESH_SECONDS = 1.0
@@ -68,10 +68,10 @@ body.body--dark .text-negative { --q-negative: #ff8a80; }
 .h-code { width: 100%; max-height: 420px; overflow: auto; background: var(--ground); border: 1px solid var(--line);
   border-radius: 8px; padding: 10px 12px; margin: 0; }
 .h-badge { border-radius: 99px; padding: 1px 10px; font-size: .8rem; border: 1px solid currentColor; }
-.h-badge.wrong { color: #c5362f; } .h-badge.doubtful { color: #a86a00; } .h-badge.good { color: var(--accent); }
-body.body--dark .h-badge.wrong { color: #ff8a80; } body.body--dark .h-badge.doubtful { color: #ffc266; }
+.h-badge.error { color: #c5362f; } .h-badge.warning { color: #a86a00; } .h-badge.good { color: var(--accent); }
+body.body--dark .h-badge.error { color: #ff8a80; } body.body--dark .h-badge.warning { color: #ffc266; }
 .h-finding { border-left: 4px solid #d64545; padding: 4px 12px; gap: 2px; }
-.h-finding.doubtful { border-color: #e0a100; }
+.h-finding.warning { border-color: #e0a100; }
 .q-dialog .h-card { min-width: min(520px, 92vw); max-height: 90vh; overflow: auto; flex-wrap: nowrap; }
 @media (max-width: 900px) { .h-menu { display: inline-flex; } .h-shell { display: block; } .h-nav { display: none; }
   .h-nav.h-open { display: block; width: 100%; border-right: 0; border-bottom: 1px solid var(--line); } }
@@ -80,55 +80,55 @@ body.body--dark .h-badge.wrong { color: #ff8a80; } body.body--dark .h-badge.doub
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a person is: their desk, the namespace they look at, and how addresses of the portal begin."""
+class PageContext:
+    """What a page is built with: the session, the namespace, and the URL prefix of the portal."""
 
-    desk: Desk
+    session: PortalSession
     namespace_name: str
     prefix: str
 
     @property
     def namespace(self) -> LiveNamespace:
-        """The namespace as it is now; raises when it has gone."""
-        return self.desk.namespace(self.namespace_name)
+        """The current state of the namespace; raises if it was deleted."""
+        return self.session.namespace(self.namespace_name)
 
     def hub(self, name: str) -> LiveHub:
-        """A hub as it is now; raises when it has gone. Asked for anew each time: a deleted hub must not be touched."""
-        return self.desk.hub(self.namespace, name)
+        """The current state of a hub; raises if it was deleted. Look it up for each use."""
+        return self.session.hub(self.namespace, name)
 
     def may(self, right: Rights, hub: LiveHub | None = None) -> bool:
-        """Whether a right is held here."""
-        return self.desk.may(right, self.namespace, hub)
+        """Whether the person has a right on the namespace or on one of its hubs."""
+        return self.session.may(right, self.namespace, hub)
 
     def url(self, page: str, **query: str) -> str:
-        """The address of a page of this namespace, below the portal."""
-        asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-        return f"/n/{quote(self.namespace_name)}{page}{'?' if asked else ''}{asked}"
+        """The URL of a page of this namespace, relative to the portal."""
+        parameters = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        return f"/n/{quote(self.namespace_name)}{page}{'?' if parameters else ''}{parameters}"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the navigation."""
+class NavigationEntry:
+    """One link of the navigation."""
 
     page: str
     title: str
     icon: str
-    needs: Rights
-    # Whether it says nothing to the holder of a single hub's key.
-    is_whole: bool = False
+    required: Rights
+    # Whether the page needs a credential of the namespace rather than of one hub.
+    needs_namespace: bool = False
 
 
-NAVIGATION: Sequence[Entry] = (
-    Entry("", "Overview", "insights", Rights.ALL),
-    Entry("/explorer", "Explorer", "search", Rights.LISTEN | Rights.SEND),
-    Entry("/scale", "Scale", "speed", Rights.ALL, is_whole=True),
-    Entry("/capture", "Capture", "inventory_2", Rights.ALL),
-    Entry("/access", "Access", "vpn_key", Rights.MANAGE),
-    Entry("/links", "Links", "device_hub", Rights.LISTEN),
-    Entry("/audit", "Audit", "fact_check", Rights.MANAGE, is_whole=True),
+NAVIGATION: Sequence[NavigationEntry] = (
+    NavigationEntry("", "Overview", "insights", Rights.ALL),
+    NavigationEntry("/explorer", "Explorer", "search", Rights.LISTEN | Rights.SEND),
+    NavigationEntry("/scale", "Scale", "speed", Rights.ALL, needs_namespace=True),
+    NavigationEntry("/capture", "Capture", "inventory_2", Rights.ALL),
+    NavigationEntry("/access", "Access", "vpn_key", Rights.MANAGE),
+    NavigationEntry("/links", "Links", "device_hub", Rights.LISTEN),
+    NavigationEntry("/audit", "Audit", "fact_check", Rights.MANAGE, needs_namespace=True),
 )
 _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
-    None: (False, "brightness_auto", "Colours: as the browser prefers"),
+    None: (False, "brightness_auto", "Colours: browser default"),
     False: (True, "light_mode", "Colours: light"),
     True: (None, "dark_mode", "Colours: dark"),
 }
@@ -138,27 +138,27 @@ _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
 
 
 @contextmanager
-def frame(place: Place, page: str, title: str) -> Iterator[None]:
+def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
     """Header and navigation around a page."""
     ui.add_css(CSS)
     ui.colors(primary="#0b7a75", secondary="#4a6265", negative="#c5362f", positive="#12856f")
-    dark = ui.dark_mode(place.desk.session.theme)
+    dark = ui.dark_mode(context.session.login.theme)
     with ui.element("div").classes("h-shell"):
-        navigation = _navigation(place, page)
+        navigation = _navigation(context, page)
         body = ui.column().classes("h-main")
-    _header(place, navigation, dark)
+    _header(context, navigation, dark)
     with body:
         ui.label(title).classes("h-title").props('role="heading" aria-level="1"')
         yield
 
 
-def _navigation(place: Place, page: str) -> ui.element:
-    principal, sees_all = place.desk.principal, place.desk.sees_all(place.namespace)
+def _navigation(context: PageContext, page: str) -> ui.element:
+    principal, sees_all = context.session.principal, context.session.sees_all(context.namespace)
     with ui.element("nav").classes("h-nav").props('aria-label="Pages"') as navigation:
         for entry in NAVIGATION:
-            if not principal.rights.allows(entry.needs) or (entry.is_whole and not sees_all):
+            if not principal.rights.allows(entry.required) or (entry.needs_namespace and not sees_all):
                 continue
-            with ui.link(target=place.url(entry.page)) as link:
+            with ui.link(target=context.url(entry.page)) as link:
                 ui.icon(entry.icon).props('aria-hidden="true"')
                 ui.label(entry.title)
             if entry.page == page:
@@ -166,54 +166,56 @@ def _navigation(place: Place, page: str) -> ui.element:
     return navigation
 
 
-def _header(place: Place, navigation: ui.element, dark: ui.dark_mode) -> None:
-    session = place.desk.session
+def _header(context: PageContext, navigation: ui.element, dark: ui.dark_mode) -> None:
+    login = context.session.login
 
-    def turn() -> None:
-        session.theme = _THEMES[session.theme][0]
-        dark.value = session.theme
+    def switch_theme() -> None:
+        login.theme = _THEMES[login.theme][0]
+        dark.value = login.theme
         show_theme()
 
     def show_theme() -> None:
-        _, icon, text = _THEMES[session.theme]
+        _, icon, text = _THEMES[login.theme]
         button.props(f'icon={icon} aria-label="{text}"')
 
     def sign_out() -> None:
-        session.is_open = False
+        login.is_open = False
         ui.navigate.to(SIGN_IN_PATH)
 
     with ui.header().classes("h-header"), ui.row():
         menu = ui.button(icon="menu", on_click=lambda: navigation.classes(toggle="h-open"))
         menu.classes("h-menu").props('flat round dense aria-label="Menu"')
-        ui.link("Hubmere", place.url("")).classes("h-brand")
-        _namespace_choice(place)
+        ui.link("Hubmere", context.url("")).classes("h-brand")
+        _namespace_choice(context)
         ui.space()
-        ui.label(_who(place)).classes("h-soft h-hide-small")
-        button = ui.button(on_click=turn).props("flat round dense")
+        ui.label(_principal_label(context)).classes("h-soft h-hide-small")
+        button = ui.button(on_click=switch_theme).props("flat round dense")
         show_theme()
         ui.button("Sign out", on_click=sign_out).props("flat dense no-caps")
 
 
-def _namespace_choice(place: Place) -> None:
-    names = [str(live.entity.name) for live in place.desk.namespaces()]
+def _namespace_choice(context: PageContext) -> None:
+    names = [str(live.entity.name) for live in context.session.namespaces()]
     if len(names) <= 1:
-        ui.label(place.namespace_name).classes("h-soft")
+        ui.label(context.namespace_name).classes("h-soft")
         return
 
-    def go(event: Any) -> None:
+    def open_namespace(event: Any) -> None:
         ui.navigate.to(f"/n/{quote(event.value)}")
 
-    ui.select(names, value=place.namespace.entity.name, on_change=go).props('dense borderless aria-label="Namespace"')
+    ui.select(names, value=context.namespace.entity.name, on_change=open_namespace).props(
+        'dense borderless aria-label="Namespace"'
+    )
 
 
-def _who(place: Place) -> str:
-    principal = place.desk.principal
+def _principal_label(context: PageContext) -> str:
+    principal = context.session.principal
     return "Administrator" if principal.is_admin else f"{principal.rule} ({', '.join(principal.rights.names)})"
 
 
 @contextmanager
 def card(title: str | None = None) -> Iterator[None]:
-    """A framed part of a page."""
+    """A framed section of a page."""
     with ui.column().classes("h-card"):
         if title is not None:
             heading(title)
@@ -221,114 +223,114 @@ def card(title: str | None = None) -> Iterator[None]:
 
 
 def heading(text: str) -> None:
-    """The title of a part of a page."""
+    """The heading of a section."""
     ui.label(text).props('role="heading" aria-level="2"').style("font-weight: 650")
 
 
 def row(between: bool = False) -> ui.element:
-    """Things beside each other that wrap on a phone."""
+    """A horizontal row that wraps on small screens."""
     return ui.element("div").classes("h-row between" if between else "h-row")
 
 
 def tile(title: str) -> ui.label:
-    """A number with its name; the number is what is returned."""
+    """A tile with a title and a number. Returns the label of the number."""
     with ui.column().classes("h-tile"):
         ui.label(title).classes("h-soft")
         return ui.label("").classes("h-tile-number")
 
 
 def code(text: str) -> ui.element:
-    """Text in a fixed width, shown as it is."""
+    """Preformatted text in a monospace font."""
     with ui.element("pre").classes("h-code h-mono").props('tabindex="0"') as box:
         ui.label(text)
     return box
 
 
-def copied(text: str, what: str) -> None:
-    """Put a text on the clipboard and say so."""
+def copy_to_clipboard(text: str, what: str) -> None:
+    """Copy a text to the clipboard and notify the person."""
     ui.clipboard.write(text)
     ui.notify(f"{what} copied.", type="positive")
 
 
 def note(text: str) -> ui.label:
-    """A remark."""
+    """A line of secondary text."""
     return ui.label(text).classes("h-soft")
 
 
-# --- doing and following ---------------------------------------------------------------------------------------------
+# --- actions and refresh ---------------------------------------------------------------------------------------------
 
 
-def told(refusal: Refusal) -> None:
-    """Tell a refusal to whoever asked; one whose session has ended is led to the sign-in page."""
+def show_refusal(refusal: Refusal) -> None:
+    """Show a refusal as a notification. If the login has ended, go to the sign-in page."""
     if isinstance(refusal, SignedOut):
         ui.navigate.to(SIGN_IN_PATH)
     else:
         ui.notify(refusal.text(), type="negative", multi_line=True, close_button="Close", timeout=10_000)
 
 
-def acting(action: Action) -> Callable[..., Awaitable[None]]:
-    """An action of a person: what refuses it is told, and nothing else happens."""
+def action_handler(action: Action) -> Callable[..., Awaitable[None]]:
+    """Wrap a button handler: a refusal is shown as a notification."""
 
     async def act(*arguments: Any) -> None:
         try:
-            wanted = action(*arguments)
-            if wanted is not None:
-                await wanted
+            pending = action(*arguments)
+            if pending is not None:
+                await pending
         except Refusal as refusal:
-            told(refusal)
+            show_refusal(refusal)
 
     return act
 
 
-def follow(refresh: Callable[[], None], interval_s: float = _REFRESH_SECONDS) -> None:
-    """Show something now, and again every second while the page is open."""
-    over = False
+def refresh_regularly(refresh: Callable[[], None], interval_s: float = _REFRESH_SECONDS) -> None:
+    """Call `refresh` now and every second while the page is open, until it raises a refusal."""
+    has_failed = False
 
-    def again() -> None:
-        nonlocal over
+    def refresh_again() -> None:
+        nonlocal has_failed
         try:
             refresh()
         except Refusal as refusal:
             timer.deactivate()
-            if not over:
-                told(refusal)
-            over = True
+            if not has_failed:
+                show_refusal(refusal)
+            has_failed = True
 
     refresh()
-    timer = ui.timer(interval_s, again, immediate=False)
+    timer = ui.timer(interval_s, refresh_again, immediate=False)
 
 
 @contextmanager
 def dialog(title: str, *, has_close: bool = False) -> Iterator[ui.dialog]:
-    """A dialog that is open at once and forgotten when it is closed."""
-    with ui.dialog(value=True) as opened, ui.column().classes("h-card"):
-        opened.on("hide", opened.delete)
+    """Open a dialog; it is deleted when it is closed."""
+    with ui.dialog(value=True) as box, ui.column().classes("h-card"):
+        box.on("hide", box.delete)
         with row(between=True).style("flex-wrap: nowrap"):
             heading(title)
             if has_close:
-                ui.button(icon="close", on_click=opened.close).props('flat round dense aria-label="Close"')
-        yield opened
+                ui.button(icon="close", on_click=box.close).props('flat round dense aria-label="Close"')
+        yield box
 
 
-def dialog_buttons(opened: ui.dialog, label: str, action: Action) -> None:
-    """The two ways out of a dialog that asks for something."""
+def dialog_buttons(box: ui.dialog, label: str, action: Action) -> None:
+    """The Cancel button and the button that confirms a dialog."""
     with row():
         ui.space()
-        ui.button("Cancel", on_click=opened.close).props("flat no-caps")
-        ui.button(label, on_click=acting(action)).props("no-caps unelevated")
+        ui.button("Cancel", on_click=box.close).props("flat no-caps")
+        ui.button(label, on_click=action_handler(action)).props("no-caps unelevated")
 
 
-async def confirmed(question: str, button: str, *, typed: str | None = None) -> bool:
-    """Ask before something that cannot be undone; `typed` is what must be written to go on."""
-    with ui.dialog() as asking, ui.column().classes("h-card"):
+async def confirm(question: str, button: str, *, typed: str | None = None) -> bool:
+    """Ask for confirmation. `typed` is a text that the person must type first."""
+    with ui.dialog() as box, ui.column().classes("h-card"):
         ui.label(question)
-        wanted = None if typed is None else ui.input(f"Type {typed} to go on").props("outlined dense autofocus")
+        field = None if typed is None else ui.input(f"Type {typed} to confirm").props("outlined dense autofocus")
         with row():
             ui.space()
-            ui.button("Cancel", on_click=lambda: asking.submit(False)).props("flat no-caps")
-            go = ui.button(button, on_click=lambda: asking.submit(True)).props("no-caps color=negative")
-        if wanted is not None:
-            go.bind_enabled_from(wanted, "value", lambda text: text == typed)
-    answer = await asking
-    asking.delete()
+            ui.button("Cancel", on_click=lambda: box.submit(False)).props("flat no-caps")
+            accept = ui.button(button, on_click=lambda: box.submit(True)).props("no-caps color=negative")
+        if field is not None:
+            accept.bind_enabled_from(field, "value", lambda text: text == typed)
+    answer = await box
+    box.delete()
     return bool(answer)

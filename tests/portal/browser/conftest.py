@@ -1,6 +1,6 @@
-"""A real node and a real browser, one of each for the tests of a module.
+"""A real node and a real browser for the tests of a module.
 
-Not for longer: while the browser is driven an event loop runs in this thread, and other tests bring their own.
+Not for the whole session: Playwright runs an event loop in this thread, and other tests need their own.
 """
 
 import shutil
@@ -16,7 +16,7 @@ _CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 WINDOW = ViewportSize(width=1280, height=900)
-# No profile, no sandbox in containers, and nothing of its own on the network.
+# No profile, no sandbox (not available in containers), no background network traffic.
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -31,7 +31,7 @@ _FLAGS = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium; tests that need it are left out where it is not installed."""
+    """Chromium; tests that need it are skipped if it is not installed."""
     if _CHROMIUM is None:
         pytest.skip("no Chromium on this machine: `make browser` installs it")
     with sync_playwright() as playwright:
@@ -45,27 +45,27 @@ def portal_node(browser: Browser) -> Iterator[Node]:
     """A node in memory with the hub `orders`; tests that change things make hubs and rules of their own."""
     with Node(hubs=["orders"], settings={"memory": True, "as": "unlimited", "capture_supervise": False}) as node:
         yield node
-        # A bug behind a button is told to the log and not to the page.
+        # Exceptions in button handlers are in the log, not on the page.
         assert "Traceback" not in node.logs(), node.logs().partition("Traceback")[2][:4000]
 
 
 @pytest.fixture
 def visitor(browser: Browser, portal_node: Node) -> Iterator[Visitor]:
-    """Somebody who has not signed in yet."""
+    """A person who has not signed in."""
     with browser.new_context(viewport=WINDOW) as context:
         yield Visitor(context, portal_node)
 
 
 @pytest.fixture(scope="module")
 def admin_context(browser: Browser) -> Iterator[BrowserContext]:
-    """The administrator's browser: one for all tests, so that assets are loaded once, as they are for people."""
+    """The administrator's browser: one for all tests, so that assets are loaded once."""
     with browser.new_context(viewport=WINDOW) as context:
         yield context
 
 
 @pytest.fixture
 def admin(admin_context: BrowserContext, portal_node: Node) -> Iterator[Visitor]:
-    """The administrator, in a tab of their own."""
+    """The administrator, in a new tab."""
     made = Visitor(admin_context, portal_node)
     made.enter(portal_node.admin_token)
     yield made

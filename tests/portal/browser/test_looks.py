@@ -1,4 +1,4 @@
-"""Light and dark, desk and phone, keyboard, and a thousand hubs."""
+"""Colours, small screens, keyboard, and a thousand hubs."""
 
 import re
 
@@ -21,7 +21,7 @@ _PAGES = (
 
 
 def test_pages_fit_on_a_phone(browser: Browser, portal_node: Node) -> None:
-    """Nothing sticks out: wide tables scroll inside themselves."""
+    """No page overflows: wide tables scroll inside their card."""
     phone = Visitor(browser.new_context(viewport={"width": 390, "height": 800}), portal_node)
     phone.enter(portal_node.admin_token)
 
@@ -37,15 +37,15 @@ def test_pages_fit_on_a_phone(browser: Browser, portal_node: Node) -> None:
     phone.context.close()
 
 
-def test_colours_follow_the_browser_and_can_be_turned(browser: Browser, portal_node: Node) -> None:
-    """Whoever works at night chooses once for the session."""
+def test_colours_follow_the_browser_and_can_be_changed(browser: Browser, portal_node: Node) -> None:
+    """The choice applies to the whole login."""
     visitor = Visitor(browser.new_context(color_scheme="dark"), portal_node)
     visitor.enter(portal_node.admin_token)
     visitor.open("/scale", "Scale")
     body = visitor.page.locator("body")
     expect(body).to_have_class(re.compile("body--dark"))
 
-    visitor.button("Colours: as the browser prefers").click()
+    visitor.button("Colours: browser default").click()
     expect(body).to_have_class(re.compile("body--light"))
     visitor.open("/links", "Links")
 
@@ -53,8 +53,8 @@ def test_colours_follow_the_browser_and_can_be_turned(browser: Browser, portal_n
     visitor.context.close()
 
 
-def test_portal_is_used_by_keyboard(admin: Visitor) -> None:
-    """Navigation, a dialog, and back, without a mouse."""
+def test_portal_works_with_the_keyboard(admin: Visitor) -> None:
+    """Navigation and dialogs work without a mouse."""
     page = admin.page
     admin.open("/links", "Links")
 
@@ -72,8 +72,8 @@ def test_portal_is_used_by_keyboard(admin: Visitor) -> None:
     expect(admin.button("Create")).to_have_count(0)
 
 
-def test_thousand_hubs_are_a_page_at_a_time(browser: Browser) -> None:
-    """What is not shown does not leave the node."""
+def test_thousand_hubs_are_paged(browser: Browser) -> None:
+    """Only the visible rows are sent to the browser."""
     names = [f"hub-{number:04}" for number in range(1000)]
     with Node(hubs=names, settings={"memory": True, "as": "unlimited"}) as node:
         visitor = Visitor(browser.new_context(), node)
@@ -85,7 +85,7 @@ def test_thousand_hubs_are_a_page_at_a_time(browser: Browser) -> None:
         expect(visitor.page.get_by_text("1-25 of 1000")).to_be_visible()
         visitor.button("Next page").click()
         expect(visitor.row("hub-0025")).to_be_visible()
-        visitor.page.get_by_label("Find a hub").fill("0777")
+        visitor.page.get_by_label("Search event hubs").fill("0777")
         expect(rows).to_have_count(1)
         expect(visitor.row("hub-0777")).to_be_visible()
         assert "hub-0500" not in visitor.page.content()

@@ -1,4 +1,4 @@
-"""What the holder of a lesser right sees, and does not."""
+"""What people without the Manage right can see and do."""
 
 from playwright.sync_api import expect
 
@@ -6,7 +6,7 @@ from portal.browser.visitor import Visitor
 
 
 def test_listener_sees_events_and_changes_nothing(visitor: Visitor) -> None:
-    """Every way to change something is missing, and every page that is not for them says so."""
+    """Buttons that change something are missing, and pages that need more rights say so."""
     visitor.add_hub("watched")
     visitor.publish("watched", '{"seen": 1}')
     visitor.enter(visitor.add_rule("listener", "Listen"))
@@ -19,10 +19,10 @@ def test_listener_sees_events_and_changes_nothing(visitor: Visitor) -> None:
     visitor.open("/hub?hub=watched", "watched")
     expect(visitor.button("New consumer group")).to_have_count(0)
     expect(visitor.button("Save")).to_have_count(0)
-    expect(visitor.button("Delete this event hub")).to_have_count(0)
+    expect(visitor.button("Delete event hub")).to_have_count(0)
     visitor.open("/explorer?hub=watched", "Explorer")
     expect(visitor.row('{"seen": 1}')).to_be_visible()
-    expect(visitor.button("Send an event")).to_have_count(0)
+    expect(visitor.button("Send event")).to_have_count(0)
     visitor.open("/scale", "Scale")
     expect(visitor.button("Save")).to_have_count(0)
     visitor.open("/capture", "Capture")
@@ -42,31 +42,31 @@ def test_sender_sends_and_sees_no_events(visitor: Visitor) -> None:
     visitor.enter(visitor.add_rule("sender", "Send"))
 
     visitor.open("/explorer?hub=written", "Explorer")
-    visitor.button("Send an event").click()
+    visitor.button("Send event").click()
     visitor.button("Send").click()
 
-    visitor.expect_told("Sent: it is event")
+    visitor.expect_notification("was sent.")
     expect(visitor.row("unseen-body")).to_have_count(0)
     assert "unseen-body" not in visitor.page.content()
 
 
-def test_right_that_is_lost_is_lost_on_open_pages(visitor: Visitor) -> None:
-    """A page that was built with a right asks for it again before it acts."""
+def test_open_page_loses_a_right_that_is_removed(visitor: Visitor) -> None:
+    """A page checks the right again before each change."""
     visitor.add_hub("locked")
     visitor.enter(visitor.add_rule("demoted", "Manage", "Send", "Listen"))
     visitor.open("/hub?hub=locked", "locked")
-    visitor.button("Delete this event hub").click()
-    visitor.field("Type locked to go on").fill("locked")
+    visitor.button("Delete event hub").click()
+    visitor.field("Type locked to confirm").fill("locked")
 
     visitor.add_rule("demoted", "Listen")
     visitor.button("Delete").click()
 
-    visitor.expect_told("Manage")
+    visitor.expect_notification("Manage")
     visitor.open("/hub?hub=locked", "locked")
 
 
-def test_holder_of_a_hubs_key_sees_that_hub_only(visitor: Visitor) -> None:
-    """Names of other hubs are no business of theirs."""
+def test_key_of_a_hub_shows_that_hub_only(visitor: Visitor) -> None:
+    """Names of other hubs stay hidden."""
     visitor.add_hub("theirs")
     visitor.add_hub("not-theirs")
     rule = "eventhubs/theirs/authorizationRules/only"

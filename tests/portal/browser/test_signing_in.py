@@ -1,4 +1,4 @@
-"""The way in and out, in a browser."""
+"""Signing in and out, in a browser."""
 
 from urllib.parse import urlsplit
 
@@ -10,7 +10,7 @@ from portal.browser.visitor import Visitor
 
 
 def test_first_link_opens_the_overview(browser: Browser) -> None:
-    """What `hubmere up` prints is all that a newcomer needs, and it is good once."""
+    """The link that `hubmere up` prints signs in once."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         visitor, second = (Visitor(browser.new_context(), node) for _ in range(2))
         assert node.ready.portal is not None
@@ -20,13 +20,13 @@ def test_first_link_opens_the_overview(browser: Browser) -> None:
 
         visitor.expect_heading("Overview")
         assert "token" not in visitor.page.url
-        expect(second.page.get_by_role("alert")).to_have_text("This link was used already, or is not complete.")
+        expect(second.page.get_by_role("alert")).to_have_text("This link has already been used, or it is incomplete.")
         visitor.context.close()
         second.context.close()
 
 
-def test_nothing_comes_from_elsewhere_and_no_secret_is_in_a_page(admin: Visitor) -> None:
-    """A node on a closed network has a portal, and what a page holds anybody behind you can read."""
+def test_pages_load_nothing_external_and_contain_no_secret(admin: Visitor) -> None:
+    """The portal must work without internet access, and pages are visible to people nearby."""
     key = ConnectionString.parse(admin.node.connection_string).key
     assert key is not None
 
@@ -43,15 +43,15 @@ def test_nothing_comes_from_elsewhere_and_no_secret_is_in_a_page(admin: Visitor)
         admin.open(path, heading)
         sources.append(admin.page.content())
 
-    assert {urlsplit(url).netloc for url in admin.asked if urlsplit(url).scheme != "data"} == {
+    assert {urlsplit(url).netloc for url in admin.requested_urls if urlsplit(url).scheme != "data"} == {
         urlsplit(admin.origin).netloc
     }
     assert not any(key in source or admin.node.admin_token in source for source in sources)
-    assert admin.complaints == []
+    assert admin.console_errors == []
 
 
-def test_wrong_key_is_told(visitor: Visitor) -> None:
-    """With the same words that clients get."""
+def test_wrong_key_is_refused(visitor: Visitor) -> None:
+    """The message is the same as for clients."""
     visitor.page.goto(f"{visitor.origin}/portal/")
 
     visitor.page.get_by_label("Connection string or token").fill("nonsense")
@@ -60,8 +60,8 @@ def test_wrong_key_is_told(visitor: Visitor) -> None:
     expect(visitor.page.get_by_role("alert")).to_contain_text("invalid signature")
 
 
-def test_sign_out_ends_the_session(visitor: Visitor) -> None:
-    """The way back leads to the sign-in page."""
+def test_sign_out_ends_the_login(visitor: Visitor) -> None:
+    """Pages are not accessible afterwards."""
     visitor.sign_in(visitor.node.connection_string)
     visitor.button("Sign out").click()
     expect(visitor.button("Sign in")).to_be_visible()
@@ -72,7 +72,7 @@ def test_sign_out_ends_the_session(visitor: Visitor) -> None:
 
 
 def test_open_page_of_a_rotated_key_is_signed_out(visitor: Visitor) -> None:
-    """Without a click: the page follows its session every second."""
+    """The page checks its login every second."""
     visitor.sign_in(visitor.add_rule("rotated", "Listen"))
 
     visitor.arm("POST", "authorizationRules/rotated/regenerateKeys", {"keyType": "PrimaryKey"})
@@ -80,8 +80,8 @@ def test_open_page_of_a_rotated_key_is_signed_out(visitor: Visitor) -> None:
     expect(visitor.button("Sign in")).to_be_visible()
 
 
-def test_cookie_is_out_of_reach_of_scripts(visitor: Visitor) -> None:
-    """A script that slips in finds no session to take away."""
+def test_cookie_is_unreadable_by_scripts(visitor: Visitor) -> None:
+    """An injected script must not be able to steal the login."""
     visitor.sign_in(visitor.node.admin_token)
 
     seen = visitor.page.evaluate("document.cookie")

@@ -1,4 +1,4 @@
-"""Somebody in front of the portal: a browser context with a few habits, and what it arranges beside the browser."""
+"""A person with a browser, and requests to the node outside the browser."""
 
 import json
 from typing import Any
@@ -11,8 +11,8 @@ from hubmere.model.sas import make_token
 from hubmere.testing import Node
 
 _FAR_FUTURE_S = 4_000_000_000
-# On a machine that is busy with other tests; nothing here takes a second on an idle one.
-_PATIENCE_MS = 20_000
+# For a machine that is busy with other tests; on an idle one everything takes less than a second.
+_TIMEOUT_MS = 20_000
 
 
 class Visitor:
@@ -23,24 +23,24 @@ class Visitor:
         self.origin = f"http://localhost:{node.http.rpartition(':')[2]}"
         self.context = context
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=self.origin)
-        context.set_default_timeout(_PATIENCE_MS)
-        expect.set_options(timeout=_PATIENCE_MS)
+        context.set_default_timeout(_TIMEOUT_MS)
+        expect.set_options(timeout=_TIMEOUT_MS)
         self.page: Page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.console_errors: list[str] = []
+        self.requested_urls: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        self.page.on("request", lambda request: self.requested_urls.append(request.url))
         self._root = ConnectionString.parse(node.connection_string)
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
-            self.complaints.append(message.text)
+            self.console_errors.append(message.text)
 
     # --- in the browser ---
 
     def enter(self, credential: str) -> None:
-        """With the cookie of somebody who has just signed in."""
+        """Sign in without the form: post the credential and set the cookie."""
         answer = httpx.post(
             f"{self.origin}/portal/sign-in",
             data={"credential": credential},
@@ -51,23 +51,23 @@ class Visitor:
         self.context.add_cookies([{"name": name, "value": value, "domain": "localhost", "path": "/portal"}])
 
     def sign_in(self, credential: str) -> None:
-        """Through the form, to the overview."""
+        """Sign in with the form."""
         self.page.goto(f"{self.origin}/portal/")
         self.page.get_by_label("Connection string or token").fill(credential)
         self.page.get_by_role("button", name="Sign in").click()
         self.expect_heading("Overview")
 
     def open(self, path: str, heading: str) -> None:
-        """A page of the namespace by its address."""
+        """Open a page of the namespace."""
         self.page.goto(f"{self.origin}/portal/n/{self.node.namespace}{path}")
         self.expect_heading(heading)
 
     def expect_heading(self, text: str) -> None:
-        """Wait until a page is there and connected: its header only works then."""
+        """Wait until a page with this heading is displayed."""
         expect(self.page.locator("[role=heading][aria-level='1']")).to_have_text(text)
 
     def button(self, name: str, exact: bool = True) -> Locator:
-        """A button by what it says."""
+        """A button by its label."""
         return self.page.get_by_role("button", name=name, exact=exact)
 
     def field(self, label: str) -> Locator:
@@ -75,16 +75,16 @@ class Visitor:
         return self.page.get_by_label(label, exact=True).last
 
     def choose(self, label: str, option: str) -> None:
-        """Pick from a list."""
+        """Choose an option of a list."""
         self.field(label).click()
         self.page.get_by_role("option", name=option, exact=True).click()
 
-    def expect_told(self, text: str) -> None:
-        """Wait for a notice."""
+    def expect_notification(self, text: str) -> None:
+        """Wait for a notification."""
         expect(self.page.locator(".q-notification", has_text=text).first).to_be_visible()
 
     def row(self, text: str) -> Locator:
-        """A row of a table by something in it."""
+        """Rows of tables that contain a text."""
         return self.page.locator("tbody tr", has_text=text)
 
     def rows_of(self, card: str, text: str) -> Locator:
@@ -92,10 +92,10 @@ class Visitor:
         heading = self.page.get_by_role("heading", name=card, exact=True)
         return self.page.locator(".h-card", has=heading).locator("tbody tr", has_text=text)
 
-    # --- beside the browser ---
+    # --- outside the browser ---
 
     def rest(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """A request of a holder of the root key."""
+        """Send an HTTP request with the root key."""
         assert self._root.key_name is not None
         assert self._root.key is not None
         token = make_token("http://localhost/", self._root.key_name, self._root.key, expires_at_s=_FAR_FUTURE_S)
@@ -105,19 +105,19 @@ class Visitor:
         return answer
 
     def add_hub(self, name: str, partitions: int = 2) -> None:
-        """A hub of the test's own."""
+        """Create a hub."""
         described = {"properties": {"partitionCount": partitions}}
         self.arm("PUT", f"eventhubs/{name}", described)
 
     def add_rule(self, name: str, *rights: str) -> str:
-        """A rule of the test's own, and its connection string."""
+        """Create a rule. Returns its connection string."""
         self.arm("PUT", f"authorizationRules/{name}", {"properties": {"rights": list(rights)}})
         keys = self.arm("POST", f"authorizationRules/{name}/listKeys", {})
         text: str = keys["primaryConnectionString"]
         return text
 
     def arm(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        """A request to the management plane."""
+        """Send a request to the management API."""
         where = f"subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{self.node.namespace}/{path}"
         answer = httpx.request(
             method,
@@ -130,7 +130,7 @@ class Visitor:
         return answer.json() if answer.content else None
 
     def publish(self, hub: str, body: str, key: str | None = None) -> None:
-        """One event over HTTPS' plain twin."""
+        """Publish one event over HTTP."""
         headers = {"Content-Type": "application/json"}
         if key is not None:
             headers["BrokerProperties"] = json.dumps({"PartitionKey": key})

@@ -1,1 +1,1 @@
-"""The pages of the portal, one file each; `routes` says how one is found."""
+"""The pages of the portal, one module each. `routes.page` registers a page."""

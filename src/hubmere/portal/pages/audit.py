@@ -1,44 +1,44 @@
-"""Audit: the latest management actions, newest first: of the node for the administrator, of a namespace for others."""
+"""Audit page: the latest management actions, newest first. The administrator sees those of all namespaces."""
 
 from fastapi import Request
 
 from hubmere.broker.management.auditing import AuditLine
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
-from hubmere.portal import texts, theme
+from hubmere.portal import formatting, theme
+from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
-from hubmere.portal.tables import Column, PagedTable
-from hubmere.portal.theme import Place
+from hubmere.portal.theme import PageContext
 
 
 @page("/audit", "Audit")
-def audit(place: Place, _: Request) -> None:
-    """One table."""
-    place.desk.require(Rights.MANAGE, place.namespace)
+def audit(context: PageContext, _: Request) -> None:
+    """The table of actions."""
+    context.session.require(Rights.MANAGE, context.namespace)
     with theme.card("Management actions"):
-        theme.note("Everything that was asked for over HTTP, Kafka or this portal; the node keeps it in audit.log.")
+        theme.note("All management actions over HTTP, Kafka and this portal. The node stores them in audit.log.")
         table = PagedTable[AuditLine](
             (
-                Column("at", "Time (UTC)", lambda line: texts.instant(line.at_ms)),
-                Column("actor", "Who", lambda line: line.actor, lambda line: line.actor),
+                Column("at", "Time (UTC)", lambda line: formatting.timestamp(line.at_ms)),
+                Column("actor", "Actor", lambda line: line.actor, lambda line: line.actor),
                 Column("peer", "From", lambda line: line.peer, lambda line: line.peer),
                 Column("action", "Action", lambda line: line.action, lambda line: line.action),
                 Column("target", "Target", lambda line: line.target, lambda line: line.target),
                 Column("outcome", "Outcome", _outcome, _outcome),
-                Column("tracking", "Tracking id", lambda line: line.tracking_id),
+                Column("tracking", "Tracking ID", lambda line: line.tracking_id),
             ),
             key=lambda line: f"{line.at_ms}/{line.action}/{line.target}/{line.tracking_id}",
         )
-    theme.follow(lambda: table.show(_lines(place)))
+    theme.refresh_regularly(lambda: table.show(_lines(context)))
 
 
-def _lines(place: Place) -> list[AuditLine]:
-    """The lines that this person may see: whoever manages a namespace sees what was done in it."""
-    place.desk.require(Rights.MANAGE, place.namespace)
-    latest = place.desk.broker.audit.latest()
-    if place.desk.principal.is_admin:
+def _lines(context: PageContext) -> list[AuditLine]:
+    """The audit records that the person may see: the Manage right on a namespace shows those of the namespace."""
+    context.session.require(Rights.MANAGE, context.namespace)
+    latest = context.session.broker.audit.latest()
+    if context.session.principal.is_admin:
         return latest
-    own = fold(place.namespace_name)
+    own = fold(context.namespace_name)
     return [line for line in latest if fold(line.target).partition("/")[0] == own]
 
 

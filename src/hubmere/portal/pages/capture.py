@@ -1,4 +1,4 @@
-"""Capture: which hubs are captured, in which windows and where to, and how that goes; switched and changed here."""
+"""Capture page: state, window and destination of every captured hub, and a dialog to change them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +10,10 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.management.capture import HubStanding, JobState
 from hubmere.model.entity import CaptureDescription, CaptureEncoding, Rights
 from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE_SIZE_BYTES, HubSpec
-from hubmere.portal import texts, theme
+from hubmere.portal import formatting, theme
+from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
-from hubmere.portal.tables import Column, PagedTable
-from hubmere.portal.theme import Place
+from hubmere.portal.theme import PageContext
 
 _MIB = 1024 * 1024
 _EDIT = "Edit"
@@ -21,105 +21,105 @@ _NONE = CaptureDescription()
 
 
 @page("/capture", "Capture")
-def capture(place: Place, _: Request) -> None:
-    """The hubs and what is captured of them."""
-    if not place.namespace.limits.has_capture:
-        theme.note(f"Capture is not part of the tier {place.namespace.entity.tier}.")
+def capture(context: PageContext, _: Request) -> None:
+    """The capture job and the table of hubs."""
+    if not context.namespace.limits.has_capture:
+        theme.note(f"Capture is not included in the tier {context.namespace.entity.tier}.")
     job = theme.note("")
-    standings = _Standings(place)
+    states = _States(context)
 
     def edit(_action: str, key: str) -> None:
-        _edit(place, key)
+        _edit(context, key)
 
     def actions(hub: LiveHub) -> list[str]:
-        return [_EDIT] if place.may(Rights.MANAGE, hub) else []
+        return [_EDIT] if context.may(Rights.MANAGE, hub) else []
 
     with theme.card():
         table = PagedTable[LiveHub](
-            _columns(standings.of),
+            _columns(states.get),
             key=lambda hub: str(hub.name),
-            href=lambda hub: place.prefix + place.url(HUB_PATH, hub=hub.name),
+            href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
             actions=actions,
             on_act=edit,
             sorted_by="name",
         )
 
     def refresh() -> None:
-        job.text = _shown_job(place)
-        standings.forget()
-        table.show(place.desk.hubs(place.namespace))
+        job.text = _job_text(context)
+        states.clear()
+        table.show(context.session.hubs(context.namespace))
 
-    theme.follow(refresh)
+    theme.refresh_regularly(refresh)
 
 
-class _Standings:
-    """How the hubs of one refresh stand: asked once for each that is shown, for all of its columns."""
+class _States:
+    """Cache of the capture states of one refresh, so that the columns of a row share one query."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
         self._known: dict[str, HubStanding] = {}
 
-    def of(self, hub: LiveHub) -> HubStanding:
-        """How one hub stands."""
+    def get(self, hub: LiveHub) -> HubStanding:
+        """The capture state of a hub."""
         uid = hub.entity.uid
         if uid not in self._known:
-            self._known[uid] = standing(self._place, hub)
+            self._known[uid] = standing(self._context, hub)
         return self._known[uid]
 
-    def forget(self) -> None:
-        """The next refresh asks anew."""
+    def clear(self) -> None:
+        """Clear the cache before the next refresh."""
         self._known.clear()
 
 
 def _columns(of: Callable[[LiveHub], HubStanding]) -> tuple[Column[LiveHub], ...]:
     return (
         Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
-        Column("state", "Capture", lambda hub: shown_state(of(hub)), lambda hub: str(of(hub).state)),
-        Column("lag", "PendingResponse", lambda hub: _shown_lag(of(hub)), lambda hub: of(hub).lag_events, True),
+        Column("state", "Capture", lambda hub: state_text(of(hub)), lambda hub: str(of(hub).state)),
+        Column("lag", "Pending", lambda hub: _lag_text(of(hub)), lambda hub: of(hub).lag_events, True),
         Column("window", "Window", _window),
         Column("encoding", "Encoding", lambda hub: str(_of(hub).encoding) if _is_described(hub) else ""),
         Column("destination", "Destination", _destination),
-        Column("files", "Files", lambda hub: _shown_files(of(hub)), lambda hub: of(hub).files, True),
-        Column("written", "Last file (UTC)", lambda hub: _last_file(of(hub))),
+        Column("files", "Files", lambda hub: _files_text(of(hub)), lambda hub: of(hub).files, True),
+        Column("written", "Last file (UTC)", lambda hub: _last_file_text(of(hub))),
     )
 
 
-def standing(place: Place, hub: LiveHub) -> HubStanding:
-    """How the capture of a hub goes now."""
-    return place.desk.broker.captures.standing(hub, place.desk.clock.monotonic())
+def standing(context: PageContext, hub: LiveHub) -> HubStanding:
+    """The current capture state of a hub."""
+    return context.session.broker.captures.standing(hub, context.session.clock.monotonic())
 
 
-def shown_state(one: HubStanding) -> str:
-    """The state in a word or a sentence."""
+def state_text(one: HubStanding) -> str:
+    """The state of a hub, with its reason."""
     return f"{one.state}: {one.reason}" if one.reason else str(one.state)
 
 
-def _shown_lag(one: HubStanding) -> str:
+def _lag_text(one: HubStanding) -> str:
     if one.state is JobState.OFF:
         return ""
-    held = f", {texts.size(one.held_bytes)} past retention" if one.held_bytes else ""
-    return f"{texts.number(one.lag_events)} events, {texts.size(one.backlog_bytes)}{held}"
+    beyond = f", {formatting.size(one.held_bytes)} beyond retention" if one.held_bytes else ""
+    return f"{formatting.number(one.lag_events)} events, {formatting.size(one.backlog_bytes)}{beyond}"
 
 
-def _shown_files(one: HubStanding) -> str:
-    return f"{texts.number(one.files)}, {texts.size(one.size_bytes)}" if one.files else ""
+def _files_text(one: HubStanding) -> str:
+    return f"{formatting.number(one.files)}, {formatting.size(one.size_bytes)}" if one.files else ""
 
 
-def _last_file(one: HubStanding) -> str:
+def _last_file_text(one: HubStanding) -> str:
     newest = one.last_file
-    return "" if newest is None else f"{texts.instant(one.last_written_ms)} {newest.name}"
+    return "" if newest is None else f"{formatting.timestamp(one.last_written_ms)} {newest.name}"
 
 
-def _shown_job(place: Place) -> str:
-    """The job that writes the files of all hubs; empty while nothing is captured."""
-    captures = place.desk.broker.captures
-    told = captures.job_standing(place.desk.clock.monotonic())
-    if told.state in (JobState.OFF, JobState.UNSUPERVISED) and next(captures.hubs(), None) is None:
+def _job_text(context: PageContext) -> str:
+    """The state of the job that writes the files; empty while no hub is captured."""
+    captures = context.session.broker.captures
+    job = captures.job_standing(context.session.clock.monotonic())
+    if job.state in (JobState.OFF, JobState.UNSUPERVISED) and next(captures.hubs(), None) is None:
         return ""
     spark = f" on Spark {captures.job.spark_version}" if captures.job.spark_version else ""
-    restarts = f", restarted {told.restarts} times" if told.restarts else ""
-    reason = f": {told.reason}" if told.reason else ""
-    return f"The job that writes the files is {str(told.state).lower()}{spark}{restarts}{reason}."
+    restarts = f", restarted {job.restarts} times" if job.restarts else ""
+    reason = f": {job.reason}" if job.reason else ""
+    return f"The capture job is {str(job.state).lower()}{spark}{restarts}{reason}."
 
 
 def _of(hub: LiveHub) -> CaptureDescription:
@@ -132,7 +132,7 @@ def _is_described(hub: LiveHub) -> bool:
 
 def _window(hub: LiveHub) -> str:
     described = hub.entity.capture
-    return "" if described is None else f"{described.interval_s} s or {texts.size(described.size_limit_bytes)}"
+    return "" if described is None else f"{described.interval_s} s or {formatting.size(described.size_limit_bytes)}"
 
 
 def _destination(hub: LiveHub) -> str:
@@ -141,60 +141,60 @@ def _destination(hub: LiveHub) -> str:
         return ""
     where = described.destination
     named = [part for part in (where.storage_account, where.container or where.data_lake_folder) if part]
-    return " / ".join(named) or "the node's own folder"
+    return " / ".join(named) or "the folder of the node"
 
 
-def _edit(place: Place, name: str) -> None:
-    """Show the description of a hub and take a changed one."""
-    hub = place.hub(name)
-    place.desk.require(Rights.MANAGE, place.namespace, hub)
+def _edit(context: PageContext, name: str) -> None:
+    """Show the capture settings of a hub in a dialog and save the changes."""
+    hub = context.hub(name)
+    context.session.require(Rights.MANAGE, context.namespace, hub)
     with theme.dialog(f"Capture of {name}") as dialog:
         form = _Form(_of(hub))
 
         async def save() -> None:
-            current = place.hub(name)
-            place.desk.require(Rights.MANAGE, place.namespace, current)
-            spec = replace(HubSpec.of(current.entity), capture=form.described(_of(current)))
-            manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
+            current = context.hub(name)
+            context.session.require(Rights.MANAGE, context.namespace, current)
+            spec = replace(HubSpec.of(current.entity), capture=form.description(_of(current)))
+            manager, namespace = context.session.broker.manager, context.namespace_name
+            await context.session.submit(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
             dialog.close()
-            ui.notify(f"Capture of {name} is saved.", type="positive")
+            ui.notify(f"Capture settings of {name} were saved.", type="positive")
 
         theme.dialog_buttons(dialog, "Save", save)
 
 
 class _Form:
-    """The fields of a description."""
+    """The fields of the capture settings."""
 
     def __init__(self, described: CaptureDescription) -> None:
         where = described.destination
-        self._enabled = ui.switch("On", value=described.enabled)
+        self._enabled = ui.switch("Enabled", value=described.enabled)
         self._encoding = ui.select(
             [str(each) for each in CaptureEncoding], value=str(described.encoding), label="Encoding"
         )
         self._interval = ui.number(
-            f"Close a file after seconds ({CAPTURE_INTERVAL_S.start} to {CAPTURE_INTERVAL_S[-1]})",
+            f"Time window in seconds ({CAPTURE_INTERVAL_S.start} to {CAPTURE_INTERVAL_S[-1]})",
             value=described.interval_s,
             precision=0,
         )
         self._size = ui.number(
-            f"or at MB ({CAPTURE_SIZE_BYTES.start // _MIB} to {CAPTURE_SIZE_BYTES[-1] // _MIB})",
+            f"Size window in MB ({CAPTURE_SIZE_BYTES.start // _MIB} to {CAPTURE_SIZE_BYTES[-1] // _MIB})",
             value=described.size_limit_bytes // _MIB,
             precision=0,
         )
-        self._skip = ui.switch("Write no empty files", value=described.skip_empty)
-        self._kind = ui.select(list(CAPTURE_DESTINATIONS), value=where.name, label="Kind of destination")
+        self._skip = ui.switch("Skip empty files", value=described.skip_empty)
+        self._kind = ui.select(list(CAPTURE_DESTINATIONS), value=where.name, label="Destination type")
         self._account = ui.input(
-            "Storage account, its resource id, or a URL (empty: the node's own folder)", value=where.storage_account
+            "Storage account, its resource ID, or a URL (empty: the folder of the node)", value=where.storage_account
         )
         self._container = ui.input("Container", value=where.container)
-        self._format = ui.input("Names of files", value=where.archive_name_format)
+        self._format = ui.input("File name format", value=where.archive_name_format)
         fields = (self._encoding, self._interval, self._size, self._kind, self._account, self._container, self._format)
         for field in fields:
             field.props("outlined dense")
 
-    def described(self, before: CaptureDescription) -> CaptureDescription:
-        """What the fields say; parts that are not shown stay as they were."""
+    def description(self, before: CaptureDescription) -> CaptureDescription:
+        """The settings in the form; settings without a field are unchanged."""
         return replace(
             before,
             enabled=bool(self._enabled.value),

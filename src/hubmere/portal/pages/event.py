@@ -1,4 +1,4 @@
-"""One event, opened: its body three ways, its properties, and how it looks over each protocol."""
+"""Dialog with one event: body as text, JSON and hex, and the event as each protocol delivers it."""
 
 import base64
 import json
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from nicegui import ui
 
-from hubmere.portal import texts, theme
-from hubmere.portal.search import Found
+from hubmere.portal import formatting, theme
+from hubmere.portal.search import FoundEvent
 from hubmere.translate import EventView, TypedValue
 
-_NO_BODY = "This event has no body: in a compacted hub it deletes its key."
+_NO_BODY = "This event has no body. In a compacted hub it deletes its key."
 
 
-def open_event(hub: str, hit: Found) -> None:
+def open_event(hub: str, hit: FoundEvent) -> None:
     """Show an event in a dialog."""
     event = hit.event
     with theme.dialog(f"Event {event.sequence} of {hub}, partition {hit.partition}", has_close=True):
@@ -30,14 +30,14 @@ def open_event(hub: str, hit: Found) -> None:
 
 
 def _views(event: EventView) -> Mapping[str, str]:
-    """Every way to look at an event, by name; JSON only where the body is some."""
+    """All views of an event, by name. JSON is included if the body is JSON."""
     body = event.body
-    as_json = None if body is None else texts.as_json(body)
-    views = {"Text": _NO_BODY if body is None else texts.as_text(body)}
-    if as_json is not None:
-        views = {"JSON": as_json, **views}
+    to_json = None if body is None else formatting.to_json(body)
+    views = {"Text": _NO_BODY if body is None else formatting.to_text(body)}
+    if to_json is not None:
+        views = {"JSON": to_json, **views}
     if body is not None:
-        views["Hex"] = texts.as_hex(body)
+        views["Hex"] = formatting.to_hex(body)
     views["AMQP"] = amqp_view(event)
     views["Kafka"] = kafka_view(event)
     views["HTTP"] = http_view(event)
@@ -45,27 +45,27 @@ def _views(event: EventView) -> Mapping[str, str]:
 
 
 def amqp_view(event: EventView) -> str:
-    """What an AMQP receiver is given beside the body."""
+    """Annotations and properties that an AMQP receiver gets."""
     system = {
         "x-opt-sequence-number-epoch": -1,
         "x-opt-sequence-number": event.sequence,
         "x-opt-offset": str(event.offset),
-        "x-opt-enqueued-time": texts.instant(event.enqueued_ms),
+        "x-opt-enqueued-time": formatting.timestamp(event.enqueued_ms),
     }
     lines = ["Annotations and properties", *(f"  {name} = {value}" for name, value in system.items())]
-    lines += [f"  {name} = {_shown(value)}" for name, value in event.system_properties.items()]
+    lines += [f"  {name} = {_typed_text(value)}" for name, value in event.system_properties.items()]
     lines += [
         "",
         "Application properties",
-        *(f"  {name} = {_shown(value)}" for name, value in event.properties.items()),
+        *(f"  {name} = {_typed_text(value)}" for name, value in event.properties.items()),
     ]
     return "\n".join(lines)
 
 
 def kafka_view(event: EventView) -> str:
-    """What a Kafka consumer is given."""
-    size = "null" if event.body is None else texts.size(len(event.body))
-    key = "null" if event.key is None else _bytes(event.key)
+    """The record that a Kafka consumer gets."""
+    size = "null" if event.body is None else formatting.size(len(event.body))
+    key = "null" if event.key is None else _bytes_text(event.key)
     lines = [
         f"offset = {event.sequence}",
         f"timestamp = {event.enqueued_ms}",
@@ -74,29 +74,29 @@ def kafka_view(event: EventView) -> str:
         "",
         "headers",
     ]
-    lines += [f"  {name} = {'null' if value is None else _bytes(value)}" for name, value in event.headers]
+    lines += [f"  {name} = {'null' if value is None else _bytes_text(value)}" for name, value in event.headers]
     return "\n".join(lines)
 
 
 def http_view(event: EventView) -> str:
-    """What the look-up over HTTP answers."""
+    """The event as the HTTP API returns it."""
     shown = {
         "sequenceNumber": event.sequence,
         "offset": str(event.offset),
-        "enqueuedTime": texts.instant(event.enqueued_ms),
+        "enqueuedTime": formatting.timestamp(event.enqueued_ms),
         "partitionKey": event.partition_key,
         "publisher": event.publisher,
-        "properties": {name: _shown(value) for name, value in event.properties.items()},
+        "properties": {name: _typed_text(value) for name, value in event.properties.items()},
     }
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
-def _shown(typed: TypedValue) -> str:
+def _typed_text(typed: TypedValue) -> str:
     value = typed.value
-    text = _bytes(bytes(value)) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
+    text = _bytes_text(bytes(value)) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
     return f"{text} ({typed.type})" if not isinstance(value, (str, uuid.UUID)) else text
 
 
-def _bytes(value: bytes) -> str:
+def _bytes_text(value: bytes) -> str:
     text = value.decode("utf-8", "replace")
-    return text if texts.is_text(text) else f"base64:{base64.b64encode(value).decode()}"
+    return text if formatting.is_text(text) else f"base64:{base64.b64encode(value).decode()}"

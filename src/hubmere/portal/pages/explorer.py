@@ -1,4 +1,4 @@
-"""Explorer: look at events as they come, look some up, open one, send one."""
+"""Explorer page: search events, follow new events, display one, send one."""
 
 import asyncio
 import json
@@ -12,20 +12,20 @@ from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
-from hubmere.portal import search, texts, theme
+from hubmere.portal import formatting, search, theme
+from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.event import open_event
 from hubmere.portal.pages.routes import page
-from hubmere.portal.search import Found, Tail
-from hubmere.portal.tables import Column, PagedTable
-from hubmere.portal.theme import Place
+from hubmere.portal.search import FoundEvent, Tail
+from hubmere.portal.theme import PageContext
 from hubmere.records.header import seal
 from hubmere.translate import HttpEvent, publication_from_http
 
 _ALL = "all"
 _PAGE_EVENTS = 100
 _KINDS = {
-    "last": "Last events",
-    "first": "From the oldest",
+    "last": "Newest events",
+    "first": "Oldest events",
     "sequence": "From a sequence number",
     "offset": "From an offset",
     "time": "From a time (UTC)",
@@ -36,95 +36,99 @@ _TAIL_SECONDS = 0.5
 
 
 @page("/explorer", "Explorer")
-def explorer(place: Place, request: Request) -> None:
-    """A hub, its events, and a way to send one."""
-    names = [str(hub.name) for hub in place.desk.hubs(place.namespace)]
+def explorer(context: PageContext, request: Request) -> None:
+    """Choice of a hub, its events, and the dialog that sends an event."""
+    names = [str(hub.name) for hub in context.session.hubs(context.namespace)]
     if not names:
-        theme.note("There is no event hub here yet.")
+        theme.note("There are no event hubs yet.")
         return
-    asked = request.query_params.get("hub") or names[0]
-    name = str(place.hub(asked).name)
+    wanted = request.query_params.get("hub") or names[0]
+    name = str(context.hub(wanted).name)
     with theme.card(), theme.row():
         hub = ui.select(
-            names, value=name, label="Event hub", with_input=True, on_change=lambda event: _go(place, event.value)
+            names,
+            value=name,
+            label="Event hub",
+            with_input=True,
+            on_change=lambda event: _open_hub(context, event.value),
         )
         hub.props("outlined dense").style("min-width: 220px")
         ui.space()
-        if place.may(Rights.SEND, place.hub(name)):
-            ui.button("Send an event", on_click=theme.acting(lambda: _send_dialog(place, name))).props(
+        if context.may(Rights.SEND, context.hub(name)):
+            ui.button("Send event", on_click=theme.action_handler(lambda: _send_dialog(context, name))).props(
                 "no-caps unelevated"
             )
-    if place.may(Rights.LISTEN, place.hub(name)):
-        _Events(place, name)
+    if context.may(Rights.LISTEN, context.hub(name)):
+        _Events(context, name)
     else:
         theme.note("To see events, sign in with a key that has the Listen right.")
 
 
-def _go(place: Place, hub: str | None) -> None:
+def _open_hub(context: PageContext, hub: str | None) -> None:
     if hub:
-        ui.navigate.to(place.url("/explorer", hub=hub))
+        ui.navigate.to(context.url("/explorer", hub=hub))
 
 
 class _Events:
-    """The events that were looked up, or come by."""
+    """The table of events: results of a search, or new events."""
 
-    def __init__(self, place: Place, hub: str) -> None:
-        self._place = place
+    def __init__(self, context: PageContext, hub: str) -> None:
+        self._context = context
         self._hub = hub
-        self._found: dict[str, Found] = {}
+        self._events: dict[str, FoundEvent] = {}
         self._next: dict[int, Position] = {}
         self._tail: Tail | None = None
         with theme.card():
-            self._controls()
-            self._told = theme.note("")
-            self._table = PagedTable[Found](
+            self._build_controls()
+            self._status = theme.note("")
+            self._table = PagedTable[FoundEvent](
                 (
                     Column("partition", "Partition", lambda hit: hit.partition),
                     Column("sequence", "Sequence", lambda hit: hit.event.sequence, is_number=True),
                     Column("offset", "Offset", lambda hit: str(hit.event.offset), is_number=True),
-                    Column("enqueued", "Enqueued (UTC)", lambda hit: texts.instant(hit.event.enqueued_ms)),
+                    Column("enqueued", "Enqueued (UTC)", lambda hit: formatting.timestamp(hit.event.enqueued_ms)),
                     Column("key", "Key", _key),
-                    Column("size", "Size", lambda hit: texts.size(len(hit.event.body or b"")), is_number=True),
-                    Column("body", "Body", lambda hit: texts.preview(hit.event.body)),
+                    Column("size", "Size", lambda hit: formatting.size(len(hit.event.body or b"")), is_number=True),
+                    Column("body", "Body", lambda hit: formatting.preview(hit.event.body)),
                 ),
-                key=_name_of,
+                key=_row_key,
                 actions=lambda _: ["Open"],
                 on_act=self._open,
                 actions_first=True,
             )
-        self._timer = ui.timer(_TAIL_SECONDS, theme.acting(self._more_of_tail), active=False)
-        ui.timer(0.05, theme.acting(self._look_up), once=True)
+        self._timer = ui.timer(_TAIL_SECONDS, theme.action_handler(self._show_new_events), active=False)
+        ui.timer(0.05, theme.action_handler(self._search), once=True)
 
-    def _controls(self) -> None:
-        hub = self._place.hub(self._hub)
+    def _build_controls(self) -> None:
+        hub = self._context.hub(self._hub)
         with theme.row():
             self._partition = ui.select([_ALL, *hub.entity.partition_ids], value=_ALL, label="Partition")
-            self._kind = ui.select(_KINDS, value="last", label="Look up")
-            self._value = ui.input("Value").on("keydown.enter", theme.acting(self._look_up))
+            self._kind = ui.select(_KINDS, value="last", label="Search")
+            self._value = ui.input("Value").on("keydown.enter", theme.action_handler(self._search))
             self._value.bind_visibility_from(self._kind, "value", lambda kind: kind not in _PLAIN_KINDS)
             for field in (self._partition, self._kind, self._value):
                 field.props("outlined dense").style("min-width: 130px")
-            ui.button("Look up", on_click=theme.acting(self._look_up)).props("no-caps unelevated")
-            self._more = ui.button("More", on_click=theme.acting(self._look_further)).props("no-caps outline")
-            self._live = ui.switch("Live", on_change=theme.acting(self._switch_live))
+            ui.button("Search", on_click=theme.action_handler(self._search)).props("no-caps unelevated")
+            self._more = ui.button("More", on_click=theme.action_handler(self._search_further)).props("no-caps outline")
+            self._live = ui.switch("Live", on_change=theme.action_handler(self._switch_live))
 
-    def _listening(self) -> LiveHub:
-        """The hub as it is now, for someone who may still listen."""
-        hub = self._place.hub(self._hub)
-        self._place.desk.require(Rights.LISTEN, self._place.namespace, hub)
+    def _readable_hub(self) -> LiveHub:
+        """The hub; refused if the person no longer has the Listen right."""
+        hub = self._context.hub(self._hub)
+        self._context.session.require(Rights.LISTEN, self._context.namespace, hub)
         return hub
 
     def _partitions(self, hub: LiveHub) -> tuple[int, ...]:
         chosen = self._partition.value
         return tuple(range(hub.entity.partition_count)) if chosen == _ALL else (int(chosen),)
 
-    # --- looking up ---
+    # --- search ---
 
-    async def _look_up(self) -> None:
-        hub = self._listening()
+    async def _search(self) -> None:
+        hub = self._readable_hub()
         self._live.value = False
         kind, value = self._kind.value, self._value.value or ""
-        self._found.clear()
+        self._events.clear()
         self._next.clear()
         if kind == "key":
             await self._find_key(hub, value, Position.first())
@@ -132,96 +136,100 @@ class _Events:
         partitions = self._partitions(hub)
         count = max(_PAGE_EVENTS // len(partitions), 1)
         starts = {
-            partition: search.last(hub, partition, count) if kind == "last" else search.parse_position(kind, value)
+            partition: search.position_of_last(hub, partition, count)
+            if kind == "last"
+            else search.parse_position(kind, value)
             for partition in partitions
         }
-        await self._look(hub, starts)
+        await self._read(hub, starts)
 
-    async def _look_further(self) -> None:
-        hub = self._listening()
-        self._found.clear()
+    async def _search_further(self) -> None:
+        hub = self._readable_hub()
+        self._events.clear()
         if self._kind.value == "key":
             await self._find_key(hub, self._value.value or "", next(iter(self._next.values())))
         else:
-            await self._look(hub, dict(self._next))
+            await self._read(hub, dict(self._next))
 
-    async def _look(self, hub: LiveHub, starts: Mapping[int, Position]) -> None:
-        pages = await search.look_up(self._place.desk.broker, hub, starts, _PAGE_EVENTS)
+    async def _read(self, hub: LiveHub, starts: Mapping[int, Position]) -> None:
+        pages = await search.read_pages(self._context.session.broker, hub, starts, _PAGE_EVENTS)
         self._next = {
             partition: Position.sequence(page.next_sequence, inclusive=True)
             for partition, page in pages.items()
             if not page.is_end
         }
-        self._keep(hit for page in pages.values() for hit in page.events)
-        self._tell(f"{len(self._found)} events" + ("" if self._next else "; that is all"))
+        self._add(hit for page in pages.values() for hit in page.events)
+        self._set_status(f"{len(self._events)} events" + ("" if self._next else "; end reached"))
 
     async def _find_key(self, hub: LiveHub, key: str, start: Position) -> None:
         if not key:
             raise InvalidArgument("partition key", key, "at least one character")
-        page = await search.find_key(self._place.desk.broker, hub, key, start, _PAGE_EVENTS)
+        page = await search.find_key(self._context.session.broker, hub, key, start, _PAGE_EVENTS)
         self._next = {} if page.is_end else {0: Position.sequence(page.next_sequence, inclusive=True)}
-        self._keep(page.events)
-        self._tell(f"{len(self._found)} events with this key" + ("" if self._next else "; that is all"))
+        self._add(page.events)
+        self._set_status(f"{len(self._events)} events with this key" + ("" if self._next else "; end reached"))
 
-    def _keep(self, hits: Iterable[Found]) -> None:
-        self._found.update({_name_of(hit): hit for hit in hits})
-        while len(self._found) > search.TAIL_EVENTS:
-            del self._found[next(iter(self._found))]
+    def _add(self, hits: Iterable[FoundEvent]) -> None:
+        self._events.update({_row_key(hit): hit for hit in hits})
+        while len(self._events) > search.MAX_LISTED_EVENTS:
+            del self._events[next(iter(self._events))]
         ordered = sorted(
-            self._found.values(), key=lambda hit: (hit.event.enqueued_ms, hit.event.sequence), reverse=True
+            self._events.values(), key=lambda hit: (hit.event.enqueued_ms, hit.event.sequence), reverse=True
         )
         self._table.show(ordered)
 
-    def _tell(self, text: str) -> None:
-        self._told.text = text
+    def _set_status(self, text: str) -> None:
+        self._status.text = text
         self._more.set_enabled(bool(self._next))
 
-    # --- the live tail ---
+    # --- live tail ---
 
     def _switch_live(self) -> None:
         self._timer.active = bool(self._live.value)
         self._tail = None
         if self._live.value:
-            hub = self._listening()
-            self._tail = Tail(self._place.desk.broker, hub, self._partitions(hub))
+            hub = self._readable_hub()
+            self._tail = Tail(self._context.session.broker, hub, self._partitions(hub))
             self._tail.start()
             self._next.clear()
-            self._tell("Live: new events appear as they come.")
+            self._set_status("Live: new events appear here.")
 
-    def _more_of_tail(self) -> None:
-        tail, hub = self._tail, self._listening()
+    def _show_new_events(self) -> None:
+        tail, hub = self._tail, self._readable_hub()
         if tail is None or tail.hub is not hub:
             self._live.value = False
             return
-        hits = tail.more()
+        hits = tail.read_new()
         if hits:
-            self._keep(hits)
+            self._add(hits)
         if tail.skipped:
-            self._tell(f"Live: {tail.skipped:,} events went by too fast to be shown.")
+            self._set_status(f"Live: {tail.skipped:,} events were skipped because they arrived too fast.")
 
     def _open(self, _action: str, key: str) -> None:
-        self._listening()
-        hit = self._found.get(key)
+        self._readable_hub()
+        hit = self._events.get(key)
         if hit is not None:
             open_event(self._hub, hit)
 
 
-def _name_of(hit: Found) -> str:
+def _row_key(hit: FoundEvent) -> str:
     return f"{hit.partition}/{hit.event.sequence}"
 
 
-def _key(hit: Found) -> str:
+def _key(hit: FoundEvent) -> str:
     event = hit.event
-    return event.partition_key if event.partition_key is not None else texts.preview(event.key) if event.key else ""
+    return (
+        event.partition_key if event.partition_key is not None else formatting.preview(event.key) if event.key else ""
+    )
 
 
-# --- sending ---------------------------------------------------------------------------------------------------------
+# --- send -------------------------------------------------------------------------------------------------------------
 
 
-def _send_dialog(place: Place, name: str) -> None:
-    """Ask for an event and publish it."""
-    ids = place.hub(name).entity.partition_ids
-    with theme.dialog(f"Send an event to {name}") as dialog:
+def _send_dialog(context: PageContext, name: str) -> None:
+    """Show the dialog that publishes an event."""
+    ids = context.hub(name).entity.partition_ids
+    with theme.dialog(f"Send event to {name}") as dialog:
         body = ui.textarea("Body", value='{"hello": "world"}').props("outlined dense autofocus input-class=h-mono")
         content_type = ui.input("Content type", value="application/json")
         key = ui.input("Partition key (optional)")
@@ -237,9 +245,9 @@ def _send_dialog(place: Place, name: str) -> None:
                 partition_key=key.value or None,
                 content_type=content_type.value or None,
             )
-            receipt = await _publish(place, name, event, None if partition.value == "any" else partition.value)
+            receipt = await _publish(context, name, event, None if partition.value == "any" else partition.value)
             dialog.close()
-            ui.notify(f"Sent: it is event {receipt.sequence_number}.", type="positive")
+            ui.notify(f"Event {receipt.sequence_number} was sent.", type="positive")
 
         theme.dialog_buttons(dialog, "Send", send)
 
@@ -248,36 +256,36 @@ def _properties(text: str) -> dict[str, str | int | float | bool]:
     if not text.strip():
         return {}
     try:
-        given = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        given = None
-    if not isinstance(given, dict) or not all(isinstance(value, (str, int, float, bool)) for value in given.values()):
-        raise InvalidArgument("properties", text, "a JSON object of texts, numbers and true or false")
-    return given
+        parsed = None
+    if not isinstance(parsed, dict) or not all(isinstance(value, (str, int, float, bool)) for value in parsed.values()):
+        raise InvalidArgument("properties", text, "a JSON object with strings, numbers and booleans")
+    return parsed
 
 
-async def _publish(place: Place, name: str, event: HttpEvent, partition: str | None) -> Receipt:
-    """Publish as any client would, and wait until the event is durable."""
-    hub = place.hub(name)
-    place.desk.require(Rights.SEND, place.namespace, hub)
+async def _publish(context: PageContext, name: str, event: HttpEvent, partition: str | None) -> Receipt:
+    """Publish an event and wait until it is durable."""
+    hub = context.hub(name)
+    context.session.require(Rights.SEND, context.namespace, hub)
     publication = publication_from_http([event])
     seal(publication.batch)
     waiting: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
-    def settled(receipt: Receipt) -> None:
+    def on_settled(receipt: Receipt) -> None:
         if receipt.error is None:
             waiting.set_result(receipt)
         else:
             waiting.set_exception(receipt.error)
 
-    clock = place.desk.clock
-    place.desk.broker.open_publisher(hub, partition=partition).publish(
+    clock = context.session.clock
+    context.session.broker.open_publisher(hub, partition=partition).publish(
         publication.batch,
         count=publication.count,
         size_bytes=len(event.body),
         key=publication.partition_key,
         now=clock.monotonic(),
         now_ms=clock.now_ms(),
-        callback=settled,
+        callback=on_settled,
     )
     return await waiting

@@ -1,4 +1,4 @@
-"""One hub: its partitions, who reads it and how far behind they are, its settings, and how clients reach it."""
+"""Page of a hub: partitions, consumer groups and their lag, capture, code snippets, and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from hubmere.model.entity import Rights, Status
 from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name
 from hubmere.model.spec import HubSpec
-from hubmere.portal import charts, texts, theme
+from hubmere.portal import charts, formatting, theme
 from hubmere.portal.charts import Line, LineChart
-from hubmere.portal.pages.capture import shown_state, standing
+from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
+from hubmere.portal.paged_table import Column, PagedTable
+from hubmere.portal.pages.capture import standing, state_text
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.snippets import VARIABLE, snippets
-from hubmere.portal.standings import Standing, standings
-from hubmere.portal.tables import Column, PagedTable
-from hubmere.portal.theme import Place
+from hubmere.portal.theme import PageContext
 
 _DELETE = "Delete"
 
@@ -34,51 +34,51 @@ class _Partition:
     size_bytes: int
     rate: float
     last_enqueued_ms: int
-    trouble: str
+    error: str
 
 
 @page(HUB_PATH, "Event hub")
-def hub(place: Place, request: Request) -> None:
-    """Everything about a hub."""
-    name = str(place.hub(request.query_params.get("hub", "")).name)
-    _header(place, name)
-    flow = LineChart("Events per second", (Line("in", charts.ACCENT), Line("out", charts.SECOND)))
+def hub(context: PageContext, request: Request) -> None:
+    """All sections of the page."""
+    name = str(context.hub(request.query_params.get("hub", "")).name)
+    _header(context, name)
+    throughput = LineChart("Events per second", (Line("in", charts.ACCENT), Line("out", charts.SECOND)))
     partitions = _partition_table()
-    groups = _Groups(place, name)
-    captured = _Captured(place, name)
-    snippets_card(place, name)
-    if place.may(Rights.MANAGE, place.hub(name)):
-        _settings(place, name)
+    groups = _Groups(context, name)
+    captured = _Captured(context, name)
+    snippets_card(context, name)
+    if context.may(Rights.MANAGE, context.hub(name)):
+        _settings(context, name)
 
     def refresh() -> None:
-        live = place.hub(name)
-        track = place.desk.sampler.look(place.namespace, live).hubs[live.entity.uid]
-        flow.show(
+        live = context.hub(name)
+        history = context.session.sampler.sample(context.namespace, live).hubs[live.entity.uid]
+        throughput.show(
             {
-                "in": charts.points(track.samples, "incoming_messages"),
-                "out": charts.points(track.samples, "outgoing_messages"),
+                "in": charts.points(history.samples, "incoming_messages"),
+                "out": charts.points(history.samples, "outgoing_messages"),
             }
         )
-        partitions.show(_partitions(live, track.partition_rates))
-        groups.show(live, track.lags)
+        partitions.show(_partitions(live, history.partition_rates))
+        groups.show(live, history.lags)
         captured.show(live)
 
-    theme.follow(refresh)
+    theme.refresh_regularly(refresh)
 
 
-def _header(place: Place, name: str) -> None:
-    entity = place.hub(name).entity
+def _header(context: PageContext, name: str) -> None:
+    entity = context.hub(name).entity
     with theme.row():
         for text in (
             f"{entity.partition_count} partitions",
-            f"kept {texts.hours(entity.retention.hours)}",
+            f"retention: {formatting.hours(entity.retention.hours)}",
             str(entity.retention.policy),
             str(entity.status),
-            "captured" if entity.is_captured else "not captured",
+            "capture on" if entity.is_captured else "capture off",
         ):
             ui.label(text).classes("h-badge h-soft")
         ui.space()
-        ui.link("Open in the explorer", place.url("/explorer", hub=name))
+        ui.link("Open in Explorer", context.url("/explorer", hub=name))
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -91,10 +91,12 @@ def _partition_table() -> PagedTable[_Partition]:
                 Column("number", "Partition", lambda row: row.number, lambda row: row.number),
                 Column("first", "First", lambda row: row.first, is_number=True),
                 Column("last", "Last", lambda row: row.last, lambda row: row.last, True),
-                Column("rate", "In /s", lambda row: texts.rate(row.rate), lambda row: row.rate, True),
-                Column("size", "Size", lambda row: texts.size(row.size_bytes), lambda row: row.size_bytes, True),
+                Column("rate", "In /s", lambda row: formatting.rate(row.rate), lambda row: row.rate, True),
+                Column("size", "Size", lambda row: formatting.size(row.size_bytes), lambda row: row.size_bytes, True),
                 Column(
-                    "enqueued", "Last enqueued (UTC)", lambda row: row.trouble or texts.instant(row.last_enqueued_ms)
+                    "enqueued",
+                    "Last enqueued (UTC)",
+                    lambda row: row.error or formatting.timestamp(row.last_enqueued_ms),
                 ),
             ),
             key=lambda row: str(row.number),
@@ -111,7 +113,7 @@ def _partition(hub: LiveHub, number: int, rates: Sequence[float]) -> _Partition:
         state = hub.log(number).state
     except Refusal as refusal:
         return _Partition(
-            number=number, first=-1, last=-1, size_bytes=0, rate=0, last_enqueued_ms=-1, trouble=refusal.text()
+            number=number, first=-1, last=-1, size_bytes=0, rate=0, last_enqueued_ms=-1, error=refusal.text()
         )
     return _Partition(
         number=number,
@@ -120,7 +122,7 @@ def _partition(hub: LiveHub, number: int, rates: Sequence[float]) -> _Partition:
         size_bytes=state.size_bytes,
         rate=rates[number] if number < len(rates) else 0.0,
         last_enqueued_ms=state.last_enqueued_ms,
-        trouble="",
+        error="",
     )
 
 
@@ -128,16 +130,16 @@ def _partition(hub: LiveHub, number: int, rates: Sequence[float]) -> _Partition:
 
 
 class _Groups:
-    """Readers of every protocol, their lag over time, and the hub's consumer groups."""
+    """Consumers of all protocols, their lag over time, and the consumer groups of the hub."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._place = place
+    def __init__(self, context: PageContext, name: str) -> None:
+        self._context = context
         self._name = name
         with theme.card("Consumer groups"):
-            self._standings = PagedTable[Standing](
+            self._positions = PagedTable[ConsumerPosition](
                 (
                     Column("group", "Group", lambda row: row.group, lambda row: row.group),
-                    Column("protocol", "Actor", lambda row: row.protocol, lambda row: row.protocol),
+                    Column("protocol", "Protocol", lambda row: row.protocol, lambda row: row.protocol),
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
                     Column("reader", "Owner or reader", lambda row: row.reader),
                     Column("epoch", "Epoch", lambda row: "" if row.epoch is None else row.epoch, is_number=True),
@@ -147,72 +149,72 @@ class _Groups:
                         lambda row: "" if row.position is None else row.position,
                         is_number=True,
                     ),
-                    Column("lag", "Lag", lambda row: texts.number(row.lag), lambda row: row.lag, True),
+                    Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),
                 ),
                 key=lambda row: f"{row.group}/{row.protocol}/{row.partition}/{row.reader}",
             )
-            self._beside = ui.element("div")
+            self._dialogs = ui.element("div")
             self._names = ui.element("div").classes("h-row")
-            if place.may(Rights.MANAGE, place.hub(name)):
+            if context.may(Rights.MANAGE, context.hub(name)):
                 with theme.row():
                     ui.button("New consumer group", on_click=self._new).props("no-caps outline")
         self._lag = LineChart("Lag in events", ())
         self._shown: list[str] | None = None
 
     def show(self, hub: LiveHub, lags: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-        """Show who reads and how far behind they are."""
-        self._standings.show(standings(self._place.desk.broker, hub))
+        """Display positions and lag of all consumers."""
+        self._positions.show(consumer_positions(self._context.session.broker, hub))
         self._lag.set_lines(sorted(lags))
         self._lag.show({group: [(at_ms, float(lag)) for at_ms, lag in history] for group, history in lags.items()})
-        names = [str(group.name) for group in self._place.desk.broker.catalog.view.groups(hub.entity)]
+        names = [str(group.name) for group in self._context.session.broker.catalog.view.groups(hub.entity)]
         if names != self._shown:
             self._shown = names
             self._draw_names(hub, names)
 
     def _draw_names(self, hub: LiveHub, names: Sequence[str]) -> None:
-        may_delete = self._place.may(Rights.MANAGE, hub)
+        may_delete = self._context.may(Rights.MANAGE, hub)
         self._names.clear()
         with self._names:
             for name in names:
                 chip = ui.chip(name, icon="groups", removable=may_delete and name != "$Default", color=None)
-                chip.props('outline remove-aria-label="Delete"').on("remove", theme.acting(self._deleter(name)))
+                chip.props('outline remove-aria-label="Delete"').on("remove", theme.action_handler(self._deleter(name)))
 
     def _deleter(self, group: str) -> theme.Action:
         async def delete() -> None:
-            # Beside the chips, not among them: those are drawn anew while the question is open.
-            with self._beside:
+            # Outside the element with the chips, which may be redrawn while the dialog is open.
+            with self._dialogs:
                 try:
-                    if await theme.confirmed(f"Delete the consumer group {group} with its checkpoints?", _DELETE):
+                    if await theme.confirm(f"Delete the consumer group {group} and its checkpoints?", _DELETE):
                         await self._delete(group)
                 finally:
-                    # The chip has left the page already; whatever was decided, it is drawn from what there is.
+                    # The browser has already removed the chip: redraw the chips in any case.
                     self._shown = None
 
         return delete
 
     async def _delete(self, group: str) -> None:
-        hub = self._place.hub(self._name)
-        self._place.desk.require(Rights.MANAGE, self._place.namespace, hub)
-        manager, namespace = self._place.desk.broker.manager, self._place.namespace_name
-        await self._place.desk.carry_out(
+        hub = self._context.hub(self._name)
+        self._context.session.require(Rights.MANAGE, self._context.namespace, hub)
+        manager, namespace = self._context.session.broker.manager, self._context.namespace_name
+        await self._context.session.submit(
             lambda actor, done: manager.delete_group(namespace, self._name, group, actor, done)
         )
-        ui.notify(f"Consumer group {group} is gone.", type="positive")
+        ui.notify(f"Consumer group {group} was deleted.", type="positive")
 
     def _new(self) -> None:
         with theme.dialog("New consumer group") as dialog:
-            wanted = ui.input("Name").props("outlined dense autofocus")
+            name = ui.input("Name").props("outlined dense autofocus")
 
             async def create() -> None:
-                hub = self._place.hub(self._name)
-                self._place.desk.require(Rights.MANAGE, self._place.namespace, hub)
-                checked = group_name((wanted.value or "").strip())
-                manager, namespace = self._place.desk.broker.manager, self._place.namespace_name
-                await self._place.desk.carry_out(
+                hub = self._context.hub(self._name)
+                self._context.session.require(Rights.MANAGE, self._context.namespace, hub)
+                checked = group_name((name.value or "").strip())
+                manager, namespace = self._context.session.broker.manager, self._context.namespace_name
+                await self._context.session.submit(
                     lambda actor, done: manager.create_group(namespace, self._name, checked, "", actor, done)
                 )
                 dialog.close()
-                ui.notify(f"Consumer group {checked} is there.", type="positive")
+                ui.notify(f"Consumer group {checked} was created.", type="positive")
 
             theme.dialog_buttons(dialog, "Create", create)
 
@@ -221,36 +223,36 @@ class _Groups:
 
 
 class _Captured:
-    """How far each partition is captured; not on the page while the hub is not."""
+    """Capture progress of each partition; hidden while the hub is not captured."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._place = place
+    def __init__(self, context: PageContext, name: str) -> None:
+        self._context = context
         self._part = ui.element("div").style("width: 100%")
         with self._part, theme.card("Capture"):
             self._state = theme.note("")
             self._table = PagedTable[PartitionStanding](
                 (
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
-                    Column("captured", "Captured before", lambda row: row.captured, is_number=True),
+                    Column("captured", "Captured up to", lambda row: row.captured, is_number=True),
                     Column(
                         "lag",
-                        "PendingResponse",
-                        lambda row: texts.number(row.lag_events),
+                        "Pending events",
+                        lambda row: formatting.number(row.lag_events),
                         lambda row: row.lag_events,
                         True,
                     ),
                     Column(
                         "backlog",
-                        "Data",
-                        lambda row: texts.size(row.backlog_bytes),
+                        "Pending data",
+                        lambda row: formatting.size(row.backlog_bytes),
                         lambda row: row.backlog_bytes,
                         True,
                     ),
                     Column("file", "Last file", lambda row: "" if row.last_file is None else row.last_file.name),
                     Column(
                         "events",
-                        "Its events",
-                        lambda row: "" if row.last_file is None else texts.number(row.last_file.event_count),
+                        "Events in last file",
+                        lambda row: "" if row.last_file is None else formatting.number(row.last_file.event_count),
                         is_number=True,
                     ),
                 ),
@@ -259,76 +261,78 @@ class _Captured:
             )
 
     def show(self, hub: LiveHub) -> None:
-        """Show where the job stands."""
+        """Display the progress of the capture job."""
         self._part.set_visibility(hub.entity.is_captured)
         if hub.entity.is_captured:
-            now = standing(self._place, hub)
-            # Where it is on the machine is for those who manage the hub.
-            is_told = bool(now.url) and self._place.may(Rights.MANAGE, hub)
-            self._state.text = f"{shown_state(now)}, to {now.url}" if is_told else shown_state(now)
-            self._table.show(now.partitions)
+            state = standing(self._context, hub)
+            # The location on the machine is shown only with the Manage right.
+            has_url = bool(state.url) and self._context.may(Rights.MANAGE, hub)
+            self._state.text = f"{state_text(state)}, destination {state.url}" if has_url else state_text(state)
+            self._table.show(state.partitions)
 
 
-# --- how clients reach it --------------------------------------------------------------------------------------------
+# --- code snippets ---------------------------------------------------------------------------------------------------
 
 
-def snippets_card(place: Place, name: str) -> None:
-    """Code for every family of clients, and for managers the connection strings."""
-    shown = snippets(place.desk.addresses, place.namespace_name, name)
+def snippets_card(context: PageContext, name: str) -> None:
+    """Code for every family of clients, and a link to the connection strings."""
+    all_snippets = snippets(context.session.addresses, context.namespace_name, name)
     with theme.card("Connect"):
-        theme.note(f"The code reads the connection string from the variable {VARIABLE}.")
+        theme.note(f"The code reads the connection string from the environment variable {VARIABLE}.")
         with ui.tabs().props("dense no-caps align=left outside-arrows mobile-arrows") as tabs:
-            for snippet in shown:
+            for snippet in all_snippets:
                 ui.tab(snippet.title)
-        with ui.tab_panels(tabs, value=shown[0].title, animated=False).style("background: transparent; width: 100%"):
-            for snippet in shown:
+        with ui.tab_panels(tabs, value=all_snippets[0].title, animated=False).style(
+            "background: transparent; width: 100%"
+        ):
+            for snippet in all_snippets:
                 with ui.tab_panel(snippet.title).style("padding: 8px 0"):
                     theme.code(snippet.code)
                     text, title = snippet.code, snippet.title
-                    ui.button("Copy", on_click=lambda text=text, title=title: theme.copied(text, title)).props(
-                        "no-caps flat dense icon=content_copy"
-                    )
-        if place.may(Rights.MANAGE, place.hub(name)):
-            ui.link("Connection strings are on the Access page", place.url("/access", hub=name))
+                    ui.button(
+                        "Copy", on_click=lambda text=text, title=title: theme.copy_to_clipboard(text, title)
+                    ).props("no-caps flat dense icon=content_copy")
+        if context.may(Rights.MANAGE, context.hub(name)):
+            ui.link("Connection strings: see the Access page", context.url("/access", hub=name))
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def _settings(place: Place, name: str) -> None:
-    entity = place.hub(name).entity
+def _settings(context: PageContext, name: str) -> None:
+    entity = context.hub(name).entity
     with theme.card("Settings"):
         with theme.row():
-            kept = ui.number("Retention in hours", value=entity.retention.hours, min=1, precision=0)
+            retention = ui.number("Retention in hours", value=entity.retention.hours, min=1, precision=0)
             count = ui.number("Partitions", value=entity.partition_count, min=1, precision=0)
             status = ui.select(
                 [str(each) for each in Status if each.is_settable], value=str(entity.status), label="Status"
             )
-            for field in (kept, count, status):
+            for field in (retention, count, status):
                 field.props("outlined dense").style("min-width: 160px")
 
         async def save() -> None:
-            current = place.hub(name)
-            place.desk.require(Rights.MANAGE, place.namespace, current)
+            current = context.hub(name)
+            context.session.require(Rights.MANAGE, context.namespace, current)
             spec = replace(
                 HubSpec.of(current.entity),
-                retention_hours=None if kept.value is None else int(kept.value),
+                retention_hours=None if retention.value is None else int(retention.value),
                 partition_count=None if count.value is None else int(count.value),
                 status=Status(status.value),
             )
-            manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
-            ui.notify("Saved.", type="positive")
+            manager, namespace = context.session.broker.manager, context.namespace_name
+            await context.session.submit(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
+            ui.notify("Settings were saved.", type="positive")
 
         async def delete() -> None:
-            if not await theme.confirmed(f"Delete the event hub {name} and all its events?", _DELETE, typed=name):
+            if not await theme.confirm(f"Delete the event hub {name} and all its events?", _DELETE, typed=name):
                 return
-            place.desk.require(Rights.MANAGE, place.namespace, place.hub(name))
-            manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda actor, done: manager.delete_hub(namespace, name, actor, done))
-            ui.navigate.to(place.url(""))
+            context.session.require(Rights.MANAGE, context.namespace, context.hub(name))
+            manager, namespace = context.session.broker.manager, context.namespace_name
+            await context.session.submit(lambda actor, done: manager.delete_hub(namespace, name, actor, done))
+            ui.navigate.to(context.url(""))
 
         with theme.row():
-            ui.button("Save", on_click=theme.acting(save)).props("no-caps unelevated")
+            ui.button("Save", on_click=theme.action_handler(save)).props("no-caps unelevated")
             ui.space()
-            ui.button("Delete this event hub", on_click=theme.acting(delete)).props("no-caps flat color=negative")
+            ui.button("Delete event hub", on_click=theme.action_handler(delete)).props("no-caps flat color=negative")

@@ -1,4 +1,4 @@
-"""Overview of a namespace: what flows now, what flowed in the last minutes, and its hubs."""
+"""Overview page of a namespace: current rates, charts of the last minutes, and the hubs."""
 
 from collections.abc import Sequence
 
@@ -11,43 +11,43 @@ from hubmere.model.entity import CleanupPolicy, Rights
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
-from hubmere.portal import charts, texts, theme
+from hubmere.portal import charts, formatting, theme
 from hubmere.portal.charts import Line, LineChart
+from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
-from hubmere.portal.sampler import FLOWS, Sample
-from hubmere.portal.tables import Column, PagedTable
-from hubmere.portal.theme import Place
+from hubmere.portal.sampler import COUNTERS, Sample
+from hubmere.portal.theme import PageContext
 
 _IN, _OUT = "in", "out"
-_IN_RATE, _OUT_RATE = FLOWS.index("incoming_messages"), FLOWS.index("outgoing_messages")
-# Logs that may be opened for their size in one refresh: each costs up to a millisecond of the node's loop.
-_OPENED_PER_REFRESH = 16
+_IN_RATE, _OUT_RATE = COUNTERS.index("incoming_messages"), COUNTERS.index("outgoing_messages")
+# Maximum number of logs opened per refresh to find their sizes; each blocks the node's loop for up to a millisecond.
+_MAX_OPENED_PER_REFRESH = 16
 
 
 @page("", "Overview")
-def overview(place: Place, _: Request) -> None:
-    """Tiles, charts, hubs."""
+def overview(context: PageContext, _: Request) -> None:
+    """Tiles, charts and hubs."""
     tiles = _Tiles()
     history_charts = _Charts()
-    hubs = _Hubs(place)
+    hubs = _Hubs(context)
 
     def refresh() -> None:
-        namespace = place.namespace
-        # The holder of a hub's key sees that hub's flow and no other's.
-        only = None if place.desk.sees_all(namespace) else next(iter(place.desk.hubs(namespace)), None)
-        place.desk.sampler.look(namespace, only)
+        namespace = context.namespace
+        # The credential of a single hub shows the rates of that hub only.
+        only = None if context.session.sees_all(namespace) else next(iter(context.session.hubs(namespace)), None)
+        context.session.sampler.sample(namespace, only)
         history: Sequence[Sample] = ()
-        if only is not None or place.desk.sees_all(namespace):
-            history = place.desk.sampler.history(namespace, only)
+        if only is not None or context.session.sees_all(namespace):
+            history = context.session.sampler.history(namespace, only)
         tiles.show(history)
         history_charts.show(history)
         hubs.show()
 
-    theme.follow(refresh)
+    theme.refresh_regularly(refresh)
 
 
 class _Tiles:
-    """The newest numbers."""
+    """The current rates."""
 
     def __init__(self) -> None:
         with ui.element("div").classes("h-tiles"):
@@ -59,22 +59,22 @@ class _Tiles:
             self._connections = theme.tile("Connections")
 
     def show(self, history: Sequence[Sample]) -> None:
-        """Take the last sample."""
+        """Display the last sample."""
         last = history[-1] if history else None
-        shown = (
-            (self._incoming, "incoming_messages", texts.rate),
-            (self._outgoing, "outgoing_messages", texts.rate),
-            (self._bytes_in, "incoming_bytes", texts.size),
-            (self._bytes_out, "outgoing_bytes", texts.size),
-            (self._throttled, "throttled_requests", texts.rate),
+        tiles = (
+            (self._incoming, "incoming_messages", formatting.rate),
+            (self._outgoing, "outgoing_messages", formatting.rate),
+            (self._bytes_in, "incoming_bytes", formatting.size),
+            (self._bytes_out, "outgoing_bytes", formatting.size),
+            (self._throttled, "throttled_requests", formatting.rate),
         )
-        for label, flow, text in shown:
-            label.text = text(0.0 if last is None else last.rate(flow))
-        self._connections.text = texts.number(0 if last is None else last.connections)
+        for label, counter, text in tiles:
+            label.text = text(0.0 if last is None else last.rate(counter))
+        self._connections.text = formatting.number(0 if last is None else last.connections)
 
 
 class _Charts:
-    """The last minutes."""
+    """Charts of the last five minutes."""
 
     def __init__(self) -> None:
         both = (Line(_IN, charts.ACCENT), Line(_OUT, charts.SECOND))
@@ -85,7 +85,7 @@ class _Charts:
                 "Requests per second", (Line("all", charts.ACCENT), Line("successful", charts.SECOND))
             )
             self._throttled = LineChart("Throttled requests per second", (Line("throttled", charts.WARNING),))
-            self._errors = LineChart("Errors per second", (Line("server", charts.WRONG), Line("user", charts.SECOND)))
+            self._errors = LineChart("Errors per second", (Line("server", charts.ERROR), Line("user", charts.SECOND)))
             self._connections = LineChart("Connections to the node", (Line("open", charts.ACCENT),))
 
     def show(self, history: Sequence[Sample]) -> None:
@@ -98,66 +98,72 @@ class _Charts:
             (self._errors, {"server": "server_errors", "user": "user_errors"}),
         )
         for chart, lines in drawn:
-            chart.show({name: charts.points(history, flow) for name, flow in lines.items()})
+            chart.show({name: charts.points(history, counter) for name, counter in lines.items()})
         self._connections.show({"open": [(sample.at_ms, float(sample.connections)) for sample in history]})
 
 
 class _Hubs:
-    """The hubs, a page at a time."""
+    """The table of hubs."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._wanted = ""
-        rates = place.desk.sampler.rates
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._search_text = ""
+        rates = context.session.sampler.rates
         with theme.card():
             with theme.row(between=True):
                 theme.heading("Event hubs")
                 ui.space()
-                search = ui.input(placeholder="Find a hub", on_change=self._find)
-                search.props('dense outlined clearable debounce=200 aria-label="Find a hub"')
-                if place.may(Rights.MANAGE):
-                    ui.button("New event hub", on_click=lambda: _new_hub(place)).props("no-caps unelevated")
+                search = ui.input(placeholder="Search event hubs", on_change=self._find)
+                search.props('dense outlined clearable debounce=200 aria-label="Search event hubs"')
+                if context.may(Rights.MANAGE):
+                    ui.button("New event hub", on_click=lambda: _new_hub(context)).props("no-caps unelevated")
             self._table = PagedTable[LiveHub](
                 (
                     Column("name", "Name", lambda hub: hub.name, lambda hub: hub.name.lower()),
                     Column(
                         "in",
                         "In /s",
-                        lambda hub: texts.rate(rates(hub)[_IN_RATE]),
+                        lambda hub: formatting.rate(rates(hub)[_IN_RATE]),
                         lambda hub: rates(hub)[_IN_RATE],
                         True,
                     ),
                     Column(
                         "out",
                         "Out /s",
-                        lambda hub: texts.rate(rates(hub)[_OUT_RATE]),
+                        lambda hub: formatting.rate(rates(hub)[_OUT_RATE]),
                         lambda hub: rates(hub)[_OUT_RATE],
                         True,
                     ),
-                    Column("size", "Size", _shown_size, _size, True),
+                    Column("size", "Size", _size_text, _size, True),
                     Column("partitions", "Partitions", _partitions, _partitions),
-                    Column("retention", "Retention", lambda hub: texts.hours(hub.entity.retention.hours)),
+                    Column("retention", "Retention", lambda hub: formatting.hours(hub.entity.retention.hours)),
                     Column("capture", "Capture", self._capture_state, self._capture_state),
                     Column("status", "Status", lambda hub: str(hub.entity.status), lambda hub: str(hub.entity.status)),
                 ),
                 key=lambda hub: str(hub.name),
-                href=lambda hub: place.prefix + place.url(HUB_PATH, hub=hub.name),
+                href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
                 sorted_by="name",
             )
 
     def _capture_state(self, hub: LiveHub) -> str:
-        """Told by the job for all of it, so that a thousand hubs cost nothing; the Capture page says more."""
-        captures = self._place.desk.broker.captures
-        return str(captures.job_standing(self._place.desk.clock.monotonic()).state) if hub.entity.is_captured else "off"
+        """The state of the capture job, which is the same for all hubs and cheap; the Capture page has more."""
+        captures = self._context.session.broker.captures
+        return (
+            str(captures.job_standing(self._context.session.clock.monotonic()).state)
+            if hub.entity.is_captured
+            else "off"
+        )
 
     def _find(self, event: ValueChangeEventArguments[str | None]) -> None:
-        self._wanted = (event.value or "").strip().lower()
+        self._search_text = (event.value or "").strip().lower()
         self.show()
 
     def show(self) -> None:
-        """Show what the person may see and asked for."""
-        hubs = [hub for hub in self._place.desk.hubs(self._place.namespace) if self._wanted in hub.name.lower()]
-        _open_some(self._table.visible(hubs))
+        """Display the hubs that match the search."""
+        hubs = [
+            hub for hub in self._context.session.hubs(self._context.namespace) if self._search_text in hub.name.lower()
+        ]
+        _open_logs(self._table.visible(hubs))
         self._table.show(hubs)
 
 
@@ -170,7 +176,7 @@ def _is_open(hub: LiveHub) -> bool:
 
 
 def _size(hub: LiveHub) -> int:
-    """What the open logs of a hub hold; one that is offline is not counted."""
+    """Total size of the open logs of a hub, without offline partitions."""
     total = 0
     for log in hub.open_logs():
         try:
@@ -180,13 +186,13 @@ def _size(hub: LiveHub) -> int:
     return total
 
 
-def _shown_size(hub: LiveHub) -> str:
-    return texts.size(_size(hub)) if _is_open(hub) else "…"
+def _size_text(hub: LiveHub) -> str:
+    return formatting.size(_size(hub)) if _is_open(hub) else "…"
 
 
-def _open_some(hubs: Sequence[LiveHub]) -> None:
-    """Open a few logs of the hubs that are shown, so that their sizes become known without holding the node up."""
-    left = _OPENED_PER_REFRESH
+def _open_logs(hubs: Sequence[LiveHub]) -> None:
+    """Open a few logs of the visible hubs to find their sizes, without blocking the node."""
+    left = _MAX_OPENED_PER_REFRESH
     for hub in hubs:
         if _is_open(hub):
             continue
@@ -201,29 +207,31 @@ def _open_some(hubs: Sequence[LiveHub]) -> None:
                 return
 
 
-def _new_hub(place: Place) -> None:
-    """Ask what the hub should be, and make it."""
+def _new_hub(context: PageContext) -> None:
+    """Show the dialog that creates a hub."""
     with theme.dialog("New event hub") as dialog:
         name = ui.input("Name").props("outlined dense autofocus")
         count = ui.number("Partitions", value=4, min=1, precision=0).props("outlined dense")
-        kept = ui.number("Retention in hours (empty: the tier's default)", min=1, precision=0).props("outlined dense")
+        retention = ui.number("Retention in hours (empty: default of the tier)", min=1, precision=0).props(
+            "outlined dense"
+        )
         policy = ui.select(
             [str(each) for each in CleanupPolicy], value=str(CleanupPolicy.DELETE), label="Cleanup policy"
         )
         policy.props("outlined dense")
 
         async def create() -> None:
-            place.desk.require(Rights.MANAGE, place.namespace)
+            context.session.require(Rights.MANAGE, context.namespace)
             wanted = CleanupPolicy(policy.value)
             spec = HubSpec(
                 partition_count=None if count.value is None else int(count.value),
-                retention_hours=None if kept.value is None else int(kept.value),
+                retention_hours=None if retention.value is None else int(retention.value),
                 cleanup_policy=wanted,
             )
             checked = hub_name((name.value or "").strip())
-            manager, namespace = place.desk.broker.manager, place.namespace_name
-            await place.desk.carry_out(lambda actor, done: manager.create_hub(namespace, checked, spec, actor, done))
+            manager, namespace = context.session.broker.manager, context.namespace_name
+            await context.session.submit(lambda actor, done: manager.create_hub(namespace, checked, spec, actor, done))
             dialog.close()
-            ui.notify(f"Event hub {checked} is there.", type="positive")
+            ui.notify(f"Event hub {checked} was created.", type="positive")
 
         theme.dialog_buttons(dialog, "Create", create)

@@ -1,4 +1,4 @@
-"""How a page is found and opened: its path, the desk of whoever asks, and what is shown when it is not for them."""
+"""Registers pages: path, title, session of the request, and the message shown if access is refused."""
 
 from collections.abc import Callable
 from urllib.parse import quote
@@ -9,29 +9,29 @@ from nicegui import ui
 
 from hubmere.model.errors import Refusal
 from hubmere.portal import theme
-from hubmere.portal.app import DESK
-from hubmere.portal.desk import Desk
-from hubmere.portal.theme import Place
+from hubmere.portal.app import SESSION_KEY
+from hubmere.portal.portal_session import PortalSession
+from hubmere.portal.theme import PageContext
 
 HUB_PATH = "/hub"
 
-Build = Callable[[Place, Request], None]
+Build = Callable[[PageContext, Request], None]
 
 
 def page(path: str, title: str) -> Callable[[Build], Build]:
-    """A page of a namespace; the builder is called inside the frame."""
+    """Register a page of a namespace. The builder is called inside the frame."""
 
     def decorate(build: Build) -> Build:
         @ui.page(f"/n/{{namespace}}{path}", title=f"{title} · Hubmere")
-        def opened(request: Request, namespace: str) -> None:
-            desk: Desk = request.scope[DESK]
-            place = Place(desk, namespace, request.scope["root_path"])
+        def open_page(request: Request, namespace: str) -> None:
+            session: PortalSession = request.scope[SESSION_KEY]
+            context = PageContext(session, namespace, request.scope["root_path"])
             try:
-                place = Place(desk, place.namespace.entity.name, place.prefix)
-                with theme.frame(place, path, _heading(path, title, request)):
-                    _guarded(build, place, request)
+                context = PageContext(session, context.namespace.entity.name, context.prefix)
+                with theme.frame(context, path, _heading(path, title, request)):
+                    _build(build, context, request)
             except Refusal as refusal:
-                _refused(refusal)
+                _show_refused(refusal)
 
         return build
 
@@ -39,27 +39,27 @@ def page(path: str, title: str) -> Callable[[Build], Build]:
 
 
 def _heading(path: str, title: str, request: Request) -> str:
-    """What stands above a page: a hub's own page is headed by the hub's name."""
+    """The title above the page: on the page of a hub, the name of the hub."""
     return request.query_params.get("hub", title) if path == HUB_PATH else title
 
 
-def _guarded(build: Build, place: Place, request: Request) -> None:
-    """A page that its reader may not see says so inside the frame, so that the way back is there."""
+def _build(build: Build, context: PageContext, request: Request) -> None:
+    """Build a page; a refusal is shown inside the frame, so that the navigation stays usable."""
     try:
-        build(place, request)
+        build(context, request)
     except Refusal as refusal:
-        _refused(refusal)
+        _show_refused(refusal)
 
 
-def _refused(refusal: Refusal) -> None:
+def _show_refused(refusal: Refusal) -> None:
     ui.context.client.status_code = 403
-    with theme.card("This cannot be shown"):
+    with theme.card("This page cannot be shown"):
         ui.label(refusal.text()).props('role="alert"')
 
 
 @ui.page("/")
 def first(request: Request) -> RedirectResponse:
-    """The overview of the first namespace that a person reaches."""
-    desk: Desk = request.scope[DESK]
-    names = [live.entity.name for live in desk.namespaces()]
+    """Redirect to the overview of the first namespace that the credential covers."""
+    session: PortalSession = request.scope[SESSION_KEY]
+    names = [live.entity.name for live in session.namespaces()]
     return RedirectResponse(f"{request.scope['root_path']}/n/{quote(names[0])}", 303)

@@ -1,4 +1,4 @@
-"""Scale: throughput units, what they allow, what is used of them, and auto-inflate."""
+"""Scale page: throughput units, their limits and usage, and auto-inflate."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ from nicegui import ui
 from hubmere.broker.live import rates_of
 from hubmere.model.entity import Rights
 from hubmere.model.spec import NamespaceSpec
-from hubmere.portal import charts, texts, theme
+from hubmere.portal import charts, formatting, theme
 from hubmere.portal.charts import Line, LineChart
 from hubmere.portal.pages.routes import page
-from hubmere.portal.theme import Place
+from hubmere.portal.theme import PageContext
 
-# A limit of the broker that no machine reaches stands for "none".
+# The broker represents "no limit" by a rate that no machine reaches.
 _NO_LIMIT = 1e15
 _CHARTS = (
     ("Data in per second", "incoming_bytes", "ingress_bytes", True),
@@ -24,37 +24,37 @@ _CHARTS = (
 
 
 @page("/scale", "Scale")
-def scale(place: Place, _: Request) -> None:
-    """What there is, what is used, and how to change it."""
-    place.desk.require(Rights.ALL, place.namespace)
+def scale(context: PageContext, _: Request) -> None:
+    """Current units, usage, and the form that changes them."""
+    context.session.require(Rights.ALL, context.namespace)
     summary = _summary()
     with ui.element("div").classes("h-grid"):
         drawn = [
-            (LineChart(title, (Line("used", charts.ACCENT),), is_bytes=is_bytes), flow, limit)
-            for title, flow, limit, is_bytes in _CHARTS
+            (LineChart(title, (Line("used", charts.ACCENT),), is_bytes=is_bytes), counter, limit)
+            for title, counter, limit, is_bytes in _CHARTS
         ]
 
     def refresh() -> None:
-        namespace = place.namespace
-        place.desk.sampler.look(namespace)
-        history = place.desk.sampler.history(namespace)
+        namespace = context.namespace
+        context.session.sampler.sample(namespace)
+        history = context.session.sampler.history(namespace)
         rates = rates_of(namespace.limits, namespace.entity.capacity)
-        for chart, flow, name in drawn:
+        for chart, counter, name in drawn:
             limit = None if rates is None else getattr(rates, name)
             chart.show(
-                {"used": charts.points(history, flow)}, limit=None if limit is None or limit > _NO_LIMIT else limit
+                {"used": charts.points(history, counter)}, limit=None if limit is None or limit > _NO_LIMIT else limit
             )
         entity = namespace.entity
         summary["tier"].text = str(entity.tier)
-        summary["units"].text = texts.number(entity.capacity)
+        summary["units"].text = formatting.number(entity.capacity)
         summary["inflate"].text = f"up to {entity.maximum_throughput_units}" if entity.auto_inflate else "off"
         summary["throttling"].text = "on" if namespace.throughput is not None else "off"
 
-    theme.follow(refresh)
-    if place.may(Rights.MANAGE):
-        _change(place)
+    theme.refresh_regularly(refresh)
+    if context.may(Rights.MANAGE):
+        _change(context)
     else:
-        theme.note("To change them, sign in with a key that has the Manage right on the namespace.")
+        theme.note("To change the units, sign in with a key that has the Manage right on the namespace.")
 
 
 def _summary() -> dict[str, ui.label]:
@@ -67,23 +67,23 @@ def _summary() -> dict[str, ui.label]:
         }
 
 
-def _change(place: Place) -> None:
-    entity, limits = place.namespace.entity, place.namespace.limits
+def _change(context: PageContext) -> None:
+    entity, limits = context.namespace.entity, context.namespace.limits
     with theme.card("Change"):
         with theme.row():
             units = ui.number("Throughput units", value=entity.capacity, min=1, precision=0).props("outlined dense")
             inflate = ui.switch("Auto-inflate", value=entity.auto_inflate)
-            maximum = ui.number("At most", value=entity.maximum_throughput_units or None, min=1, precision=0)
+            maximum = ui.number("Maximum units", value=entity.maximum_throughput_units or None, min=1, precision=0)
             maximum.props("outlined dense").bind_visibility_from(inflate, "value")
-        if place.namespace.throughput is None:
-            theme.note("This node does not throttle: the units are kept and shown, but hold nobody back.")
+        if context.namespace.throughput is None:
+            theme.note("Throttling is off on this node: the units are stored but not enforced.")
         if not limits.has_auto_inflate:
             inflate.disable()
-            theme.note(f"Auto-inflate is not part of the tier {entity.tier}.")
+            theme.note(f"Auto-inflate is not included in the tier {entity.tier}.")
 
         async def save() -> None:
-            namespace = place.namespace
-            place.desk.require(Rights.MANAGE, namespace)
+            namespace = context.namespace
+            context.session.require(Rights.MANAGE, namespace)
             spec = replace(
                 NamespaceSpec.of(namespace.entity),
                 capacity=int(units.value or 0),
@@ -91,9 +91,9 @@ def _change(place: Place) -> None:
                 maximum_throughput_units=int(maximum.value or 0) if inflate.value else 0,
                 minimum_throughput_units=namespace.entity.minimum_throughput_units if inflate.value else 0,
             )
-            manager, name = place.desk.broker.manager, namespace.entity.name
-            await place.desk.carry_out(lambda actor, done: manager.update_namespace(name, spec, actor, done))
-            ui.notify("Saved; it counts at once.", type="positive")
+            manager, name = context.session.broker.manager, namespace.entity.name
+            await context.session.submit(lambda actor, done: manager.update_namespace(name, spec, actor, done))
+            ui.notify("Saved. The new limits apply immediately.", type="positive")
 
         with theme.row():
-            ui.button("Save", on_click=theme.acting(save)).props("no-caps unelevated")
+            ui.button("Save", on_click=theme.action_handler(save)).props("no-caps unelevated")

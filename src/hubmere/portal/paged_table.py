@@ -1,4 +1,4 @@
-"""Tables of which only the page that is shown leaves the node, however many items there are."""
+"""A table that sends only the visible page of rows to the browser, whatever the number of items."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from hubmere.portal.theme import acting
+from hubmere.portal.theme import action_handler
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ ROWS_PER_PAGE = 25
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: what it shows of an item, and what it is sorted by if it can be."""
+    """One column: the value that it displays for an item, and the sort key if the column is sortable."""
 
     name: str
     label: str
@@ -26,7 +26,7 @@ class Column(Generic[T]):
 
 
 _LINK_CELL = """<q-td :props="props"><a class="h-link" :href="props.row.href">{{ props.value }}</a></q-td>"""
-_EMPTY = """<span class="h-soft" style="padding: 6px 0">Nothing here.</span>"""
+_EMPTY = """<span class="h-soft" style="padding: 6px 0">No entries.</span>"""
 _BUTTONS_CELL = """<q-td :props="props">
 <q-btn v-for="action in props.row.actions" :key="action" flat dense no-caps color="primary" :label="action"
   :aria-label="action + ' ' + props.row.row_key"
@@ -34,7 +34,7 @@ _BUTTONS_CELL = """<q-td :props="props">
 
 
 class PagedTable(Generic[T]):
-    """A table of which only the page that is shown leaves the node, however many items there are."""
+    """A table with paging and sorting on the node."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class PagedTable(Generic[T]):
         self._href = href
         self._actions = actions
         self._items: Sequence[T] = ()
-        shown = [_column(column) for column in columns]
+        displayed = [_column(column) for column in columns]
         if actions is not None:
-            place, align = (0, "left") if actions_first else (len(shown), "right")
-            shown.insert(place, {"name": "actions", "label": "", "field": "actions", "align": align})
+            index, align = (0, "left") if actions_first else (len(displayed), "right")
+            displayed.insert(index, {"name": "actions", "label": "", "field": "actions", "align": align})
         pagination = {
             "rowsPerPage": ROWS_PER_PAGE,
             "page": 1,
@@ -63,27 +63,27 @@ class PagedTable(Generic[T]):
             "descending": False,
             "rowsNumber": 0,
         }
-        self._table = ui.table(columns=shown, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
+        self._table = ui.table(columns=displayed, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
         self._table.props('flat dense :rows-per-page-options="[10, 25, 50, 100]"')
-        self._table.on("request", self._turn)
+        self._table.on("request", self._on_request)
         self._table.add_slot("no-data", _EMPTY)
         if href is not None:
             self._table.add_slot(f"body-cell-{columns[0].name}", _LINK_CELL)
         if on_act is not None:
             self._table.add_slot("body-cell-actions", _BUTTONS_CELL)
-            handler = acting(on_act)
+            handler = action_handler(on_act)
             self._table.on("act", lambda event: handler(event.args[0], event.args[1]))
 
     def show(self, items: Sequence[T]) -> None:
-        """Show items; the page, order and size that a person chose stay."""
+        """Display items; the chosen page, sort order and page size stay."""
         self._items = items
         self._draw(dict(self._table.pagination))
 
     def visible(self, items: Sequence[T]) -> Sequence[T]:
-        """Those of the items that are on the page that is shown."""
+        """The items on the current page."""
         return self._page(items, self._table.pagination)
 
-    def _turn(self, event: GenericEventArguments) -> None:
+    def _on_request(self, event: GenericEventArguments) -> None:
         self._draw(event.args["pagination"])
 
     def _page(self, items: Sequence[T], pagination: Mapping[str, Any]) -> Sequence[T]:

@@ -1,7 +1,7 @@
-"""What a page has at hand: the broker as one signed-in person may see and use it.
+"""The broker as one signed-in person may see and use it.
 
-Every question and every change asks the session first, so a page that stays open after a key was rotated shows and does
-nothing more. Hubs that the credential does not cover are not there. Changes are awaited until they are durable.
+Every query and every change checks the login first, so a page that is still open after a key was rotated shows and
+changes nothing more. Hubs that the credential does not cover are hidden. Changes are awaited until they are durable.
 """
 
 import asyncio
@@ -19,33 +19,33 @@ from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import HubNotFound, NamespaceNotFound, Refusal
 from hubmere.model.names import fold
+from hubmere.portal.logins import Login
 from hubmere.portal.sampler import Sampler
-from hubmere.portal.sessions import Session
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """One person's way to the broker. Thread rule: the owner's thread only."""
+class PortalSession:
+    """Access to the broker with the rights of one login. Thread rule: the owner's thread only."""
 
     broker: Broker
     clock: Clock
     addresses: Addresses
     sampler: Sampler
-    session: Session
+    login: Login
     peer: str = ""
 
     @property
     def principal(self) -> Principal:
-        """Who sits here; raises SignedOut when the session has ended."""
+        """The authenticated principal; raises SignedOut if the login has ended."""
         now_ms = self.clock.now_ms()
-        return self.session.principal(self.broker.catalog.view.version, self.clock.monotonic(), now_ms / 1000)
+        return self.login.principal(self.broker.catalog.view.version, self.clock.monotonic(), now_ms / 1000)
 
-    # --- seeing ---
+    # --- queries ---
 
     def namespaces(self) -> list[LiveNamespace]:
-        """The namespaces that this person reaches, by name."""
+        """The namespaces that the credential covers, sorted by name."""
         principal = self.principal
         return [
             live
@@ -54,46 +54,46 @@ class Desk:
         ]
 
     def namespace(self, name: str) -> LiveNamespace:
-        """A namespace that this person reaches; one of others is told from a missing one by nobody."""
+        """A namespace by name. A namespace that the credential does not cover is reported as missing."""
         found = next((live for live in self.namespaces() if fold(live.entity.name) == fold(name)), None)
         if found is None:
             raise NamespaceNotFound(f"sb://{name}")
         return found
 
     def hubs(self, namespace: LiveNamespace) -> list[LiveHub]:
-        """The hubs that this person's credential covers, by name."""
+        """The hubs that the credential covers, sorted by name."""
         principal, name = self.principal, namespace.entity.name
         hubs = [hub for _, hub in sorted(namespace.hubs.items())]
-        # Whoever holds the namespace holds all of it; asking for each of a thousand hubs every second would be felt.
+        # A credential of the namespace covers all hubs: skip the check of each of up to a thousand hubs every second.
         if principal.covers(Resource.of_namespace(name)):
             return hubs
         return [hub for hub in hubs if principal.covers(Resource.of_hub(name, hub.name))]
 
     def hub(self, namespace: LiveNamespace, name: str) -> LiveHub:
-        """A hub that this person's credential covers."""
+        """A hub by name. A hub that the credential does not cover is reported as missing."""
         hub = namespace.hubs.get(fold(name))
         if hub is None or not self.principal.covers(Resource.of_hub(namespace.entity.name, hub.name)):
             raise HubNotFound(namespace.resource(name))
         return hub
 
     def sees_all(self, namespace: LiveNamespace) -> bool:
-        """Whether the credential is one of the namespace, not of a single hub or path."""
+        """Whether the credential covers the whole namespace rather than one hub or path."""
         return self.principal.covers(Resource.of_namespace(namespace.entity.name))
 
     # --- rights ---
 
     def may(self, right: Rights, namespace: LiveNamespace, hub: LiveHub | None = None) -> bool:
-        """Whether a right is held on a namespace or one of its hubs."""
+        """Whether the principal has a right on a namespace or on one of its hubs."""
         return self.principal.may(right, _resource(namespace, hub))
 
     def require(self, right: Rights, namespace: LiveNamespace, hub: LiveHub | None = None) -> None:
-        """Refuse unless a right is held."""
+        """Raise a refusal unless the principal has a right on a namespace or on one of its hubs."""
         self.principal.require(right, _resource(namespace, hub))
 
-    # --- doing ---
+    # --- changes ---
 
     def actor(self) -> Actor:
-        """Who asks for a change, when and from where, for the audit log."""
+        """The actor of a change, with time and address, for the audit log."""
         return Actor(
             name=self.principal.rule,
             now_ms=self.clock.now_ms(),
@@ -102,12 +102,12 @@ class Desk:
             tracking_id=str(uuid.uuid4()),
         )
 
-    def note(self, action: str, target: str) -> None:
-        """Leave a line in the audit log about something that was done and changes no entity."""
+    def write_audit(self, action: str, target: str) -> None:
+        """Write an audit record for an action that changes no entity."""
         self.broker.audit.write(self.actor().line(action, target))
 
-    async def carry_out(self, change: Callable[[Actor, Done], T]) -> T:
-        """Ask for a change and wait until it is durable; raises what refused it."""
+    async def submit(self, change: Callable[[Actor, Done], T]) -> T:
+        """Submit a change and wait until it is durable. Raises the refusal if the broker refuses the change."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(refusal: Refusal | None) -> None:

@@ -1,8 +1,8 @@
-"""Where the readers of a hub stand, whatever protocol they speak.
+"""Positions and lag of all consumers of a hub, for every protocol.
 
-AMQP readers are the hub's own subscriptions; processors leave checkpoints and ownerships in the catalog; Kafka groups
-leave committed offsets there, and their coordinator knows which member was given which partition. One row says who
-reads which partition, up to where, and how far that is behind.
+Three sources are combined: open AMQP readers, checkpoints and ownerships of event processors, and committed offsets of
+Kafka groups with the partition assignments of their coordinator. One `ConsumerPosition` says who reads a partition, the
+next event, and the lag.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from hubmere.broker.live import LiveHub
 from hubmere.model.names import fold
 from hubmere.translate import assigned_partitions
 
-# Kafka groups of a namespace that are looked through for one hub; each costs a look-up in memory.
+# Maximum number of Kafka groups of a namespace that are searched for one hub; each costs a look-up in memory.
 MAX_KAFKA_GROUPS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """One reader of one partition: `position` is the next sequence number it wants, None before it has said so."""
+class ConsumerPosition:
+    """One consumer of one partition. `position` is the next sequence number that it reads, None if unknown."""
 
     group: str
     protocol: str
@@ -31,32 +31,32 @@ class Standing:
     lag: int
 
 
-def standings(broker: Broker, hub: LiveHub) -> list[Standing]:
-    """Every reader, checkpoint and committed offset of a hub, by group and partition."""
+def consumer_positions(broker: Broker, hub: LiveHub) -> list[ConsumerPosition]:
+    """All readers, checkpoints and committed offsets of a hub, sorted by group and partition."""
     found = [*_readers(broker, hub), *_checkpoints(broker, hub), *_kafka(broker, hub)]
-    return sorted(found, key=lambda standing: (standing.group, standing.partition, standing.protocol))
+    return sorted(found, key=lambda row: (row.group, row.partition, row.protocol))
 
 
 def lag_by_group(broker: Broker, hub: LiveHub) -> dict[str, int]:
-    """How many events each group is behind, over all partitions that it reads.
+    """The lag of each group in events, over all partitions that it reads.
 
-    Where a group has both a reader and a checkpoint on a partition, the one further behind counts: what was handed out
-    is not yet dealt with.
+    If a group has both a reader and a checkpoint on a partition, the larger lag counts: events that were delivered but
+    not checkpointed are not processed yet.
     """
     worst: dict[tuple[str, int], int] = {}
-    for standing in standings(broker, hub):
-        place = (standing.group, standing.partition)
-        worst[place] = max(worst.get(place, 0), standing.lag)
+    for row in consumer_positions(broker, hub):
+        key = (row.group, row.partition)
+        worst[key] = max(worst.get(key, 0), row.lag)
     lags: dict[str, int] = {}
     for (group, _), lag in worst.items():
         lags[group] = lags.get(group, 0) + lag
     return lags
 
 
-def _readers(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
+def _readers(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
     names = {fold(group.name): str(group.name) for group in broker.catalog.view.groups(hub.entity)}
     for reader in hub.readers.all():
-        yield Standing(
+        yield ConsumerPosition(
             group=names.get(reader.group, reader.group),
             protocol="AMQP",
             partition=reader.partition,
@@ -67,24 +67,24 @@ def _readers(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
         )
 
 
-def _checkpoints(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
+def _checkpoints(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
     view = broker.catalog.view
     for group in view.groups(hub.entity):
         for checkpoint in view.checkpoints(hub.entity.uid, group.name):
             owner = view.find_ownership(hub.entity.uid, group.name, checkpoint.partition)
-            yield Standing(
+            yield ConsumerPosition(
                 group=group.name,
                 protocol="Checkpoint",
                 partition=checkpoint.partition,
                 reader=checkpoint.client_id if owner is None else owner.owner,
                 epoch=None if owner is None or owner.owner_level < 0 else owner.owner_level,
                 position=checkpoint.sequence + 1,
-                lag=_behind(hub, checkpoint.partition, checkpoint.sequence + 1),
+                lag=_lag(hub, checkpoint.partition, checkpoint.sequence + 1),
             )
 
 
-def _kafka(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
-    """Committed offsets with who owns the partition now, and owners that have committed nothing yet."""
+def _kafka(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
+    """Committed offsets with the current owner of the partition, and owners that have not committed yet."""
     coordinator = broker.coordinators.find(hub.namespace)
     view, namespace = broker.catalog.view, hub.namespace.entity.key[0]
     if coordinator is None:
@@ -94,26 +94,26 @@ def _kafka(broker: Broker, hub: LiveHub) -> Iterator[Standing]:
     for group_id in group_ids[:MAX_KAFKA_GROUPS]:
         owners = {} if coordinator is None else _kafka_owners(coordinator.groups.describe(group_id), hub)
         offsets = view.group_offsets(namespace, group_id)
-        # A negative offset asks for the client's default start: it is no position yet.
+        # A negative offset means that the client starts at its default position.
         known = (offset for offset in offsets if offset.hub_uid == hub.entity.uid and offset.sequence >= 0)
         committed = {offset.partition: offset.sequence for offset in known}
         for partition in sorted(owners.keys() | committed.keys()):
             position = committed.get(partition)
-            yield Standing(
+            yield ConsumerPosition(
                 group=group_id,
                 protocol="Kafka",
                 partition=partition,
                 reader=owners.get(partition, ""),
                 epoch=None,
                 position=position,
-                lag=0 if position is None else _behind(hub, partition, position),
+                lag=0 if position is None else _lag(hub, partition, position),
             )
 
 
 def _kafka_owners(group: GroupDescription, hub: LiveHub) -> dict[int, str]:
-    """Which member reads which partition of a hub: by the name it has given itself, and the address it came from."""
+    """The member that reads each partition of a hub: its name and address."""
     return {
-        # Hosts of members begin with a slash, as Kafka's tools show them.
+        # The host of a member starts with a slash, as in Kafka's own tools.
         partition: f"{member.instance_id or member.client_id or member.member_id} at {member.client_host.lstrip('/')}"
         for member in group.members
         for topic, partition in assigned_partitions(member.assignment)
@@ -121,5 +121,5 @@ def _kafka_owners(group: GroupDescription, hub: LiveHub) -> dict[int, str]:
     }
 
 
-def _behind(hub: LiveHub, partition: int, position: int) -> int:
+def _lag(hub: LiveHub, partition: int, position: int) -> int:
     return hub.behind(partition, position) if partition < hub.entity.partition_count else 0

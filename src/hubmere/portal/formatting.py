@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and bodies as people read them. Pure functions; nothing here knows a page."""
+"""Formats numbers, sizes, times and event bodies for display. Pure functions without a page."""
 
 import json
 from datetime import UTC, datetime
@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
 _STEP = 1024
 _HEX_PER_LINE = 16
-# What a page shows of one body; more would only make the browser slow. The whole is in the log.
-SHOWN_BODY_BYTES = 64 * 1024
+# Maximum part of a body that a page displays; more would slow the browser down.
+MAX_DISPLAYED_BODY_BYTES = 64 * 1024
 _PREVIEW_CHARACTERS = 120
 _MS = 1000
 
 
 def size(count_bytes: float) -> str:
-    """A size in the largest unit that leaves a number of at least one."""
+    """A size in the largest unit in which it is at least 1."""
     unit = 0
     while abs(count_bytes) >= _STEP and unit < len(_SIZES) - 1:
         count_bytes /= _STEP
@@ -22,30 +22,30 @@ def size(count_bytes: float) -> str:
 
 
 def number(count: float) -> str:
-    """A whole number with its thousands apart."""
+    """A whole number with thousands separators."""
     return f"{count:,.0f}"
 
 
 def rate(per_second: float) -> str:
-    """A rate: decimals only where they say something."""
+    """A rate per second; with one decimal if it is below 10."""
     return f"{per_second:,.1f}" if 0 < per_second < 10 else f"{per_second:,.0f}"
 
 
-def instant(at_ms: int) -> str:
-    """A moment in UTC to the millisecond; a dash when there was none."""
+def timestamp(at_ms: int) -> str:
+    """A time in UTC with milliseconds; a dash if the time is unknown (negative)."""
     if at_ms < 0:
         return "–"  # noqa: RUF001
     try:
         return datetime.fromtimestamp(at_ms / _MS, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     except (ValueError, OverflowError, OSError):
-        # A Kafka producer may stamp anything.
+        # Kafka producers may send any timestamp.
         return f"{at_ms} ms"
 
 
 def hours(count: int | None) -> str:
-    """A retention: whole days where it is some, else hours."""
+    """A retention time in days if it is a whole number of days, else in hours."""
     if count is None:
-        return "for ever"
+        return "unlimited"
     days, rest = divmod(count, 24)
     if rest:
         return f"{count} h"
@@ -53,29 +53,29 @@ def hours(count: int | None) -> str:
 
 
 def preview(body: bytes | None) -> str:
-    """The beginning of a body in one line."""
+    """The beginning of a body, on one line."""
     if body is None:
         return "(no body)"
     text = body[: _PREVIEW_CHARACTERS * 4].decode("utf-8", "replace")
     if not is_text(text):
-        return f"({size(len(body))} of binary)"
+        return f"({size(len(body))} of binary data)"
     line = " ".join(text.split())
     return line if len(line) <= _PREVIEW_CHARACTERS else line[:_PREVIEW_CHARACTERS] + "…"
 
 
 def is_text(text: str) -> bool:
-    """Whether a decoded text is worth showing as such."""
+    """Whether a decoded body is printable text."""
     return "\ufffd" not in text and all(letter.isprintable() or letter in "\r\n\t" for letter in text)
 
 
-def as_text(body: bytes) -> str:
-    """A body as text, with a mark for every byte that is none."""
-    return body[:SHOWN_BODY_BYTES].decode("utf-8", "replace")
+def to_text(body: bytes) -> str:
+    """A body decoded as UTF-8; invalid bytes become U+FFFD."""
+    return body[:MAX_DISPLAYED_BODY_BYTES].decode("utf-8", "replace")
 
 
-def as_json(body: bytes) -> str | None:
-    """A body as indented JSON; None when it is none, or too large to be shown whole."""
-    if len(body) > SHOWN_BODY_BYTES:
+def to_json(body: bytes) -> str | None:
+    """A body as indented JSON; None if it is not JSON or too large to display."""
+    if len(body) > MAX_DISPLAYED_BODY_BYTES:
         return None
     try:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
@@ -83,11 +83,11 @@ def as_json(body: bytes) -> str | None:
         return None
 
 
-def as_hex(body: bytes) -> str:
-    """A body as lines of place, bytes and letters."""
+def to_hex(body: bytes) -> str:
+    """A body as a hex dump: offset, bytes, printable characters."""
     lines = []
-    for place in range(0, min(len(body), SHOWN_BODY_BYTES), _HEX_PER_LINE):
-        part = body[place : place + _HEX_PER_LINE]
+    for offset in range(0, min(len(body), MAX_DISPLAYED_BODY_BYTES), _HEX_PER_LINE):
+        part = body[offset : offset + _HEX_PER_LINE]
         letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
-        lines.append(f"{place:08x}  {part.hex(' '):<{_HEX_PER_LINE * 3}} {letters}")
+        lines.append(f"{offset:08x}  {part.hex(' '):<{_HEX_PER_LINE * 3}} {letters}")
     return "\n".join(lines)

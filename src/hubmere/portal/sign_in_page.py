@@ -1,7 +1,7 @@
-"""The way in: a small page of our own that needs nothing loaded, shows no secret and repeats none.
+"""The sign-in page: plain HTML without scripts, and the parser of its form.
 
-It is the only page that a stranger gets, so it is plain HTML without script. What is posted is one form field, read
-within a limit.
+It is the only page that is served without a login, so it works before the page library is loaded, never echoes the
+credential, and reads a bounded form.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -12,14 +12,14 @@ from urllib.parse import parse_qs
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 FIELD = "credential"
-# A connection string has at most 8,192 characters, three bytes each when encoded as a form.
+# A connection string has at most 8,192 characters; form encoding takes up to three bytes for each.
 MAX_FORM_BYTES = 32 * 1024
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #17262b; --soft: #5b6b70; --ground: #f3f6f6; --card: #fff; --line: #d5dedf;
-  --accent: #0b7a75; --wrong: #b3261e; }
+  --accent: #0b7a75; --error: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eeee; --soft: #9db0b3; --ground: #0f1719; --card: #172225;
-  --line: #2b3a3e; --accent: #4fc3b8; --wrong: #ffb4ab; } }
+  --line: #2b3a3e; --accent: #4fc3b8; --error: #ffb4ab; } }
 * { box-sizing: border-box; }
 body { margin: 0; min-height: 100vh; display: grid; place-items: center; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
@@ -33,7 +33,7 @@ input { width: 100%; font: inherit; padding: .6rem .7rem; border: 1px solid var(
 button { margin-top: 1rem; width: 100%; font: inherit; font-weight: 600; padding: .65rem; border: 0;
   border-radius: 8px; background: var(--accent); color: var(--card); cursor: pointer; }
 input:focus-visible, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.wrong { color: var(--wrong); margin: 1rem 0 0; }
+.error { color: var(--error); margin: 1rem 0 0; }
 """
 
 _PAGE = """<!doctype html>
@@ -41,23 +41,24 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
 <style>{style}</style></head>
 <body><main><h1>Hubmere</h1>
-<p>Sign in with a connection string, whose rights decide what you see, or with the administrator's token.</p>
+<p>Sign in with a connection string or with the administrator token. The rights of the connection string decide what
+you can see and do.</p>
 <form method="post" action="{action}">
 <label for="credential">Connection string or token</label>
 <input id="credential" name="credential" type="password" autocomplete="current-password" required autofocus
   spellcheck="false">
-<button type="submit">Sign in</button>{wrong}</form></main></body></html>
+<button type="submit">Sign in</button>{alert}</form></main></body></html>
 """
 
 
-def page(action: str, wrong: str | None = None) -> bytes:
-    """The sign-in page, with what went wrong the last time."""
-    told = "" if wrong is None else f'<p class="wrong" role="alert">{escape(wrong)}</p>'
-    return _PAGE.format(style=_STYLE, action=escape(action), wrong=told).encode()
+def render(action: str, error: str | None = None) -> bytes:
+    """The sign-in page as HTML, with the error of the previous attempt."""
+    alert = "" if error is None else f'<p class="error" role="alert">{escape(error)}</p>'
+    return _PAGE.format(style=_STYLE, action=escape(action), alert=alert).encode()
 
 
-async def posted_credential(receive: Receive) -> str | None:
-    """The credential in a posted form; None when the form is too large or the browser has gone."""
+async def read_posted_credential(receive: Receive) -> str | None:
+    """The credential in a posted form; None if the form is too large or the browser has disconnected."""
     body = bytearray()
     while True:
         message = await receive()

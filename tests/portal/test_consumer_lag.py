@@ -1,0 +1,55 @@
+"""Positions and lag of consumers of every protocol."""
+
+from hubmere.portal.consumer_lag import consumer_positions, lag_by_group
+from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
+from hubmere.store.catalog.view import Put
+from portal.builders import PortalHarness
+
+
+def test_readers_checkpoints_and_kafka_groups_are_side_by_side(harness: PortalHarness) -> None:
+    """Operators want to see all consumers in one table."""
+    harness.publish(b"a", b"b", b"c")
+    harness.a_reader(name="tail")
+    uid, other = harness.hub.entity.uid, harness.a_hub("other").entity.uid
+    harness.catalog.apply(
+        Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=1)),
+        Put(Ownership(hub_uid=uid, group_name="$default", partition=0, owner="processor-1", owner_level=3)),
+        Put(GroupOffset(namespace="hubmere", group_id="billing", hub_uid=uid, partition=0, sequence=0)),
+        Put(GroupOffset(namespace="hubmere", group_id="billing", hub_uid=other, partition=0, sequence=0)),
+    )
+
+    found = consumer_positions(harness.broker, harness.hub)
+
+    shown = [(row.group, row.protocol, row.reader, row.epoch, row.position, row.lag) for row in found]
+    assert shown == [
+        ("$Default", "AMQP", "tail", None, 0, 3),
+        ("$Default", "Checkpoint", "processor-1", 3, 2, 1),
+        ("billing", "Kafka", "", None, 0, 3),
+    ]
+
+
+def test_lag_counts_each_partition_once(harness: PortalHarness) -> None:
+    """A processor reads and writes checkpoints; events that it has not checkpointed are its lag."""
+    harness.publish(b"a", b"b", b"c")
+    reader = harness.a_reader()
+    reader.delivered(3, 3, 3, 0.0)
+    uid = harness.hub.entity.uid
+    harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=0)))
+
+    lags = lag_by_group(harness.broker, harness.hub)
+
+    assert lags == {"$Default": 2}
+
+
+def test_lag_excludes_events_that_retention_deleted(harness: PortalHarness) -> None:
+    """Nobody can read deleted events."""
+    harness.publish(b"a")
+    harness.publish(b"b")
+    harness.hub.log(0).trim(1)
+    uid = harness.hub.entity.uid
+    harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=-1)))
+
+    [row] = consumer_positions(harness.broker, harness.hub)
+
+    first = harness.hub.log(0).state.log_start
+    assert row.lag == 2 - first
