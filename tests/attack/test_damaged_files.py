@@ -26,7 +26,7 @@ from hubmere.settings import HubSetting
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.engine import LogConfig
 from hubmere.store.local import LocalEngine
-from hubmere.store.log.committed_file import MARKS
+from hubmere.store.log.committed_file import COMMITTED
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery.manifest import DAMAGE
@@ -324,7 +324,7 @@ def test_a_damaged_mark_is_no_reason_to_cut_intact_events() -> None:
     crashed = Crashed()
     victim = crashed.receipts[10]
     crashed.files.corrupt(ACTIVE, victim.offset + 80)
-    crashed.files.corrupt(ROOT / "log" / MARKS, 64 + 20)
+    crashed.files.corrupt(ROOT / "log" / COMMITTED, 64 + 20)
 
     engine, log, _ = crashed.reopen()
 

@@ -70,6 +70,15 @@ def a_batch(
     return batch
 
 
+def compact(log: LocalLog, now_ms: int) -> int:
+    """One whole pass of compaction; returns the reclaimed bytes."""
+    run = log.compaction_pass(now_ms)
+    if run is None:
+        return 0
+    run.rewrite()
+    return run.adopt(now_ms)
+
+
 class Owner:
     """Stands for the node's event loop: what is posted runs when the test lets it."""
 

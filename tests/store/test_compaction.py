@@ -10,7 +10,7 @@ from hubmere.records.records import slice_records
 from hubmere.store.local import LocalEngine
 from hubmere.store.log import compaction
 from hubmere.store.log.log import LocalLog
-from store.builders import LOG_0, Event, Owner, a_batch, an_engine, everything, small_segments
+from store.builders import LOG_0, Event, Owner, a_batch, an_engine, compact, everything, small_segments
 
 HOUR_MS = 3_600_000
 
@@ -33,7 +33,7 @@ class Bench:
         self.owner.run()
         self.engine.maintain(now_ms)
         self.owner.run()
-        return self.log.compact(now_ms)
+        return compact(self.log, now_ms)
 
     def reopen(self) -> None:
         self.engine.close()
@@ -195,12 +195,12 @@ def test_a_segment_that_went_meanwhile_is_not_brought_back(tmp_path: Path) -> No
         bench.publish((b"same", b"v" * 50))
     bench.engine.maintain(2_000)
     bench.owner.run()
-    passing = bench.log.plan_compaction(2_000)
-    assert passing is not None
+    run = bench.log.compaction_pass(2_000)
+    assert run is not None
 
-    passing.rewrite()
+    run.rewrite()
     bench.log.trim(20)
-    bench.log.adopt_compaction(passing, 2_000)
+    run.adopt(2_000)
     bench.owner.run()
 
     assert bench.log.state.log_start == 20

@@ -8,7 +8,7 @@ from hubmere.model.damage import DamageKind
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.log.segment import INDEX, LOG, stem
 from hubmere.store.recovery.manifest import SEGMENTS
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, compact, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
@@ -28,7 +28,7 @@ def a_disk(*, is_clean: bool = True) -> FaultyFiles:
         owner.run()
     engine.maintain(3_000)
     owner.run()
-    compacted.compact(3_000)
+    compact(compacted, 3_000)
     if is_clean:
         engine.close()
     return files.after_cut(Loss.NONE)

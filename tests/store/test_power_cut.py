@@ -11,7 +11,7 @@ from hubmere.records.header import read_header
 from hubmere.store.engine import LogId
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, compact, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss, PowerCut
 
 ROOT = Path("/data")
@@ -47,7 +47,7 @@ def a_life(files: FaultyFiles, diary: Diary) -> None:
         owner.run()
     engine.maintain(2_000)
     owner.run()
-    compacted.compact(2_000)
+    compact(compacted, 2_000)
     plain.trim(9)
     diary.trimmed_to = 9
     for log in (plain, compacted):

@@ -6,8 +6,8 @@ import pytest
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.model.position import Position
-from hubmere.store.log import log as log_module
-from hubmere.store.log.committed_file import MARKS
+from hubmere.store.log import checkpointer
+from hubmere.store.log.committed_file import COMMITTED
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery.manifest import RECOVERY, SEGMENTS
@@ -84,7 +84,7 @@ def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
 
 def test_only_what_follows_the_recovery_point_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a crash the time to open is bounded by the distance between recovery points, not by the log."""
-    monkeypatch.setitem(log_module.CHECKPOINT_BYTES, "fsync", 400)
+    monkeypatch.setitem(checkpointer.CHECKPOINT_BYTES, "fsync", 400)
     files, owner = a_disk(), Owner()
     log = an_engine(ROOT, owner, files).open(LOG_0, small_segments(segment_bytes=1 << 20))
     for number in range(500):
@@ -229,7 +229,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
 
     engine = an_engine(ROOT, Owner(), files)
 
-    assert files.names(ROOT / "log") == [MARKS]
+    assert files.names(ROOT / "log") == [COMMITTED]
     assert engine.open(LOG_0, small_segments()).state.committed == 0
 
 

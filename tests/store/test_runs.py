@@ -70,7 +70,7 @@ def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearra
     assert [by_runs.offset_of(number) for number in range(end)] == [
         one_by_one.offset_of(number) for number in range(end)
     ]
-    assert by_runs._chain.active.max_time_sequence == one_by_one._chain.active.max_time_sequence
+    assert by_runs._segments.active.max_time_sequence == one_by_one._segments.active.max_time_sequence
 
 
 @settings(max_examples=40, deadline=None)
@@ -125,7 +125,7 @@ def test_a_run_that_is_not_its_producers_next_is_not_taken(producers: list[tuple
     run = log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS)
 
     assert run is None
-    assert log._next == 1
+    assert log._segments.end.sequence == 1
 
 
 def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
     for _ in range(12):
         append_run(log, [a_batch([b"x" * 100]), a_batch([b"y" * 100, b"z"])])
     owner.run()
-    before, segments = everything(log), log._chain.segments
+    before, segments = everything(log), log._segments.all
     log.abandon()
 
     again = an_engine(tmp_path, owner).open(LOG_0, small_segments())
@@ -197,7 +197,7 @@ def test_a_run_with_an_odd_batch_is_not_taken(odd: bytearray) -> None:
     run = log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS)
 
     assert run is None
-    assert log._next == 0
+    assert log._segments.end.sequence == 0
 
 
 def test_a_compacted_log_takes_no_runs() -> None:

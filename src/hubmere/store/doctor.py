@@ -16,9 +16,9 @@ from hubmere.model.errors import CorruptBatch
 from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.records.validate import why_unreadable
 from hubmere.store.files import Files, HandlePool, unlink_if_there
-from hubmere.store.log.committed_file import CommitMarks, Committed
+from hubmere.store.log.committed_file import Boundary, CommittedFile
 from hubmere.store.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from hubmere.store.log.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, Segment, Space, stem
+from hubmere.store.log.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, LogResources, Segment, stem
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Gap, Manifest, RecoveryPoint, read_manifest, read_recovery_point
 from hubmere.store.recovery.recovery import recover
@@ -77,19 +77,19 @@ class Report:
 def check(data_dir: Path, files: Files, progress: Progress | None = None) -> Report:
     """Look at everything under a data folder that no node is using."""
     report = Report()
-    marks = _marks(data_dir, files)
+    committed_file = _committed_file(data_dir, files)
     for directory in _log_directories(data_dir, files):
         if progress is not None:
             progress(directory.name)
         report.logs += 1
-        _Examination(files, directory, report, marks).run()
+        _Examination(files, directory, report, committed_file).run()
     return report
 
 
 def repair(data_dir: Path, files: Files, progress: Progress | None = None) -> list[Finding]:
     """Mend what may be mended; returns the findings that were. The others still stand in the next check."""
     mended = [finding for finding in check(data_dir, files, progress).findings if finding.kind in REPAIRABLE]
-    space, marks = Space(files, HandlePool(files)), _marks(data_dir, files)
+    resources, committed_file = LogResources(files, HandlePool(files)), _committed_file(data_dir, files)
     for finding in mended:
         if finding.kind is Kind.INDEX:
             unlink_if_there(files, data_dir / "log" / finding.log / finding.file)
@@ -98,16 +98,22 @@ def repair(data_dir: Path, files: Files, progress: Progress | None = None) -> li
             gaps.load()
             gaps.add(finding.gap, finding.detail)
     for log in sorted({finding.log for finding in mended}):
-        committed = marks.found(log)
-        recover(space, data_dir / "log" / log, compact=False, committed=committed, is_same_boot=marks.is_same_boot)
-    space.pool.close_all()
+        committed = committed_file.previous(log)
+        recover(
+            resources,
+            data_dir / "log" / log,
+            compact=False,
+            committed=committed,
+            is_same_boot=committed_file.is_same_boot,
+        )
+    resources.pool.close_all()
     return mended
 
 
-def _marks(data_dir: Path, files: Files) -> CommitMarks:
-    marks = CommitMarks(files, data_dir / "log")
-    marks.load()
-    return marks
+def _committed_file(data_dir: Path, files: Files) -> CommittedFile:
+    committed_file = CommittedFile(files, data_dir / "log")
+    committed_file.load()
+    return committed_file
 
 
 def _log_directories(data_dir: Path, files: Files) -> Iterator[Path]:
@@ -123,13 +129,13 @@ def _log_directories(data_dir: Path, files: Files) -> Iterator[Path]:
 class _Examination:
     """One log: its segments in order."""
 
-    def __init__(self, files: Files, directory: Path, report: Report, marks: CommitMarks) -> None:
+    def __init__(self, files: Files, directory: Path, report: Report, committed_file: CommittedFile) -> None:
         self._files = files
         self._directory = directory
         self._report = report
-        self._space = Space(files, HandlePool(files))
-        self._is_same_boot = marks.is_same_boot
-        self._committed = marks.found(directory.name)
+        self._resources = LogResources(files, HandlePool(files))
+        self._is_same_boot = committed_file.is_same_boot
+        self._committed = committed_file.previous(directory.name)
         self._is_compact = False
         self._expected = 0
         self._gaps = LogGaps(files, directory)
@@ -156,7 +162,7 @@ class _Examination:
         """What a recovery point vouches for was acknowledged too."""
         for start in manifest.segments if point is not None else ():
             if point is not None and start.base_sequence == point.segment_base:
-                vouched = Committed(point.sequence, start.base_position + point.position)
+                vouched = Boundary(point.sequence, start.base_position + point.position)
                 self._committed = vouched if self._committed is None else max(self._committed, vouched)
 
     def _examine(self, manifest: Manifest, number: int, point: RecoveryPoint | None) -> None:
@@ -174,7 +180,7 @@ class _Examination:
             return
         self._report.segments += 1
         self._report.size_bytes += size_bytes
-        shadow = Segment(self._space, self._directory, start, 0, is_sealed=False)
+        shadow = Segment(self._resources, self._directory, start, 0, is_sealed=False)
         shadow.start_empty()
         self._expected = max(self._expected, start.base_sequence) if manifest.is_compact else self._expected
         fd = self._files.open(self._directory / name)

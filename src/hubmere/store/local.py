@@ -16,13 +16,13 @@ from hubmere.store.catalog.mirror import DESCRIPTION
 from hubmere.store.engine import LogConfig, LogId
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
-from hubmere.store.log.committed_file import MARKS, CommitMarks
+from hubmere.store.log.committed_file import COMMITTED, CommittedFile
 from hubmere.store.log.log import LocalLog
-from hubmere.store.log.segment import Space
+from hubmere.store.log.segment import LogResources
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
 CLEAN_SHUTDOWN = "clean-shutdown"
-_NO_LOGS = frozenset({CLEAN_SHUTDOWN, MARKS})
+_NO_LOGS = frozenset({CLEAN_SHUTDOWN, COMMITTED})
 # A directory on its way out: renamed first, so that a log of the same id can begin anew at once.
 _LEAVING = "-delete"
 
@@ -45,16 +45,16 @@ class LocalEngine:
         self._files = files or Files()
         self.damage = DamageRegistry()
         self._folder = root / "log"
-        self._marks = CommitMarks(self._files, self._folder)
+        self._committed_file = CommittedFile(self._files, self._folder)
         pool = HandlePool(self._files, max_open=max_open_files)
-        self._space = Space(self._files, pool, damage=self.damage, marks=self._marks)
+        self._resources = LogResources(self._files, pool, damage=self.damage, committed_file=self._committed_file)
         self._commit = GroupCommit(
             self._files,
             post,
             defer=defer,
             durability=durability,
             threads=threads,
-            flush_marks=self._marks.flush,
+            flush_committed=self._committed_file.flush,
         )
         self._logs: dict[LogId, LocalLog] = {}
         self._shortage: str | None = None
@@ -69,10 +69,10 @@ class LocalEngine:
             remove_tree(self._files, self._folder / name)
         was_clean = exists(self._files, self._folder / CLEAN_SHUTDOWN)
         unlink_if_there(self._files, self._folder / CLEAN_SHUTDOWN)
-        self._marks.open()
+        self._committed_file.open()
         for log in [name.rpartition(".")[0] for name in leaving]:
             if not exists(self._files, self._folder / log):
-                self._marks.drop(log)
+                self._committed_file.remove(log)
         self._files.sync_directory(self._folder)
         return was_clean
 
@@ -85,7 +85,7 @@ class LocalEngine:
         try:
             self._files.make_directory(directory)
             self._files.sync_directory(self._folder)
-            opened = LocalLog.open(self._space, self._commit, directory, config)
+            opened = LocalLog.open(self._resources, self._commit, directory, config)
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
         except CorruptBatch as broken:
@@ -107,7 +107,7 @@ class LocalEngine:
             self._commit.flush()
             self._commit.finish_chores()
             known.abandon()
-        self._marks.drop(log)
+        self._committed_file.remove(log)
         directory = self._folder / log
         if not exists(self._files, directory):
             return
@@ -130,8 +130,8 @@ class LocalEngine:
         for log in self._logs.values():
             log.heal(now_ms)
             log.checkpoint()
-        if self._marks.is_unsynced:
-            self._commit.run_chore(self._marks.sync, _left_for_next_time)
+        if self._committed_file.is_unsynced:
+            self._commit.run_chore(self._committed_file.sync, _left_for_next_time)
 
     def set_shortage(self, why: str | None) -> None:
         """Refuse appends to every log from now on, or take them again: the disk is full, or has room. Reads go on."""
@@ -147,7 +147,7 @@ class LocalEngine:
     @property
     def open_file_count(self) -> int:
         """Data files held open now."""
-        return self._space.pool.open_count
+        return self._resources.pool.open_count
 
     def flush(self) -> None:
         """Commit everything written so far and wait for it."""
@@ -163,7 +163,7 @@ class LocalEngine:
         is_clean = all(log.is_sealed for log in self._logs.values())
         self._logs.clear()
         self._commit.close()
-        self._marks.close()
+        self._committed_file.close()
         if is_clean:
             with suppress(OSError):  # on a full disk: the next start reads a little more
                 self._mark_clean()

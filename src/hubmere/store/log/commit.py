@@ -131,12 +131,12 @@ class GroupCommit:
         defer: Post | None = None,
         durability: Durability = "fsync",
         threads: int = MAX_SYNC_THREADS,
-        flush_marks: Callable[[], None] | None = None,
+        flush_committed: Callable[[], None] | None = None,
     ) -> None:
-        """`flush_marks` writes the committed marks of a round, before anything of it is acknowledged."""
+        """`flush_committed` writes the committed marks of a round, before anything of it is acknowledged."""
         self._files = files
         self._post = post
-        self._flush_marks = flush_marks
+        self._flush_committed = flush_committed
         self._defer = defer or post
         self.durability = durability
         self._sync = Workers("hubmere-sync", threads)
@@ -262,8 +262,8 @@ class GroupCommit:
         for number, log in enumerate(round_.logs):
             if number not in round_.errors:
                 log.mark_round()
-        if self._flush_marks is not None:
-            self._flush_marks()
+        if self._flush_committed is not None:
+            self._flush_committed()
         for number, log in enumerate(round_.logs):
             log.end_round(round_.errors.get(number))
         if self._dirty and self._round is None:

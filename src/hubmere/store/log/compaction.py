@@ -31,7 +31,7 @@ from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files, unlink_if_there, write_all
 from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.records import stored_records
-from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, Segment, Space
+from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, LogResources, Segment
 from hubmere.store.recovery.walk import walk_batches
 
 CLEANED, SWAP = ".cleaned", ".swap"
@@ -63,7 +63,7 @@ class Compaction:
 
     def __init__(
         self,
-        space: Space,
+        resources: LogResources,
         sources: Sequence[Source],
         aborted: Sequence[AbortedEntry],
         config: LogConfig,
@@ -71,8 +71,8 @@ class Compaction:
         dirty_from: int,
         now_ms: int,
     ) -> None:
-        self._space = space
-        self._files: Files = space.files
+        self._resources = resources
+        self._files: Files = resources.files
         self._sources = sources
         self._aborted = aborted
         self._dirty_from = dirty_from
@@ -117,7 +117,7 @@ class Compaction:
 
     def _rewrite_segment(self, source: Source, *, keep_last: bool) -> Segment | None:
         path = source.segment.path(LOG + CLEANED)
-        shadow = Segment(self._space, source.segment.directory, source.segment.start, 0, is_sealed=False)
+        shadow = Segment(self._resources, source.segment.directory, source.segment.start, 0, is_sealed=False)
         shadow.start_empty()
         fd = self._files.open(path, create=True)
         try:

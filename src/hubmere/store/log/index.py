@@ -145,12 +145,12 @@ class TimeIndex:
 
 
 class AbortedEntry(NamedTuple):
-    """One aborted transaction; `stable_sequence` is what was stable once it was aborted."""
+    """One aborted transaction; `last_stable` is the last stable sequence number once it was aborted."""
 
     producer_id: int
     first_sequence: int
     last_sequence: int
-    stable_sequence: int
+    last_stable: int
 
     def to_bytes(self) -> bytes:
         """The entry as it stands in the file."""

@@ -1,331 +1,345 @@
-"""PartitionLog on a local disk: readers, writers, and what keeps the log in order.
+"""LocalLog: one partition's log on a local disk, the PartitionLog that the broker uses.
 
-This module opens and closes a log, takes it out after a failed flush and brings it back verified, lets old events go,
-compacts, and makes recovery points. After a failed flush the log is offline for writers until it was re-opened and
-verified; readers keep what was committed.
-Thread rule: the owner's thread only; what waits for the disk is handed to the group commit.
+`LocalLog` owns the life of the log (open, offline, healed, closed) and delegates the rest to objects that each own
+their state:
+
+- `LogSegments`: the files, and the end of the written data
+- `LogReader`: the committed end, and what readers see
+- `LogWriter`: appends, with the `ProducerTable` of idempotent and transactional producers
+- `PendingAppends`: receipts that wait for the group commit
+- `Checkpointer`: recovery points
+- `Maintenance`: retention and compaction
+
+After a failed flush the log is offline for writers until it has been reopened and verified; readers keep the committed
+events. Reopening builds all these objects again from what recovery finds on disk.
+Thread rule: the owner's thread only; the group commit does everything that waits for the disk.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hubmere.model.errors import (
-    CorruptBatch,
-    InvalidArgument,
-    PartitionOffline,
-    SequenceOutOfRange,
-    ShuttingDown,
-    StorageFull,
-)
-from hubmere.store.engine import Hold, LogConfig
-from hubmere.store.files import unlink_if_there
-from hubmere.store.log.commit import Durability, GroupCommit
-from hubmere.store.log.compaction import Compaction, Source
-from hubmere.store.log.retention import MOST_AHEAD_MS, SegmentFacts, expired, is_roll_due
-from hubmere.store.log.segment import Segment, Space
-from hubmere.store.log.writer import LogWriter
-from hubmere.store.recovery.checkpoint import Checkpoint, plan_checkpoint
-from hubmere.store.recovery.recovery import Recovered, recover
+from hubmere.model.errors import CorruptBatch, InvalidArgument, PartitionOffline, ShuttingDown, StorageFull
+from hubmere.model.position import Position
+from hubmere.model.receipt import Receipt
+from hubmere.records.runs import BatchRun
+from hubmere.store.engine import AbortedTransaction, Chunk, Hold, LogConfig, LogState, ProducerState, Watcher
+from hubmere.store.log.checkpointer import Checkpointer
+from hubmere.store.log.commit import GroupCommit
+from hubmere.store.log.committed_file import CommittedSlot
+from hubmere.store.log.maintenance import CompactionRun, Maintenance
+from hubmere.store.log.pending import PendingAppends, Watchers
+from hubmere.store.log.reader import LogReader
+from hubmere.store.log.segment import LogResources
+from hubmere.store.log.writer import BeforeAppend, LogWriter, OnReceipt
+from hubmere.store.recovery.recovery import RecoveredLog, recover
 
 _LOGGER = logging.getLogger(__name__)
 
-# Data after the last recovery point, above which a new one is made: what a crash makes us read again. Without `fsync`
-# a recovery point costs a flush that nobody else waits for, so there are fewer.
-CHECKPOINT_BYTES: dict[Durability, int] = {"fsync": 32 * 1024 * 1024, "os": 256 * 1024 * 1024}
-# Waits between two tries to bring a failed log back.
-_FIRST_HEAL_MS, _LAST_HEAL_MS = 1_000, 60_000
+# Delays between two attempts to reopen a failed log.
+_FIRST_RETRY_MS, _LAST_RETRY_MS = 1_000, 60_000
 
 
-class LocalLog(LogWriter):
+class LocalLog:
     """One partition's log in one directory."""
 
-    def __init__(self, space: Space, commit: GroupCommit, config: LogConfig, found: Recovered) -> None:
-        self._checkpoint_bytes = CHECKPOINT_BYTES[commit.durability]
+    __slots__ = (
+        "_before_append", "_checkpointer", "_commit", "_config", "_is_closed", "_is_offline", "_maintenance", "_name",
+        "_pending", "_producers", "_reader", "_resources", "_retry_after_ms", "_retry_at_ms", "_segments", "_slot",
+        "_watchers", "_writer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        resources: LogResources,
+        commit: GroupCommit,
+        config: LogConfig,
+        recovered: RecoveredLog,
+        slot: CommittedSlot | None = None,
+    ) -> None:
+        self._resources = resources
+        self._commit = commit
+        self._config = config
+        self._slot = slot
+        self._name = recovered.segments.directory.name
+        self._watchers = Watchers(self._name)
         self._is_offline = False
         self._is_closed = False
-        self._is_checkpointing = False
-        self._heal_at_ms = self._heal_after_ms = 0
-        super().__init__(space, commit, config, found)
+        self._retry_at_ms = self._retry_after_ms = 0
+        # Must return before each append, and raises to refuse it; None normally.
+        self._before_append: BeforeAppend | None = None
+        self._build(recovered)
 
     @classmethod
-    def open(cls, space: Space, commit: GroupCommit, directory: Path, config: LogConfig) -> "LocalLog":
-        """Open a directory, recovering it when that is needed."""
-        marks = space.marks
-        mark = None if marks is None else marks.mark(directory.name)
-        found = recover(
-            space,
+    def open(cls, resources: LogResources, commit: GroupCommit, directory: Path, config: LogConfig) -> "LocalLog":
+        """Open a directory; recovers it if necessary."""
+        committed_file = resources.committed_file
+        slot = None if committed_file is None else committed_file.slot(directory.name)
+        recovered = recover(
+            resources,
             directory,
             compact=config.compact,
-            committed=None if mark is None else mark.found,
-            is_same_boot=marks is not None and marks.is_same_boot,
+            committed=None if slot is None else slot.previous,
+            is_same_boot=committed_file is not None and committed_file.is_same_boot,
         )
-        if config.compact != found.chain.is_compact:
+        if config.compact != recovered.segments.is_compact:
             raise _policy_is_fixed(config)
-        log = cls(space, commit, config, found)
-        log._mark = mark
-        return log
+        return cls(resources, commit, config, recovered, slot)
 
-    def _install(self, found: Recovered) -> None:
-        super()._install(found)
-        self._vouched_base = found.vouched_base
-        self._compacted_until = 0
-        self._compacted_at_ms = -1
+    def _build(self, recovered: RecoveredLog) -> None:
+        """Build the parts of the log from what recovery found."""
+        resources, commit, config = self._resources, self._commit, self._config
+        segments, producers = recovered.segments, recovered.producers
+        self._segments = segments
+        self._producers = producers
+        self._reader = reader = LogReader(segments, producers.last_stable(segments.end.sequence))
+        self._checkpointer = checkpointer = Checkpointer(
+            resources,
+            commit,
+            segments,
+            producers,
+            covered_base=recovered.covered_base,
+            uncovered_bytes=recovered.scanned_bytes,
+        )
+        self._pending = pending = PendingAppends(
+            commit, segments, producers, reader, checkpointer, self._watchers, self._slot, self._go_offline
+        )
+        self._writer = writer = LogWriter(
+            resources.files, segments, producers, pending, config, recovered.leader_epoch, self._require_before_append
+        )
+        self._maintenance = Maintenance(resources, commit, segments, producers, reader, writer, checkpointer, config)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Change how the log is kept; `compact` cannot change."""
-        if config.compact != self._chain.is_compact:
+        """Change the configuration; `compact` is fixed at creation."""
+        if config.compact != self._segments.is_compact:
             raise _policy_is_fixed(config)
-        self._take_config(config)
+        self._config = config
+        self._writer.reconfigure(config)
+        self._maintenance.reconfigure(config)
 
-    # --- failing and healing ---
+    # --- writing ---
 
-    def _go_offline(self, error: OSError) -> None:
-        _LOGGER.error("log %s: a flush failed (%s); offline until it is verified", self._name, error)
-        refusal = PartitionOffline(error.strerror or str(error))
-        self._heal_after_ms, self._heal_at_ms = _FIRST_HEAL_MS, 0
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        callback: OnReceipt | None = None,
+        *,
+        lenient_producer: bool = False,
+    ) -> Receipt:
+        """Number, stamp and write one closed batch; the receipt completes when it is committed."""
+        if self._before_append is not None:
+            self._before_append(now_ms)
+        return self._writer.append(batch, now_ms, callback, lenient_producer)
 
-        def refuse_or_heal(now_ms: int) -> None:
-            if not self.heal(now_ms):
-                raise refusal
+    def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
+        """The run if it can be appended as one; None if its batches must be appended one by one."""
+        return None if self._before_append is not None else self._writer.check_run(data, sizes, newest_ms)
 
-        if self._obstacle is not _refuse:
-            self._obstacle = refuse_or_heal
-        self._is_offline = self._is_out = True
-        self._is_checkpointing = False
-        self._complete(len(self._pending), refusal)
+    def append_run(self, run: BatchRun, now_ms: int, callback: OnReceipt | None = None) -> Receipt:
+        """Number, stamp and write a run that was just checked; one receipt for all of it."""
+        return self._writer.append_run(run, now_ms, callback)
 
-    def heal(self, now_ms: int) -> bool:
-        """Try to bring an offline log back, unless the last try was a moment ago; True when it can be written to.
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        now_ms: int,
+        *,
+        commit: bool,
+        callback: OnReceipt | None = None,
+    ) -> Receipt:
+        """Write a transaction's commit or abort marker."""
+        if self._before_append is not None:
+            self._before_append(now_ms)
+        return self._writer.append_marker(producer_id, producer_epoch, now_ms, commit=commit, callback=callback)
 
-        The descriptor whose flush failed is never used again: the kernel may have dropped its pages and call the next
-        flush a success. Files are opened anew, everything that was not committed is cut, what was is walked.
-        """
-        if not self._is_offline:
-            return True
-        if now_ms < self._heal_at_ms:
-            return False
-        self._heal_at_ms = now_ms + self._heal_after_ms
-        self._heal_after_ms = min(2 * self._heal_after_ms, _LAST_HEAL_MS)
-        try:
-            self._reopen()
-        except (OSError, CorruptBatch) as error:
-            _LOGGER.error("log %s: still offline (%s)", self._name, error)
-            return False
-        self._is_offline = self._is_out = False
-        self._obstacle = None
-        return True
+    def _require_before_append(self, action: BeforeAppend) -> None:
+        """Run `action` before each append until it returns; it raises to refuse the append."""
 
-    def _reopen(self) -> None:
-        self._commit.finish_chores()
-        self._close_handles()
-        committed = self._limit.sequence
-        found = recover(self._space, self._chain.directory, compact=self._config.compact, keep_before=committed)
-        if found.next_sequence != committed:
-            raise CorruptBatch(f"only {found.next_sequence} of {committed} committed sequence numbers are on disk")
-        self._install(found)
+        def run(now_ms: int) -> None:
+            action(now_ms)
+            if self._before_append is run:
+                self._before_append = None
+
+        if self._before_append is not _refuse:
+            self._before_append = run
 
     def hold_writers(self, shortage: Callable[[], str | None]) -> None:
-        """Refuse appends for as long as the disk is short of room; costs nothing while it is not."""
+        """Refuse appends while the disk is short of space; costs nothing afterwards."""
 
-        def refuse_while_short(_now_ms: int) -> None:
-            why = shortage()
-            if why is not None:
-                raise StorageFull(why)
-            self._obstacle = None
+        def check_shortage(_now_ms: int) -> None:
+            reason = shortage()
+            if reason is not None:
+                raise StorageFull(reason)
 
-        if self._obstacle is None:
-            self._obstacle = refuse_while_short
+        if self._before_append is None:
+            self._require_before_append(check_shortage)
 
-    # --- keeping ---
+    def refuse_writers(self) -> None:
+        """The log is closing: everything written is still committed, further appends are refused."""
+        self._before_append = _refuse
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that batches are stamped with."""
+        return self._writer.leader_epoch
+
+    def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence number of an idempotent producer, if known."""
+        known = self._producers.find(producer_id)
+        return None if known is None else (known.epoch, known.last)
+
+    def producers(self) -> Sequence[ProducerState]:
+        """All producers that the log remembers."""
+        return self._producers.states()
+
+    def open_transactions(self) -> Sequence[ProducerState]:
+        """The producers that have an open transaction in this partition."""
+        return self._producers.open_transactions()
+
+    # --- reading ---
+
+    @property
+    def state(self) -> LogState:
+        """Committed positions and size."""
+        return self._reader.state
+
+    def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
+        """Whole batches from the one that contains `sequence`; None if nothing is there yet."""
+        reader = self._reader
+        return reader.read(sequence, max_bytes, reader.last_stable if stable_only else reader.committed)
+
+    def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
+        """Aborted transactions that overlap a range of sequence numbers."""
+        return self._reader.aborted_transactions(first_sequence, end_sequence)
+
+    def find(self, position: Position) -> int:
+        """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""
+        return self._reader.find(position)
+
+    def offset_of(self, sequence: int) -> int:
+        """The byte offset of an event."""
+        return self._reader.offset_of(sequence)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` on each move of the committed end or the start, until `unwatch`."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop calling a watcher; unknown ones are ignored."""
+        self._watchers.remove(watcher)
+
+    # --- upkeep ---
 
     def trim(self, before_sequence: int) -> None:
-        """Let everything before a sequence number go."""
-        if before_sequence > self._limit.sequence:
-            raise SequenceOutOfRange(before_sequence, self._chain.first_sequence, self._limit.sequence)
-        if before_sequence <= self._chain.first_sequence:
-            return
-        try:
-            retired = self._chain.trim(before_sequence)
-        except OSError as error:
-            raise StorageFull(error.strerror or str(error)) from error
-        if retired:
-            self._commit.run_chore(lambda: self._unlink(retired), _ignore)
-        self._wake()
-
-    def _unlink(self, paths: list[Path]) -> None:
-        for path in paths:
-            unlink_if_there(self._space.files, path)
+        """Delete everything before a sequence number."""
+        if self._maintenance.trim(before_sequence):
+            self._watchers.notify()
 
     def apply_retention(self, now_ms: int, hold: Hold | None = None) -> int:
-        """Drop whole segments past retention that no hold keeps; returns how many went."""
+        """Delete segments past retention that no hold protects; returns how many."""
         if self._is_offline:
             return 0
-        active = self._chain.active
-        if active.size_bytes and is_roll_due(active.first_time_ms, active.max_time_ms, self._config, now_ms):
-            self._roll()
-        self._producers.expire(now_ms)
-        overdue = self._overdue(now_ms, hold)
+        overdue = self._maintenance.find_expired(now_ms, hold)
         if overdue:
             self.trim(overdue[-1].end_sequence)
         self.checkpoint()
         return len(overdue)
 
     def overdue_bytes(self, now_ms: int) -> int:
-        """Bytes that are past retention and still there."""
-        return sum(segment.size_bytes for segment in self._overdue(now_ms, None))
+        """Bytes past retention that still exist."""
+        return self._maintenance.overdue_bytes(now_ms)
 
-    def _overdue(self, now_ms: int, hold: Hold | None) -> list[Segment]:
-        segments = [segment for segment in self._chain.segments[:-1] if segment.end_sequence <= self._limit.sequence]
-        facts = (
-            SegmentFacts(segment.size_bytes, self._newest_time(number, now_ms), segment.end_sequence)
-            for number, segment in enumerate(segments)
-        )
-        return segments[: expired(facts, self.state.size_bytes, self._config, now_ms, hold)]
-
-    def _newest_time(self, number: int, now_ms: int) -> int:
-        """The newest time in a segment; the first time behind it when that one is in the future."""
-        newest_ms = self._chain.segments[number].newest_time_ms()
-        for following in self._chain.segments[number + 1 :]:
-            if newest_ms - now_ms <= MOST_AHEAD_MS:
-                break
-            newest_ms = following.first_time() if following.size_bytes else newest_ms
-        return newest_ms
-
-    def plan_compaction(self, now_ms: int) -> Compaction | None:
-        """A pass over the sealed segments, if it could gain something; its `rewrite` may run on another thread."""
-        end, newest_ms = self._stable.sequence, now_ms - self._config.min_compaction_lag_ms
-        sources = []
-        for segment in self._chain.segments[:-1] if self._config.compact and not self._is_offline else ():
-            is_settled = segment.base_sequence < self._vouched_base and segment.end_sequence <= end
-            if not is_settled or segment.newest_time_ms() > newest_ms:
-                break
-            sources.append(Source(segment, segment.size_bytes))
-        if not sources:
-            return None
-        # Nothing new, and no tombstone can have become old enough since the last pass.
-        is_done = sources[-1].segment.end_sequence <= self._compacted_until
-        if is_done and now_ms < self._compacted_at_ms + self._config.tombstone_retention_ms:
-            return None
-        aborted = [entry for segment in self._chain.segments for entry in segment.aborted]
-        return Compaction(self._space, sources, aborted, self._config, dirty_from=self._compacted_until, now_ms=now_ms)
-
-    def compaction_pass(self, now_ms: int) -> "CompactionRun | None":
-        """A pass that could gain something, as the engine's surface offers it."""
-        plan = self.plan_compaction(now_ms)
-        return None if plan is None else CompactionRun(self, plan)
-
-    def adopt_compaction(self, compaction: Compaction, now_ms: int) -> int:
-        """Put what a pass has rewritten in place; returns how many bytes went."""
-        try:
-            saved = compaction.adopt(self._chain.segments[:-1])
-        except OSError as error:
-            raise StorageFull(error.strerror or str(error)) from error
-        finally:
-            self._chain.count_sealed_bytes()
-        self._compacted_until, self._compacted_at_ms = compaction.covered_until, now_ms
-        self._since_checkpoint_bytes += saved
-        return saved
-
-    def compact(self, now_ms: int) -> int:
-        """Plan, rewrite and adopt at once, on the owner's thread; returns how many bytes went."""
-        compaction = self.plan_compaction(now_ms)
-        if compaction is None:
-            return 0
-        try:
-            compaction.rewrite()
-        except OSError as error:
-            compaction.abandon()
-            raise StorageFull(error.strerror or str(error)) from error
-        return self.adopt_compaction(compaction, now_ms)
-
-    # --- checkpoints ---
+    def compaction_pass(self, now_ms: int) -> CompactionRun | None:
+        """A pass of compaction, if it can reclaim anything; its `rewrite` may run on another thread."""
+        return None if self._is_offline else self._maintenance.plan_compaction(now_ms)
 
     def checkpoint(self) -> None:
-        """Make a new recovery point if there is something new to vouch for; off the owner's thread."""
-        if self._since_checkpoint_bytes and not self._is_dirty and self._round is None and not self._is_offline:
-            checkpoint = self._plan_checkpoint()
-            if checkpoint is not None:
-                self._run_checkpoint(checkpoint)
+        """Write a recovery point, off the owner's thread, if the log is idle and the last one is not current."""
+        if self._pending.is_idle and not self._is_offline:
+            self._checkpointer.start_if_needed()
 
-    def _plan_checkpoint_if_due(self) -> Checkpoint | None:
-        is_due = self._is_checkpoint_due or self._since_checkpoint_bytes >= self._checkpoint_bytes
-        return self._plan_checkpoint() if is_due else None
-
-    def _plan_checkpoint(self) -> Checkpoint | None:
-        if self._is_checkpointing:
-            return None
-        self._is_checkpointing = True
-        self._is_checkpoint_due = False
-        self._since_checkpoint_bytes = 0
-        return plan_checkpoint(
-            self._chain, self._producers, self._next, self._written_last_offset, self._enqueued_ms,
-            sync_data=self._commit.durability == "os",
-        )  # fmt: skip
-
-    def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
-        def done(error: OSError | None) -> None:
-            self._is_checkpointing = False
-            if error is None:
-                checkpoint.settle()
-                self._vouched_base = checkpoint.segment_base
-            else:
-                self._since_checkpoint_bytes += self._checkpoint_bytes
-                _LOGGER.warning("log %s: no recovery point could be made (%s)", self._name, error)
-
-        def work() -> None:
-            checkpoint.write(self._space.files)
-            if self._space.marks is not None:
-                self._space.marks.sync()
-
-        self._commit.run_chore(work, done)
+    # --- failures ---
 
     @property
     def is_offline(self) -> bool:
-        """Whether the log takes no events until it is verified."""
+        """Whether the log refuses appends until it has been verified."""
         return self._is_offline
 
-    def close(self) -> None:
-        """Finish the group commit and seal the indexes."""
-        if not self._is_closed:
-            self.refuse_writers()
-            self._commit.flush()
-            self._commit.finish_chores()
-            self._seal()
-            self._is_closed = self._is_out = True
-            self._close_handles()
+    def _go_offline(self, error: OSError) -> None:
+        _LOGGER.error("log %s: a flush failed (%s); offline until it is verified", self._name, error)
+        refusal = PartitionOffline(error.strerror or str(error))
+        self._retry_after_ms, self._retry_at_ms = _FIRST_RETRY_MS, 0
 
-    def refuse_writers(self) -> None:
-        """The log is going away: what was written is still committed, nothing more is taken."""
-        self._obstacle = _refuse
+        def heal_or_refuse(now_ms: int) -> None:
+            if not self.heal(now_ms):
+                raise refusal
+
+        self._require_before_append(heal_or_refuse)
+        self._is_offline = True
+        self._pending.refuse_all(refusal)
+
+    def heal(self, now_ms: int) -> bool:
+        """Try to reopen an offline log, unless the last attempt was a moment ago; True if the log is online.
+
+        The descriptor whose flush failed is never used again: the kernel may have dropped its pages and report success
+        for the next flush. The files are opened again, uncommitted bytes are truncated, committed batches verified.
+        """
+        if not self._is_offline:
+            return True
+        if now_ms < self._retry_at_ms:
+            return False
+        self._retry_at_ms = now_ms + self._retry_after_ms
+        self._retry_after_ms = min(2 * self._retry_after_ms, _LAST_RETRY_MS)
+        try:
+            self._reopen()
+        except (OSError, CorruptBatch) as error:
+            _LOGGER.error("log %s: still offline (%s)", self._name, error)
+            return False
+        self._is_offline = False
+        if self._before_append is not _refuse:
+            self._before_append = None
+        return True
+
+    def _reopen(self) -> None:
+        self._commit.finish_chores()
+        self._segments.close_files()
+        committed = self._reader.committed.sequence
+        recovered = recover(
+            self._resources, self._segments.directory, compact=self._config.compact, keep_before=committed
+        )
+        found = recovered.segments.end.sequence
+        if found != committed:
+            raise CorruptBatch(f"only {found} of {committed} committed sequence numbers are on disk")
+        self._build(recovered)
+
+    # --- closing ---
+
+    def close(self) -> None:
+        """Commit everything written and write a recovery point."""
+        if self._is_closed:
+            return
+        self.refuse_writers()
+        self._commit.flush()
+        self._commit.finish_chores()
+        if not self._is_offline:
+            self._checkpointer.write_now()
+        self._is_closed = True
+        self._pending.stop()
+        self._segments.close_files()
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the recovery point is the end, so that the next opening need not walk anything."""
-        return not self._since_checkpoint_bytes and not self._is_offline
-
-    def _seal(self) -> None:
-        if self._is_offline or self.is_sealed:
-            return
-        checkpoint = self._plan_checkpoint()
-        assert checkpoint is not None
-        try:
-            checkpoint.write(self._space.files)
-        except OSError as error:
-            self._since_checkpoint_bytes = self._checkpoint_bytes
-            _LOGGER.warning("log %s: closed without a recovery point (%s)", self._name, error)
+        """Whether the recovery point covers everything, so that the next opening need not scan."""
+        return self._checkpointer.is_current and not self._is_offline
 
     def abandon(self) -> None:
-        """Let go without keeping anything: the log is being deleted. Writers that wait are refused."""
+        """Close without saving anything, because the log is being deleted; waiting appends are refused."""
         self.refuse_writers()
-        self._is_closed = self._is_out = True
-        self._round = None
-        self._complete(len(self._pending), ShuttingDown())
-        self._close_handles()
-
-    def _close_handles(self) -> None:
-        for segment in self._chain.segments:
-            segment.log.close()
+        self._is_closed = True
+        self._pending.refuse_all(ShuttingDown())
+        self._segments.close_files()
 
 
 def _refuse(_now_ms: int) -> None:
@@ -334,25 +348,3 @@ def _refuse(_now_ms: int) -> None:
 
 def _policy_is_fixed(config: LogConfig) -> InvalidArgument:
     return InvalidArgument("cleanup policy", "compact" if config.compact else "delete", "it is fixed at creation")
-
-
-def _ignore(_error: OSError | None) -> None:
-    """What could not be unlinked goes at the next opening."""
-
-
-class CompactionRun:
-    """One pass over one log: planned, then rewritten on any thread, then adopted by the log."""
-
-    __slots__ = ("_compaction", "_log")
-
-    def __init__(self, log: LocalLog, compaction: Compaction) -> None:
-        self._log = log
-        self._compaction = compaction
-
-    def rewrite(self) -> None:
-        """Do the slow part; may run on any thread, once."""
-        self._compaction.rewrite()
-
-    def adopt(self, now_ms: int) -> int:
-        """Put what was rewritten in place, on the owner's thread; returns how many bytes went."""
-        return self._log.adopt_compaction(self._compaction, now_ms)

@@ -180,16 +180,16 @@ class ProducerTable:
         self._ending.append((marker_sequence, first))
         if commit:
             return None
-        stable = next(iter(self._open.values()), marker_sequence + 1)
-        return AbortedEntry(producer_id, first, marker_sequence, stable)
+        last_stable = next(iter(self._open.values()), marker_sequence + 1)
+        return AbortedEntry(producer_id, first, marker_sequence, last_stable)
 
-    def stable_sequence(self, committed_end: int) -> int:
-        """The first sequence number of an open transaction, as readers of committed data see it."""
+    def last_stable(self, committed: int) -> int:
+        """The first sequence number of the oldest transaction that is open as of `committed`; else `committed`."""
         ending = self._ending
-        while ending and ending[0][0] < committed_end:
+        while ending and ending[0][0] < committed:
             ending.popleft()
-        stable = next(iter(self._open.values()), committed_end)
-        return min(stable, committed_end, *(first for _, first in ending)) if ending else min(stable, committed_end)
+        oldest = next(iter(self._open.values()), committed)
+        return min(oldest, committed, *(first for _, first in ending)) if ending else min(oldest, committed)
 
     # --- bounds ---
 

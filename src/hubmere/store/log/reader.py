@@ -1,6 +1,6 @@
-"""What readers may see of a log: up to what is committed, from where they want to start.
+"""The read side of a log: what consumers may see, up to the committed end, and where a reader starts.
 
-One number moves for all of them: the limit, a batch boundary. Nothing here changes the log.
+One number moves for all readers: `committed`, a batch boundary. Nothing here changes the log's files.
 Thread rule: the owner's thread only.
 """
 
@@ -9,96 +9,95 @@ from collections.abc import Callable, Sequence
 from hubmere.model.errors import PositionBeyondEnd, SequenceOutOfRange
 from hubmere.model.position import Anchor, Position
 from hubmere.store.engine import AbortedTransaction, Chunk, LogState
-from hubmere.store.log.producers import ProducerTable
-from hubmere.store.log.segments import Chain, Limit
+from hubmere.store.log.committed_file import Boundary
+from hubmere.store.log.segments import LogSegments
 
 
 class LogReader:
-    """The reading side of one partition's log."""
+    """A read-only view of one log's segments up to the committed end."""
 
-    def __init__(self, chain: Chain, producers: ProducerTable, next_sequence: int) -> None:
-        self._chain = chain
-        self._producers = producers
-        self._next = next_sequence
-        self._limit = self._stable = Limit(next_sequence, chain.active.end_position)
-        self._committed_offset = self._committed_enqueued_ms = -1
+    __slots__ = ("_last_enqueued_ms", "_last_offset", "_segments", "committed", "last_stable")
+
+    def __init__(self, segments: LogSegments, last_stable: int) -> None:
+        """A view up to the end of the segments: recovery has verified that all of it is committed."""
+        self._segments = segments
+        self.advance(segments.end, last_stable, segments.last_offset, segments.last_enqueued_ms)
+
+    def advance(self, committed: Boundary, last_stable: int, last_offset: int, last_enqueued_ms: int) -> None:
+        """Move `committed` and the bound for readers of committed transactions (a sequence number)."""
+        self.committed = committed
+        self._last_offset = last_offset
+        self._last_enqueued_ms = last_enqueued_ms
+        self.last_stable = committed if last_stable == committed.sequence else self._boundary_at(last_stable)
+
+    def _boundary_at(self, sequence: int) -> Boundary:
+        found = self._segments.locate(sequence, self.committed)
+        if found is None:
+            return self.committed
+        segment, position, header = found
+        return Boundary(header.base_sequence_number, segment.base_position + position)
 
     @property
     def state(self) -> LogState:
         """Committed positions and size."""
-        limit, chain = self._limit, self._chain
-        kept = chain.sealed_bytes + chain.active.size_bytes - (chain.active.end_position - limit.position)
+        committed, segments = self.committed, self._segments
+        active = segments.active
+        size_bytes = segments.sealed_bytes + committed.position - active.base_position
         return LogState(
-            chain.first_sequence, limit.sequence, self._stable.sequence, self._committed_offset,
-            self._committed_enqueued_ms, max(kept, 0),
+            segments.log_start, committed.sequence, self.last_stable.sequence, self._last_offset,
+            self._last_enqueued_ms, max(size_bytes, 0),
         )  # fmt: skip
 
-    @property
-    def _written(self) -> Limit:
-        return Limit(self._next, self._chain.active.end_position)
-
-    def _move_to(self, limit: Limit, last_offset: int, last_enqueued_ms: int) -> None:
-        self._limit = limit
-        self._committed_offset = last_offset
-        self._committed_enqueued_ms = last_enqueued_ms
-        stable = self._producers.stable_sequence(limit.sequence)
-        self._stable = limit if stable == limit.sequence else self._limit_at(stable)
-
-    def _limit_at(self, sequence: int) -> Limit:
-        found = self._chain.locate(sequence, self._limit)
-        if found is None:
-            return self._limit
-        segment, position, header = found
-        return Limit(header.base_sequence_number, segment.base_position + position)
-
-    def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
-        """Whole batches from the one that holds `sequence`; None when nothing is there yet."""
-        limit = self._stable if stable_only else self._limit
-        if sequence >= limit.sequence:
-            if sequence > max(self._limit.sequence, limit.sequence):
-                raise SequenceOutOfRange(sequence, self._chain.first_sequence, self._limit.sequence)
+    def read(self, sequence: int, max_bytes: int, visible_end: Boundary) -> Chunk | None:
+        """Whole batches from the one that contains `sequence`; None if it is not visible yet."""
+        if sequence >= visible_end.sequence:
+            if sequence > self.committed.sequence:
+                raise self._out_of_range(sequence)
             return None
-        if sequence < self._chain.first_sequence:
-            raise SequenceOutOfRange(sequence, self._chain.first_sequence, self._limit.sequence)
-        return self._chain.read(sequence, max_bytes, limit)
+        if sequence < self._segments.log_start:
+            raise self._out_of_range(sequence)
+        return self._segments.read(sequence, max_bytes, visible_end)
+
+    def _out_of_range(self, sequence: int) -> SequenceOutOfRange:
+        return SequenceOutOfRange(sequence, self._segments.log_start, self.committed.sequence)
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
-        """Aborted ranges that overlap a range of sequence numbers."""
-        return self._chain.aborted(first_sequence, end_sequence)
+        """Aborted transactions that overlap a range of sequence numbers."""
+        return self._segments.aborted(first_sequence, end_sequence)
 
     def find(self, position: Position) -> int:
-        """The sequence number at which a reader of this position starts, between first and end."""
+        """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""
         found = _FINDERS[position.anchor](self, position)
-        return min(max(found, self._chain.first_sequence), self._limit.sequence)
+        return min(max(found, self._segments.log_start), self.committed.sequence)
 
     def _find_first(self, _: Position) -> int:
-        return self._chain.first_sequence
+        return self._segments.log_start
 
     def _find_latest(self, _: Position) -> int:
-        return self._limit.sequence
+        return self.committed.sequence
 
     def _find_sequence(self, position: Position) -> int:
-        start, end = position.value + (not position.inclusive), self._limit.sequence
+        start, end = position.value + (not position.inclusive), self.committed.sequence
         if start > end:
             raise PositionBeyondEnd("sequence number", str(position.value), str(end - 1))
         return start
 
     def _find_offset(self, position: Position) -> int:
-        if self._chain.is_compact:
+        if self._segments.is_compact:
             return self._find_sequence(position)
-        last, is_end = self._committed_offset, position.inclusive and position.value == self._limit.position
+        last, is_end = self._last_offset, position.inclusive and position.value == self.committed.position
         if position.value > last and not is_end:
             raise PositionBeyondEnd("offset", str(position.value), str(last))
-        return self._chain.find_offset(position.value + (not position.inclusive), self._limit)
+        return self._segments.find_offset(position.value + (not position.inclusive), self.committed)
 
     def _find_time(self, position: Position) -> int:
-        return self._chain.find_time(position.value + (not position.inclusive), self._limit)
+        return self._segments.find_time(position.value + (not position.inclusive), self.committed)
 
     def offset_of(self, sequence: int) -> int:
-        """The byte number of an event."""
-        if not self._chain.first_sequence <= sequence < self._limit.sequence:
-            raise SequenceOutOfRange(sequence, self._chain.first_sequence, self._limit.sequence)
-        return self._chain.offset_of(sequence, self._limit)
+        """The byte offset of a committed event."""
+        if not self._segments.log_start <= sequence < self.committed.sequence:
+            raise self._out_of_range(sequence)
+        return self._segments.offset_of(sequence, self.committed)
 
 
 _FINDERS: dict[Anchor, Callable[[LogReader, Position], int]] = {

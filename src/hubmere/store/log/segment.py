@@ -1,9 +1,9 @@
-"""One append-only file of batches and its indexes: where things are in it, and whether they are intact.
+"""One append-only file of batches and its indexes: finds batches in the file and checks that they are intact.
 
-A segment never decides when to roll, commit or go. Its indexes are read when they are first needed and rebuilt from
-the batches when they are missing or do not fit. Bytes that were on disk before this process are checked against their
-checksums the first time they are read. What fails is examined once: the damaged range, up to the next intact batch, is
-noted in the log's gaps and passed over by every walk from then on.
+A segment never decides when to roll, commit or delete. Its indexes are loaded on first use, and rebuilt from the
+batches if they are missing or inconsistent. Bytes that an earlier process wrote are verified against their checksums
+the first time they are read. A batch that fails is examined once: the damaged range, up to the next intact batch,
+becomes one of the log's gaps, and all later reads skip it.
 Thread rule: the owner's thread only.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from hubmere.model.errors import CorruptBatch
 from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.store.files import Files, Handle, HandlePool
-from hubmere.store.log.committed_file import CommitMarks
+from hubmere.store.log.committed_file import CommittedFile
 from hubmere.store.log.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
 from hubmere.store.recovery.damage_registry import DamageRegistry
 from hubmere.store.recovery.damaged_ranges import LogGaps
@@ -28,7 +28,7 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 MAX_RELATIVE_SEQUENCE = 2**31 - 1
 # Sealed segments whose indexes are in memory at once: about 0.8 MB each at 256 MB of data.
 MAX_LOADED_INDEXES = 64
-# Headers are read this much at a time: two index intervals, so that an ordinary look-up is one read.
+# Read size for headers: two index intervals, so that an ordinary look-up is one read.
 _WINDOW_BYTES = 2 * INTERVAL_BYTES
 
 LOG, INDEX, TIME_INDEX, ABORTED_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
@@ -40,8 +40,8 @@ def stem(base_sequence: int) -> str:
     return f"{base_sequence:020d}"
 
 
-class Space:
-    """What all logs of an engine share: files, handles, marks, known damage, and the bound on indexes in memory."""
+class LogResources:
+    """Shared by all logs of an engine: files, handles, committed file, damage registry, the bound on loaded indexes."""
 
     def __init__(
         self,
@@ -49,45 +49,47 @@ class Space:
         pool: HandlePool,
         *,
         damage: DamageRegistry | None = None,
-        marks: CommitMarks | None = None,
+        committed_file: CommittedFile | None = None,
     ) -> None:
         self.files = files
         self.pool = pool
         self.damage = damage
-        self.marks = marks
+        self.committed_file = committed_file
         self._loaded: deque[Segment] = deque()
 
     def note_loaded(self, segment: "Segment") -> None:
-        """Count a sealed segment's indexes, and drop those that were loaded longest ago when there are too many."""
+        """Register a sealed segment's loaded indexes; unload the oldest if too many are in memory."""
         self._loaded.append(segment)
         if len(self._loaded) > MAX_LOADED_INDEXES:
             self._loaded.popleft().forget_indexes()
 
 
 class _IndexDoubt(Exception):
-    """A walk that began where an index said met no batch there: the index is wrong, not the data."""
+    """An index entry points to a position where no batch begins: the index is wrong, not the data."""
 
 
 class Segment:
-    """One file of batches: `size_bytes` of them written, from `base_sequence` on."""
+    """One file of batches with sequence numbers from `base_sequence` up to, not including, `end_sequence`."""
 
     __slots__ = (
-        "_aborted", "_checked_from", "_checked_to", "_gaps_of_log", "_index", "_space", "_times", "base_position",
+        "_aborted", "_checked_from", "_checked_to", "_gaps_of_log", "_index", "_resources", "_times", "base_position",
         "base_sequence", "directory", "end_sequence", "first_time_ms", "gaps", "is_dense", "is_sealed", "log",
         "max_time_ms", "max_time_sequence", "saved_aborted", "saved_index", "saved_times", "size_bytes", "start",
         "unindexed_bytes",
     )  # fmt: skip
 
-    def __init__(self, space: Space, directory: Path, start: SegmentStart, size_bytes: int, *, is_sealed: bool) -> None:
-        self._space = space
+    def __init__(
+        self, resources: LogResources, directory: Path, start: SegmentStart, size_bytes: int, *, is_sealed: bool
+    ) -> None:
+        self._resources = resources
         self.directory = directory
         self.start = start
         self.base_sequence = start.base_sequence
         self.base_position = start.base_position
         self.size_bytes = size_bytes
-        self.end_sequence = start.base_sequence  # the next segment's base; not kept while batches are appended
+        self.end_sequence = start.base_sequence  # the next sequence number; of a sealed segment, the next one's base
         self.is_sealed = is_sealed
-        self.log: Handle = space.pool.handle(self.path(LOG), writes=not is_sealed)
+        self.log: Handle = resources.pool.handle(self.path(LOG), writes=not is_sealed)
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._aborted: list[AbortedEntry] | None = None
@@ -98,11 +100,11 @@ class Segment:
         self.saved_index = self.saved_times = self.saved_aborted = 0
         self._checked_from = self._checked_to = 0
         self._gaps_of_log: LogGaps | None = None
-        self.gaps: list[Gap] = []  # ranges that are passed over, in order; as a rule there are none
+        self.gaps: list[Gap] = []  # damaged ranges in order; usually empty
         self.is_dense = True
 
-    def belong_to(self, gaps: LogGaps, *, is_dense: bool) -> None:
-        """Share the gaps of the log; in a dense one every sequence number has its event."""
+    def attach_gaps(self, gaps: LogGaps, *, is_dense: bool) -> None:
+        """Use the gaps of the log. In a dense log (not compacted) every sequence number has its event."""
         self._gaps_of_log = gaps
         self.is_dense = is_dense
         self.gaps = gaps.of_segment(self.base_sequence) if gaps else []
@@ -119,15 +121,15 @@ class Segment:
     # --- appending ---
 
     def start_empty(self) -> None:
-        """Begin with empty indexes, for a segment that has no data yet or is about to be walked."""
+        """Start with empty indexes: the segment has no data yet, or is about to be scanned."""
         self._index, self._times, self._aborted = OffsetIndex(), TimeIndex(), []
 
-    def have_no_aborted(self) -> None:
-        """There is no file of aborted transactions, so none need be looked for."""
+    def skip_aborted_index(self) -> None:
+        """The segment has no file of aborted transactions: do not try to read one."""
         self._aborted = []
 
     def note(self, last_sequence: int, size_bytes: int, time_ms: int) -> None:
-        """Take a batch into the books that was written at the end of the file."""
+        """Update counters and indexes for a batch that was just appended to the file."""
         if time_ms > self.max_time_ms:
             self.max_time_ms = time_ms
             self.max_time_sequence = last_sequence
@@ -140,19 +142,19 @@ class Segment:
         self.end_sequence = last_sequence + 1
 
     def add_entries(self, last_sequence: int) -> None:
-        """Index the batch that is being written at the end of the file."""
+        """Add index entries for the batch at the end of the file."""
         self.index.append(last_sequence - self.base_sequence, self.size_bytes)
         self.times.append(self.max_time_ms, self.max_time_sequence - self.base_sequence)
         self.unindexed_bytes = 0
 
     def seal(self) -> None:
-        """No more batches: the newest time becomes the last entry of the time index."""
+        """Mark the segment as complete; its newest time becomes the last entry of the time index."""
         if self.size_bytes:
             self.times.append(self.max_time_ms, self.max_time_sequence - self.base_sequence)
         self.is_sealed = True
 
     def trust(self, start: int, end: int) -> None:
-        """Bytes that were checked by whoever wrote or walked them need no check when they are read."""
+        """Mark bytes as verified, by the process that wrote or scanned them: reads skip the checksum."""
         if self._checked_from == self._checked_to:
             self._checked_from, self._checked_to = start, end
         elif start <= self._checked_to and end >= self._checked_from:
@@ -162,7 +164,7 @@ class Segment:
 
     @property
     def index(self) -> OffsetIndex:
-        """The offset index, read or rebuilt when it is first needed."""
+        """The offset index, loaded or rebuilt on first use."""
         if self._index is None:
             self._load()
         assert self._index is not None
@@ -170,7 +172,7 @@ class Segment:
 
     @property
     def times(self) -> TimeIndex:
-        """The time index, read or rebuilt when it is first needed."""
+        """The time index, loaded or rebuilt on first use."""
         if self._times is None:
             self._load()
         assert self._times is not None
@@ -188,7 +190,7 @@ class Segment:
         if not self._load_saved():
             self.rebuild_indexes()
         if self.is_sealed:
-            self._space.note_loaded(self)
+            self._resources.note_loaded(self)
 
     def _load_saved(self) -> bool:
         offsets, times = self._read_side(INDEX), self._read_side(TIME_INDEX)
@@ -201,7 +203,7 @@ class Segment:
         return self._index.is_plausible(self.size_bytes) and self._times.is_plausible(last) and is_complete
 
     def load_prefix(self, index_entries: int, time_entries: int, aborted_entries: int) -> bool:
-        """Load as many entries as a recovery point vouches for; False when the files do not have them."""
+        """Load the index entries that a recovery point covers; False if the files do not have them."""
         index = OffsetIndex.from_bytes(self._read_side(INDEX) or b"")
         times = TimeIndex.from_bytes(self._read_side(TIME_INDEX) or b"")
         aborted = self.aborted
@@ -223,11 +225,11 @@ class Segment:
         return len(self._index) > self.saved_index or len(self._times) > self.saved_times or unsaved_aborted
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes from the batch headers; the files are written at the next checkpoint."""
+        """Rebuild both indexes from the batch headers; the next checkpoint writes the files."""
         self._index, self._times = OffsetIndex(), TimeIndex()
-        shadow = Segment(self._space, self.directory, self.start, 0, is_sealed=False)
+        shadow = Segment(self._resources, self.directory, self.start, 0, is_sealed=False)
         shadow.start_empty()
-        # What cannot be read cannot be indexed; reads that reach it are refused where it is.
+        # Bytes that cannot be read are not indexed; a read that reaches them fails there.
         with suppress(CorruptBatch, _IndexDoubt):
             for position, header in self._headers(0, self.size_bytes):
                 shadow.size_bytes = position
@@ -240,7 +242,7 @@ class Segment:
             self.seal()
 
     def replace_with(self, shadow: "Segment") -> None:
-        """Take over the size and the indexes of the file that has just replaced this one's."""
+        """Adopt the size and the indexes of the compacted file that has just replaced this one."""
         self.log.close()
         self._index, self._times = shadow._index, shadow._times
         self.saved_index = self.saved_times = 0
@@ -248,36 +250,36 @@ class Segment:
         self._checked_from, self._checked_to = 0, shadow.size_bytes
 
     def forget_indexes(self) -> None:
-        """Give the memory of a sealed segment's indexes back, if the files have them."""
+        """Unload a sealed segment's indexes, unless they have entries that are not on disk."""
         if not self.has_unsaved_entries:
             self._index = self._times = None
 
     def newest_time_ms(self) -> int:
-        """The largest time of any event here, -1 when there is none."""
+        """The largest event time in this segment, -1 if it is empty."""
         if self.max_time_ms < 0 and self.size_bytes and self.times.times:
             self.max_time_ms = self.times.times[-1]
         return self.max_time_ms
 
     def first_time(self) -> int:
-        """The newest time in the first batch, -1 when there is none."""
+        """The newest time in the first batch, -1 if there is none."""
         found = self.locate_position(0, self.size_bytes)
         return -1 if found is None else found[1].max_time_ms
 
     def _read_side(self, suffix: str) -> bytes | None:
         try:
-            return self._space.files.read(self.path(suffix))
+            return self._resources.files.read(self.path(suffix))
         except FileNotFoundError:
             return None
 
     # --- looking up ---
 
     def locate_sequence(self, sequence: int, end: int) -> tuple[int, BatchHeader] | None:
-        """The batch that holds a sequence number, or the first after it; None when there is none before `end`."""
+        """The batch that contains a sequence number, or the first after it; None if there is none before `end`."""
 
         def look() -> tuple[int, BatchHeader] | None:
             entry = self.index.entry_of_sequence(sequence - self.base_sequence)
             if entry[1] and entry[0] > sequence - self.base_sequence:
-                raise _IndexDoubt  # its entries are not in order
+                raise _IndexDoubt  # the entries are not sorted
             for position, header in self._headers_from(entry, end):
                 if header.next_sequence_number > sequence:
                     return position, header
@@ -286,12 +288,12 @@ class Segment:
         return self._with_sound_index(look)
 
     def locate_position(self, position: int, end: int) -> tuple[int, BatchHeader] | None:
-        """The batch that holds a byte of the file, or the first after it; None when there is none before `end`."""
+        """The batch that contains a byte of the file, or the first after it; None if there is none before `end`."""
 
         def look() -> tuple[int, BatchHeader] | None:
             entry = self.index.entry_of_position(position)
             if entry[1] > position:
-                raise _IndexDoubt  # its entries are not in order
+                raise _IndexDoubt  # the entries are not sorted
             for start, header in self._headers_from(entry, end):
                 if start + header.size_bytes > position:
                     return start, header
@@ -310,7 +312,7 @@ class Segment:
                 yield position, header
 
     def is_boundary(self, position: int, data: bytes, at: int) -> bool:
-        """Whether the header at a place of `data` is that of the batch which the index notes at a position."""
+        """Whether `data[at:]` starts with the batch that the index has at this position of the file."""
         if self.gaps and self.gap_at(position) is not None:
             return True
         sequence, noted = self.index.entry_of_position(position)
@@ -329,7 +331,7 @@ class Segment:
             raise self.corrupt(0, "no batch can be found in it") from doubt
 
     def _headers_from(self, entry: tuple[int, int], end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Headers from an entry of the index on, which must be the batch that it says."""
+        """Headers from an index entry on; raises _IndexDoubt if its batch is not where the entry says."""
         sequence, start = entry
         is_first = start > 0 and self.gap_at(start) is None
         for position, header in self._headers(start, end):
@@ -339,7 +341,7 @@ class Segment:
             yield position, header
 
     def _headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Headers from a batch's beginning on; damaged ranges are passed over."""
+        """Headers from the start of a batch on; damaged ranges are skipped."""
         window, start = b"", position
         while position < end:
             gap = self.gap_at(position) if self.gaps else None
@@ -360,13 +362,13 @@ class Segment:
     # --- damage ---
 
     def gap_at(self, position: int) -> Gap | None:
-        """The damaged range that a byte of the file belongs to."""
+        """The damaged range that contains a byte of the file."""
         for gap in self.gaps:
             if gap.position <= position < gap.end:
                 return gap
         return None
 
-    def gap_behind(self, position: int) -> Gap | None:
+    def next_gap(self, position: int) -> Gap | None:
         """The first damaged range that begins at or after a byte of the file."""
         for gap in self.gaps:
             if gap.position >= position and gap.end > gap.position:
@@ -374,10 +376,14 @@ class Segment:
         return None
 
     def examine(self, position: int, why: str) -> Gap | None:
-        """Find out which batch at or before a position is broken and where the next intact one begins, and note it.
+        """Find the broken batch at or before a position and record it as a gap.
 
-        Batches are checked one by one from the last place in front that is known to begin one. None when everything up
-        to there is intact, so that the position itself is in doubt. Raises CorruptBatch when the disk cannot read.
+        1. Start at the nearest known batch boundary before the position.
+        2. Verify batch by batch up to the position; the first that fails begins the gap.
+        3. The gap ends at the next intact batch.
+
+        Returns None if every batch up to the position is intact: then the position itself is wrong. Raises CorruptBatch
+        if the disk cannot read.
         """
         for start, expected in self._known_boundaries(position):
             broken = self._first_broken(start, expected, position)
@@ -391,7 +397,7 @@ class Segment:
         return None
 
     def _known_boundaries(self, position: int) -> Iterator[tuple[int, int]]:
-        """Places at or before a position where a batch begins, nearest first, with its sequence number."""
+        """Known batch boundaries at or before a position, nearest first, each with its sequence number."""
         index = OffsetIndex() if self._index is None else self._index
         for number in range(bisect_right(index.positions, position) - 1, -1, -1):
             start = index.positions[number]
@@ -406,7 +412,7 @@ class Segment:
         yield 0, self.base_sequence
 
     def _first_broken(self, at: int, expected: int, position: int) -> tuple[int, int] | None:
-        """The first batch that is not intact from a boundary up to a position: where, and its sequence number."""
+        """The first broken batch from a boundary up to a position: its position and expected sequence number."""
         while at <= position:
             gap = self.gap_at(at)
             if gap is not None:
@@ -434,23 +440,23 @@ class Segment:
     # --- reading ---
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Bytes of the file; fewer only where it ends. Raises CorruptBatch when the disk cannot give them."""
+        """Bytes of the file; fewer only at its end. Raises CorruptBatch if the disk cannot read them."""
         try:
-            return self._space.files.pread(self.log.fd(), size_bytes, position)
+            return self._resources.files.pread(self.log.fd(), size_bytes, position)
         except OSError as error:
             raise self.corrupt(position, f"the disk cannot read it ({error.strerror})") from error
 
     def check_batches(self, data: memoryview, position: int, *, is_dense: bool) -> tuple[int, int | None]:
-        """How many leading bytes of whole batches are intact, and the sequence number after them.
+        """Verify whole batches: the number of leading bytes that are intact, and the sequence number after them.
 
-        The number is None when the bytes and those behind them were checked before, so nothing had to be walked.
-        None of them when not even the first batch is intact; the number is then -1.
+        The sequence number is None if these bytes and the next ones were verified before, so no header was read. The
+        result is (0, -1) if the first batch is broken.
         """
         end = position + len(data)
         if self._checked_from <= position and (end < self._checked_to or end == self._checked_to == self.size_bytes):
             return len(data), None
         at, after = 0, -1
-        while at < len(data) and _what_is_wrong(data, at, after if is_dense else -1) is None:
+        while at < len(data) and _fault(data, at, after if is_dense else -1) is None:
             header = read_header(data, at)
             at += header.size_bytes
             after = header.next_sequence_number
@@ -458,13 +464,13 @@ class Segment:
         return at, after
 
     def corrupt(self, position: int, why: str) -> CorruptBatch:
-        """The refusal that names the place."""
+        """The error for a position of this file."""
         name = f"{self.directory.name}/{stem(self.base_sequence)}{LOG}"
         return CorruptBatch(f"{name} at byte {position}: {why}")
 
 
 def _header_in(window: bytes, at: int, room_bytes: int) -> BatchHeader | None:
-    """The header at a place of a window, if it can be that of a batch of at most so many bytes."""
+    """The header at `at`, if it can belong to a batch of at most `room_bytes` bytes; else None."""
     if len(window) - at < HEADER_BYTES:
         return None
     header = read_header(window, at)
@@ -472,12 +478,12 @@ def _header_in(window: bytes, at: int, room_bytes: int) -> BatchHeader | None:
     return header if is_possible else None
 
 
-def _what_is_wrong(data: memoryview, at: int, expected: int) -> str | None:
+def _fault(data: memoryview, at: int, expected: int) -> str | None:
     if len(data) - at < HEADER_BYTES:
         return "the header is cut short"
     header = read_header(data, at)
     if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(data) - at:
-        return f"magic {header.magic} and length {header.length} are no whole batch"
+        return f"magic {header.magic} and length {header.length} are not a whole batch"
     if expected not in (-1, header.base_sequence_number):
         return f"it begins with sequence number {header.base_sequence_number} instead of {expected}"
     if not is_intact(data[at : at + header.size_bytes]):

@@ -1,7 +1,7 @@
-"""A new recovery point: first the indexes and the producers on disk, then the word that everything up to here is sound.
+"""One recovery point: index entries and a producer snapshot first, then the file that says they are complete.
 
-Planned on the owner's thread from what a commit covers, written on another one, settled on the owner's again. Each
-piece is written at a fixed place of its file, so that a second try after a crash gives the same bytes.
+Planned on the owner's thread, written on another thread once the data is durable, and settled on the owner's thread.
+Every piece has a fixed position in its file, so a retry after a crash writes the same bytes.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hubmere.store.files import Files, append_at, unlink_if_there, write_new
 from hubmere.store.log.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
-from hubmere.store.log.segments import Chain
+from hubmere.store.log.segments import LogSegments
 from hubmere.store.recovery.manifest import RecoveryPoint, write_recovery_point
 
 
@@ -32,7 +32,7 @@ class _Saved(NamedTuple):
 
 
 class Checkpoint:
-    """One recovery point with everything that it vouches for."""
+    """One recovery point and the index entries that it covers."""
 
     def __init__(
         self, directory: Path, point: RecoveryPoint, pieces: Sequence[_Piece], saved: Sequence[_Saved],
@@ -47,11 +47,11 @@ class Checkpoint:
 
     @property
     def segment_base(self) -> int:
-        """The segment up to whose beginning everything is vouched for."""
+        """The base of the segment that was active: all segments before it are covered."""
         return self._point.segment_base
 
     def write(self, files: Files) -> None:
-        """Make it durable; raises OSError, and then the last recovery point still holds."""
+        """Make it durable; raises OSError, and then the previous recovery point stays valid."""
         for path in self._unsynced:
             _sync_file(files, path)
         for piece in self._pieces:
@@ -60,45 +60,37 @@ class Checkpoint:
             write_new(files, self._directory / (stem(self._point.sequence) + SNAPSHOT), self._snapshot)
         files.sync_directory(self._directory)
         write_recovery_point(files, self._directory, self._point)
-        self._drop_old_snapshots(files)
+        self._remove_old_snapshots(files)
 
     def settle(self) -> None:
-        """On the owner's thread: what was written need not be written again."""
+        """Mark the index entries as saved; on the owner's thread, after `write`."""
         for saved in self._saved:
             segment = saved.segment
             segment.saved_index, segment.saved_times = saved.index_entries, saved.time_entries
             segment.saved_aborted = saved.aborted_entries
 
-    def _drop_old_snapshots(self, files: Files) -> None:
+    def _remove_old_snapshots(self, files: Files) -> None:
         keep = stem(self._point.snapshot) + SNAPSHOT if self._point.snapshot >= 0 else ""
         for name in files.names(self._directory):
             if name.endswith(SNAPSHOT) and name != keep:
                 unlink_if_there(files, self._directory / name)
 
 
-def plan_checkpoint(
-    chain: Chain,
-    producers: ProducerTable,
-    next_sequence: int,
-    last_offset: int,
-    last_enqueued_ms: int,
-    *,
-    sync_data: bool,
-) -> Checkpoint:
-    """A recovery point at the end of everything written, which the caller makes durable before it is written."""
-    active = chain.active
+def plan_checkpoint(segments: LogSegments, producers: ProducerTable, *, sync_data: bool) -> Checkpoint:
+    """A recovery point at the end of everything written; the caller makes that data durable before `write`."""
+    active, end = segments.active, segments.end
     pieces: list[_Piece] = []
     saved: list[_Saved] = []
-    changed = [segment for segment in chain.segments if segment.has_unsaved_entries]
+    changed = [segment for segment in segments.all if segment.has_unsaved_entries]
     for segment in changed:
         pieces += _pieces_of(segment)
         saved.append(_Saved(segment, len(segment.index), len(segment.times), len(segment.aborted)))
     point = RecoveryPoint(
-        sequence=next_sequence,
+        sequence=end.sequence,
         segment_base=active.base_sequence,
         position=active.size_bytes,
-        last_offset=last_offset,
-        last_enqueued_ms=last_enqueued_ms,
+        last_offset=segments.last_offset,
+        last_enqueued_ms=segments.last_enqueued_ms,
         index_entries=len(active.index),
         time_entries=len(active.times),
         aborted_entries=len(active.aborted),
@@ -106,11 +98,11 @@ def plan_checkpoint(
         max_time_ms=active.max_time_ms,
         max_time_sequence=active.max_time_sequence,
         unindexed_bytes=active.unindexed_bytes,
-        snapshot=next_sequence if len(producers) else -1,
+        snapshot=end.sequence if len(producers) else -1,
     )
     snapshot = producers.to_snapshot() if len(producers) else None
     unsynced = [segment.path(LOG) for segment in (*changed, active)] if sync_data else []
-    return Checkpoint(chain.directory, point, pieces, saved, snapshot, unsynced)
+    return Checkpoint(segments.directory, point, pieces, saved, snapshot, unsynced)
 
 
 def _pieces_of(segment: Segment) -> list[_Piece]:

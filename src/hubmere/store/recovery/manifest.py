@@ -41,7 +41,7 @@ class SegmentStart(NamedTuple):
 class Manifest(NamedTuple):
     """The segments of a log in order, and the first sequence number that readers may have."""
 
-    first_sequence: int
+    log_start: int
     segments: tuple[SegmentStart, ...]
     is_compact: bool  # fixed when the log is made
 
@@ -84,13 +84,13 @@ def read_manifest(files: Files, directory: Path) -> Manifest | None:
     rows = _read_rows(files, directory / SEGMENTS)
     if rows is None:
         return None
-    first_sequence, is_compact = rows[0]
-    return Manifest(first_sequence, tuple(SegmentStart(*row) for row in rows[1:]), bool(is_compact))
+    log_start, is_compact = rows[0]
+    return Manifest(log_start, tuple(SegmentStart(*row) for row in rows[1:]), bool(is_compact))
 
 
 def write_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
     """Make the list of segments durable."""
-    _write_rows(files, directory / SEGMENTS, [(manifest.first_sequence, int(manifest.is_compact)), *manifest.segments])
+    _write_rows(files, directory / SEGMENTS, [(manifest.log_start, int(manifest.is_compact)), *manifest.segments])
 
 
 def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
