@@ -113,11 +113,17 @@ def measure(publishing: ModuleType, consuming: ModuleType, events: int, publicat
     publication = publication_from_http([HttpEvent(body=b"x" * 100) for _ in range(events)])
     rig = Rig()
     rig.hub.readers = consuming.Readers(None)
-    publisher = publishing.Publisher(rig.hub, partition=0, name=None, evict=None, lenient=False)
-    reader = rig.hub.readers.admit(
-        rig.hub.log(0), Position.first(), hub=rig.hub.entity.uid, group="$default", partition=0, epoch=None, name=HUB,
-        wake=_nothing, evict=_ignore, counters=rig.hub.counters, rates=rig.hub.rates, throughput=None,
-    )  # fmt: skip
+    publisher = publishing.Publisher(rig.hub, partition=0)
+    spec = consuming.ReaderSpec(
+        group="$default",
+        partition=0,
+        position=Position.first(),
+        epoch=None,
+        name=HUB,
+        on_ready=_nothing,
+        on_closed=_ignore,
+    )
+    reader = rig.hub.readers.open(rig.hub, spec)
     batches = [bytearray(publication.batch) for _ in range(publications)]
     for batch in batches:
         seal(batch)
@@ -129,7 +135,7 @@ def measure(publishing: ModuleType, consuming: ModuleType, events: int, publicat
         rig.turn()
         chunk = reader.read(_READ_BYTES)
         assert chunk is not None
-        reader.delivered(chunk.next_sequence, events, len(chunk.data), 0.0)
+        reader.advance(chunk.next_sequence, events, len(chunk.data), 0.0)
     took = time.process_time() - began
     gc.enable()
     counted = rig.hub.counters.incoming_messages

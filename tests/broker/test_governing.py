@@ -7,11 +7,10 @@ import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
 from hubmere.broker.access import Principal
-from hubmere.broker.fetching import charge_fetch
 from hubmere.broker.management.connections import ConnectionView
-from hubmere.broker.publish import Publisher
+from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.quotas.application_groups import names_rule
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.broker.revocation import Judge
 from hubmere.model.entity import ApplicationGroup, Rights, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import ApplicationGroupThrottled, Conflict, InvalidArgument, PartitionOffline, Refusal
@@ -59,7 +58,7 @@ class World:
     def publisher(self, principal: Principal | None) -> Publisher:
         return self.bench.broker.open_publisher(self.bench.hub, partition="0", principal=principal)
 
-    def reader(self, principal: Principal | None) -> Subscription:
+    def reader(self, principal: Principal | None) -> Reader:
         return self.bench.broker.subscribe(
             self.bench.hub, group="$Default", partition="0", position=Position.first(), epoch=None, name=None,
             wake=lambda: None, evict=lambda _: None, principal=principal,
@@ -76,7 +75,16 @@ class World:
 
     def send_charged(self, publisher: Publisher, events: int = 1) -> Refusal | None:
         try:
-            publisher.publish_charged(a_batch(events), 0, count=events, now=self.bench.now, now_ms=NOW_MS)
+            batch = a_batch(events)
+            publisher.publish(
+                batch,
+                count=events,
+                size_bytes=len(batch),
+                partition=0,
+                now=self.bench.now,
+                now_ms=NOW_MS,
+                over_limit=OverLimit.DELAY,
+            )
         except Refusal as refusal:
             return refusal
         return None
@@ -189,12 +197,18 @@ def test_runs_of_kafka_have_room_within_the_rates_only(world: World) -> None:
     world.write(a_group(a_policy(rate=10)))
     publisher = world.publisher(a_client())
 
-    fits = publisher.has_room(100, 10, world.bench.now)
+    fits = publisher.check_runs([a_run(10)], NOW_MS, world.bench.now)
     world.send(publisher, 8)
 
     assert fits
-    assert not publisher.has_room(100, 10, world.bench.now)
-    assert publisher.has_room(100, 2, world.bench.now)
+    assert publisher.check_runs([a_run(10)], NOW_MS, world.bench.now) is None
+    assert publisher.check_runs([a_run(2)], NOW_MS, world.bench.now)
+
+
+def a_run(events: int) -> RunPart:
+    """Batches of one event each for partition 0."""
+    batches = [a_batch() for _ in range(events)]
+    return RunPart(0, bytearray(b"".join(batches)), [len(batch) for batch in batches])
 
 
 @pytest.mark.parametrize(("metric", "amounts"), [(OUT_EVENTS, (20, 1)), (OUT_BYTES, (1, 2000))])
@@ -209,7 +223,7 @@ def test_readers_of_a_group_are_delayed_and_never_refused(
     events, size_bytes = amounts
 
     for reader in (slow, other):
-        reader.delivered(20, events, size_bytes, world.bench.now)
+        reader.advance(20, events, size_bytes, world.bench.now)
 
     assert slow.delay(world.bench.now) == pytest.approx(1.0, abs=0.1)
     assert slow.delay(world.bench.now + 1.1) == 0.0
@@ -219,10 +233,13 @@ def test_readers_of_a_group_are_delayed_and_never_refused(
 def test_fetches_of_a_group_are_delayed(world: World) -> None:
     """Kafka readers are told how long, as for units."""
     world.write(a_group(a_policy(OUT_EVENTS, 10)))
+    world.send(world.publisher(None), 20)
+    world.bench.turn.run()
     broker, hub = world.bench.broker, world.bench.hub
-    slow, other = (broker.client_quota_of(hub.namespace, a_client(rule)) for rule in ("slow", "other"))
+    readers = [broker.follow(hub, 0, lambda: None, principal=a_client(rule)) for rule in ("slow", "other")]
 
-    delays = [charge_fetch(hub, 0, 20, 100, world.bench.now, client_quota) for client_quota in (slow, other)]
+    chunks = [reader.read(0, max_bytes=10_000, space_bytes=10_000).chunk for reader in readers]
+    delays = [reader.charge(chunk, 0, world.bench.now) for reader, chunk in zip(readers, chunks, strict=True) if chunk]
 
     assert delays[0] == pytest.approx(1.0, abs=0.1)
     assert delays[1] == 0.0

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from functools import partial
+from math import inf
 
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.publish import Publisher
+from hubmere.broker.publish import OverLimit, Publisher
 from hubmere.model.entity import Status
 from hubmere.model.errors import (
     EntityDisabled,
@@ -18,6 +19,7 @@ from hubmere.model.errors import (
     Refusal,
     SequenceGap,
     ServerBusy,
+    ThrottledTooLong,
 )
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import publisher_name
@@ -40,6 +42,21 @@ def send(
     """Publish one batch."""
     return publisher.publish(
         batch or a_batch(count), count=count, size_bytes=size_bytes, key=key, now=now, now_ms=NOW_MS
+    )
+
+
+def send_delayed(publisher: Publisher, *, count: int, max_delay_s: float = inf) -> None:
+    """Publish one batch to partition 1 as a Kafka client does."""
+    batch = a_batch(count)
+    publisher.publish(
+        batch,
+        count=count,
+        size_bytes=len(batch),
+        partition=1,
+        now=0.0,
+        now_ms=NOW_MS,
+        over_limit=OverLimit.DELAY,
+        max_delay_s=max_delay_s,
     )
 
 
@@ -207,10 +224,29 @@ def test_kafka_publications_are_taken_and_the_producer_told_to_wait() -> None:
     bench = Bench(profile=Profile.STANDARD)
     publisher = bench.broker.open_publisher(bench.hub)
 
-    charged = [publisher.publish_charged(a_batch(1000), 1, count=1000, now=0.0, now_ms=NOW_MS) for _ in range(3)]
+    for _ in range(3):
+        send_delayed(publisher, count=1000)
 
     assert ends(bench) == [0, 3000, 0, 0]
-    assert charged[-1].delay_s > 1.0
+    assert publisher.delay_s > 1.0
+    assert bench.hub.counters.throttled_requests == 3
+    bench.close()
+
+
+def test_a_producer_that_must_pause_longer_than_it_waits_is_refused() -> None:
+    """A request that times out on the client would be sent again and again."""
+    bench = Bench(profile=Profile.STANDARD)
+    publisher = bench.broker.open_publisher(bench.hub)
+    for _ in range(3):
+        send_delayed(publisher, count=1000)
+
+    with pytest.raises(ThrottledTooLong) as refusal:
+        send_delayed(publisher, count=1000, max_delay_s=1.0)
+
+    assert refusal.value.retry_after_s > refusal.value.max_delay_s == 1.0
+    assert ends(bench) == [0, 3000, 0, 0]
+    assert bench.hub.counters.refused_requests == 1
+    assert bench.hub.counters.incoming_requests == 4
     bench.close()
 
 

@@ -11,6 +11,18 @@ KB = 1024
 MB = 1024 * KB
 
 
+def admit(pool: Throughput, hub: str, size_bytes: int, events: int, now: float) -> None:
+    """Publish as AMQP and HTTP clients do: refused when it is too much, else charged."""
+    pool.require_ingress(hub, size_bytes, events, now)
+    pool.charge_ingress(hub, size_bytes, events, now)
+
+
+def charge(pool: Throughput, hub: str, size_bytes: int, events: int, now: float) -> float:
+    """Publish as Kafka clients do: charged in any case; how long the client should pause then."""
+    pool.charge_ingress(hub, size_bytes, events, now)
+    return pool.ingress_delay(hub, now)
+
+
 def offer(
     pool: Throughput, hub: str, size_bytes: int, *, events: int = 1, times: int, start: float, step: float
 ) -> int:
@@ -18,7 +30,7 @@ def offer(
     admitted = 0
     for i in range(times):
         try:
-            pool.admit(hub, size_bytes, events, start + i * step)
+            admit(pool, hub, size_bytes, events, start + i * step)
         except ServerBusy:
             continue
         admitted += 1
@@ -83,7 +95,7 @@ def test_a_hub_that_comes_late_is_admitted_at_once() -> None:
     """A hub that was alone has saved up the whole bucket; half of it is the newcomer's."""
     pool = Throughput(Rates.of_units(1), 0.0)
     for tick in range(300):
-        pool.admit("first", KB, 1, tick * 0.01)
+        admit(pool, "first", KB, 1, tick * 0.01)
 
     assert offer(pool, "late", 16 * KB, times=20, start=3.0, step=0) == 20
 
@@ -92,20 +104,20 @@ def test_a_publication_larger_than_the_bucket_passes_when_it_is_full() -> None:
     """Otherwise a 1.5 MB publication could never be sent with one unit."""
     pool = Throughput(Rates.of_units(1), 0.0)
 
-    pool.admit("a", 3 * MB, 1, 0.0)
+    admit(pool, "a", 3 * MB, 1, 0.0)
 
     with pytest.raises(ServerBusy):
-        pool.admit("a", 1, 1, 0.5)
-    pool.admit("a", 10, 1, 2.5)
+        admit(pool, "a", 1, 1, 0.5)
+    admit(pool, "a", 10, 1, 2.5)
 
 
 def test_refused_publication_takes_nothing() -> None:
     """Check, then change: a refusal by events leaves the bytes alone."""
     pool = Throughput(Rates.of_units(1), 0.0)
-    pool.admit("a", 10, 1000, 0.0)
+    admit(pool, "a", 10, 1000, 0.0)
 
     with pytest.raises(ServerBusy):
-        pool.admit("a", MB // 2, 1000, 0.0)
+        admit(pool, "a", MB // 2, 1000, 0.0)
 
     assert pool.was_pressed
     assert pool.ingress_delay("a", 1.0) == 0.0
@@ -146,7 +158,7 @@ def test_kafka_producers_are_told_to_wait_and_lose_nothing() -> None:
     """A charge is always taken; the delay says how long to hold the producer."""
     pool = Throughput(Rates.of_units(1), 0.0)
 
-    delays = [pool.charge_ingress("a", MB, 1, 0.0) for _ in range(4)]
+    delays = [charge(pool, "a", MB, 1, 0.0) for _ in range(4)]
 
     assert delays[0] <= 0.01
     assert 1.9 <= delays[-1] - delays[0] <= 3.1
@@ -158,10 +170,10 @@ def test_what_there_is_room_for_as_a_whole_delays_nobody_piece_by_piece(
 ) -> None:
     """Publications that are charged together must be told nothing that they would not have been told one by one."""
     pool = Throughput(Rates.of_units(1), 0.0)
-    pool.charge_ingress("a", int(MB * before), int(1000 * before), 0.0)
+    charge(pool, "a", int(MB * before), int(1000 * before), 0.0)
 
     has_room = pool.has_ingress("a", sum(size for size, _ in pieces), sum(events for _, events in pieces), 0.0)
-    delays = [pool.charge_ingress("a", size, events, 0.0) for size, events in pieces]
+    delays = [charge(pool, "a", size, events, 0.0) for size, events in pieces]
 
     assert has_room == (max(delays) == 0)
 

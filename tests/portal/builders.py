@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.builders import ADMIN_TOKEN, Bench
 from hubmere.broker.live import LiveHub
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.model.addresses import Addresses
 from hubmere.model.entity import Rights
 from hubmere.model.names import ROOT_RULE, rule_name
@@ -103,7 +103,7 @@ class PortalHarness(Bench):
         )
         self.turn.run()
 
-    def a_reader(self, partition: str = "0", *, epoch: int | None = None, name: str = "reader") -> Subscription:
+    def a_reader(self, partition: str = "0", *, epoch: int | None = None, name: str = "reader") -> Reader:
         """A reader of the hub from its beginning."""
         return self.broker.subscribe(
             self.hub,

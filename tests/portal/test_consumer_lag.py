@@ -32,7 +32,7 @@ def test_lag_counts_each_partition_once(harness: PortalHarness) -> None:
     """A processor reads and writes checkpoints; events that it has not checkpointed are its lag."""
     harness.publish(b"a", b"b", b"c")
     reader = harness.a_reader()
-    reader.delivered(3, 3, 3, 0.0)
+    reader.advance(3, 3, 3, 0.0)
     uid = harness.hub.entity.uid
     harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=0)))
 

@@ -7,7 +7,7 @@ import pytest
 from hubmere.broker.conditions import DISK, Condition, ConditionSeverity
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.connections import ConnectionView, LinkView, Role
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.model.entity import Status
 from hubmere.model.errors import ServerBusy
 from hubmere.model.spec import HubSpec
@@ -72,7 +72,7 @@ def a_connection(*links: LinkView) -> ConnectionView:
     )
 
 
-def a_link(reader: Subscription, credit: int) -> LinkView:
+def a_link(reader: Reader, credit: int) -> LinkView:
     """The link of a reader."""
     return LinkView(role=Role.READS, address="orders", hub="orders", credit=credit, reader=reader)
 
@@ -95,7 +95,7 @@ def test_healthy_namespace_has_no_findings(harness: PortalHarness) -> None:
     reader = harness.a_reader(epoch=1)
     observer.observe([harness.hub], 0.0, harness.clock.now_ms())
 
-    reader.delivered(1, 1, 1, 0.0)
+    reader.advance(1, 1, 1, 0.0)
     observe_after(harness, observer, 3600)
 
     assert diagnose(harness, observer) == []
@@ -203,7 +203,7 @@ def test_reader_that_advances_is_not_stalled(harness: PortalHarness) -> None:
     observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
 
     harness.clock.advance(STALLED_SECONDS - 1)
-    reader.delivered(1, 1, 1, 0.0)
+    reader.advance(1, 1, 1, 0.0)
     observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
     observe_after(harness, observer, STALLED_SECONDS - 1)
 
@@ -275,9 +275,9 @@ def test_namespace_at_its_limit_is_reported_for_some_seconds() -> None:
     throughput = harness.broker.namespace("hubmere").throughput
     assert throughput is not None
     healthy = diagnose(harness)
-    throughput.admit("orders", 1 << 20, 1, harness.clock.monotonic())
+    throughput.charge_ingress("orders", 1 << 20, 1, harness.clock.monotonic())
     with pytest.raises(ServerBusy):
-        throughput.admit("orders", 1 << 20, 1, harness.clock.monotonic())
+        throughput.require_ingress("orders", 1 << 20, 1, harness.clock.monotonic())
     throughput.was_pressed = False
 
     pressed = diagnose(harness)

@@ -28,9 +28,9 @@ from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
 from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.broker.quotas.throughput import FairBucket
-from hubmere.broker.read import Evict, Subscription, Wake
+from hubmere.broker.read import Client, OnClosed, OnReady, PartitionReader, Reader, ReaderSpec
 from hubmere.broker.revocation import Revocation
-from hubmere.broker.tracing import TracedPublisher, TracedSubscription, Tracer
+from hubmere.broker.tracing import Tracer
 from hubmere.broker.upkeep import Upkeep
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import Namespace, Rights
@@ -40,6 +40,7 @@ from hubmere.model.errors import (
     GroupNotFound,
     NamespaceNotFound,
     NotInTier,
+    PartitionNotFound,
     ServerBusy,
 )
 from hubmere.model.names import fold, partition_number
@@ -266,21 +267,20 @@ class Broker:
         lenient: bool = False,
         principal: Principal | None = None,
     ) -> Publisher:
-        """A way into a hub, for callers whose right to send was checked; `principal` is whose group counts it."""
+        """A publisher for a caller whose right to send was checked; `principal` is whose quota it counts against."""
         number = (
             None if partition is None else partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         )
         hub.require_sending(publisher)
-        client_quota = self.client_quota_of(hub.namespace, principal)
-        if self._tracer is None:
-            return Publisher(
-                hub, partition=number, name=publisher, evict=evict, lenient=lenient, client_quota=client_quota
-            )
-        traced = TracedPublisher(
-            hub, partition=number, name=publisher, evict=evict, lenient=lenient, client_quota=client_quota
+        return Publisher(
+            hub,
+            partition=number,
+            name=publisher,
+            on_closed=evict,
+            is_lenient=lenient,
+            client_quota=self.client_quota_of(hub.namespace, principal),
+            tracer=self._tracer,
         )
-        traced.tracer = self._tracer
-        return traced
 
     # --- reading ---
 
@@ -293,10 +293,10 @@ class Broker:
         position: Position,
         epoch: int | None,
         name: str | None,
-        wake: Wake,
-        evict: Evict,
+        wake: OnReady,
+        evict: OnClosed,
         principal: Principal | None = None,
-    ) -> Subscription:
+    ) -> Reader:
         """A reader of a partition in a group, for callers whose right to listen was checked.
 
         The position is fixed now: `latest` means what is committed after this call. Call `start` to be woken.
@@ -304,27 +304,33 @@ class Broker:
         known = self.catalog.view.find_group(hub.entity, group)
         if known is None:
             raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
-        number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
-        hub.require_receiving()
-        reader = hub.readers.admit(
-            hub.log(number),
-            position,
-            kind=Subscription if self._tracer is None else TracedSubscription,
-            hub=hub.entity.uid,
+        spec = ReaderSpec(
             group=fold(known.name),
-            partition=number,
+            partition=partition_number(partition, hub=hub.name, count=hub.entity.partition_count),
+            position=position,
             epoch=epoch,
             name=name,
-            wake=wake,
-            evict=evict,
-            counters=hub.counters,
-            rates=hub.rates,
-            throughput=hub.namespace.throughput,
-            client_quota=self.client_quota_of(hub.namespace, principal),
+            on_ready=wake,
+            on_closed=evict,
         )
-        if isinstance(reader, TracedSubscription) and self._tracer is not None:
-            reader.tracer, reader.place = self._tracer, (hub.namespace.entity.name, hub.name)
-        return reader
+        hub.require_receiving()
+        return hub.readers.open(hub, spec, self._reading_client(hub, principal))
+
+    def follow(
+        self, hub: LiveHub, partition: int, on_moved: OnReady, *, principal: Principal | None = None
+    ) -> PartitionReader:
+        """A reader without a group or an epoch, for a caller whose right to listen was checked (Kafka)."""
+        if not 0 <= partition < hub.entity.partition_count:
+            raise PartitionNotFound(hub.name, str(partition), hub.entity.partition_count)
+        hub.require_receiving()
+        return PartitionReader(hub, partition, on_moved, self._reading_client(hub, principal))
+
+    def _reading_client(self, hub: LiveHub, principal: Principal | None) -> Client:
+        return Client(
+            client_quota=self.client_quota_of(hub.namespace, principal),
+            captures_hub="" if principal is None else principal.captures_hub,
+            tracer=self._tracer,
+        )
 
     def look(self, hub: LiveHub, *, group: str, partition: str, position: Position, max_bytes: int) -> Look:
         """Closed batches from a position on, without becoming a reader: for tools that show events.

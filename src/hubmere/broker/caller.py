@@ -23,7 +23,7 @@ from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.network import is_allowed, require_address
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import ClientQuota
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.broker.revocation import Judge
 from hubmere.broker.views import HubView, NamespaceView, PartitionView
 from hubmere.model.entity import Rights
@@ -417,7 +417,7 @@ class Caller:
         on_closed: OnClosed,
         epoch: int | None = None,
         name: str | None = None,
-    ) -> Subscription:
+    ) -> Reader:
         """A reader of one partition in a consumer group.
 
         The position is fixed now: `latest` means what is committed after this call. `on_ready` is called when there

@@ -8,11 +8,11 @@ thread only.
 from collections.abc import Callable, Iterator
 
 from hubmere.broker.counters import Counters
+from hubmere.broker.partitioning import RoundRobin
 from hubmere.broker.quotas.application_groups import ApplicationGroups
 from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Rates, Throughput
 from hubmere.broker.read import Readers
-from hubmere.broker.routing import RoundRobin
 from hubmere.broker.views import HubView, NamespaceView
 from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, Status, TimestampType

@@ -1,196 +1,248 @@
-"""Admit, route, append: what happens to one publication.
+"""How one publication enters a hub.
 
-A publication is one closed batch for one partition, all or nothing. The order is fixed: may the hub take it, does the
-tier's size allow it, is there throughput for it, which partition, then the log. A refused publication leaves no trace.
+A publication is one closed batch for one partition, or a run: several batches for one partition, written together. It
+is accepted whole or refused whole, and a refused one leaves no trace except in the counters. `Publisher.publish` asks
+in this order:
+
+1. Does the hub accept events now, from this publisher (`LiveHub.require_sending`)?
+2. Is the publication within the size limit? The limit is on what the client sent, not on our encoding of it.
+3. Is the client within the rates of its application group?
+4. Is the namespace within its throughput units? `OverLimit` says what happens if not.
+5. Which partition (`partitioning`)? Then the log appends the batch.
+
+After that it counts the publication and charges both quotas.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from hubmere.broker.live import Evicted, LiveHub
+from hubmere.broker.partitioning import fixed_partition
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
-from hubmere.model.errors import InvalidArgument, PublicationTooLarge, Refusal, ServerBusy, StorageRefusal
-from hubmere.model.keys import partition_of_key
+from hubmere.broker.tracing import Tracer
+from hubmere.model.entity import Hub
+from hubmere.model.errors import (
+    InvalidArgument,
+    PartitionNotFound,
+    PublicationTooLarge,
+    Refusal,
+    ServerBusy,
+    StorageRefusal,
+)
 from hubmere.model.names import fold
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
 
-Settled = Callable[[Receipt], None]
+# Called when a publication is committed, or has failed for good.
+OnCommitted = Callable[[Receipt], None]
 
 
-class Charged(NamedTuple):
-    """A publication that was taken in any case, and how long its producer should be held back."""
+class OverLimit(Enum):
+    """What happens to a publication while the namespace is over its throughput units."""
 
-    receipt: Receipt
-    delay_s: float
+    # It is refused with ServerBusy (AMQP, HTTP).
+    REFUSE = "refuse"
+    # It is accepted, and `Publisher.delay_s` says how long its client should pause (Kafka, KIP-219).
+    DELAY = "delay"
+
+
+class RunPart(NamedTuple):
+    """The batches of a run that go to one partition, one behind the other in `data`."""
+
+    partition: int
+    data: bytearray
+    sizes: Sequence[int]
 
 
 class Publisher:
-    """A way into one hub, one of its partitions, or one publisher's path of it.
+    """Publishes to one hub, to one of its partitions, or under one publisher's name.
 
-    Thread rule: the owner's thread only. `evict` is called once when the hub or the publisher is shut while open.
+    Thread rule: the owner's thread only. `on_closed` is called once if the hub or the publisher's name is closed to
+    events while the publisher is open.
     """
 
-    __slots__ = ("_evict", "_lenient", "client_quota", "hub", "name", "partition")
+    __slots__ = ("_is_lenient", "_on_closed", "_tracer", "client_quota", "delay_s", "hub", "name", "partition")
 
     def __init__(
         self,
         hub: LiveHub,
         *,
-        partition: int | None,
-        name: str | None,
-        evict: Evicted | None,
-        lenient: bool,
+        partition: int | None = None,
+        name: str | None = None,
+        on_closed: Evicted | None = None,
+        is_lenient: bool = False,
         client_quota: ClientQuota = FREE,
+        tracer: Tracer | None = None,
     ) -> None:
         self.hub = hub
         self.partition = partition
         self.name = name
-        self._evict = evict
-        self._lenient = lenient
         self.client_quota = client_quota
-        if evict is not None:
-            hub.publishers[evict] = None if name is None else fold(name)
+        # How long the client should pause after the last publication with `OverLimit.DELAY`.
+        self.delay_s = 0.0
+        self._on_closed = on_closed
+        # Whether any repeated producer sequence counts as a duplicate (the AMQP rule, see `PartitionLog.append`).
+        self._is_lenient = is_lenient
+        self._tracer = tracer
+        if on_closed is not None:
+            hub.publishers[on_closed] = None if name is None else fold(name)
+
+    @property
+    def entity(self) -> Hub:
+        """The hub as it is defined now."""
+        return self.hub.entity
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether throughput units or an application group limit what is published."""
+        return self.hub.namespace.throughput is not None or self.client_quota.limits is not None
 
     @property
     def limit_bytes(self) -> int:
-        """The largest publication that is taken."""
+        """The size of the largest publication that the hub accepts."""
         return self.hub.publication_bytes
 
+    def log_start(self, partition: int) -> int:
+        """The first sequence number that a partition still holds."""
+        return self.hub.log(partition).state.log_start
+
+    def require_partition(self, partition: int) -> None:
+        """Refuse a partition that the hub does not have."""
+        count = self.hub.entity.partition_count
+        if not 0 <= partition < count:
+            raise PartitionNotFound(self.hub.name, str(partition), count)
+
     def close(self) -> None:
-        """Let go of the hub; closing twice is harmless."""
-        if self._evict is not None:
-            self.hub.publishers.pop(self._evict, None)
+        """Unregister from the hub; closing twice is harmless."""
+        if self._on_closed is not None:
+            self.hub.publishers.pop(self._on_closed, None)
 
     def publish(
         self,
-        batch: bytearray,
+        batch: bytearray | memoryview | BatchRun,
         *,
         count: int,
         size_bytes: int,
-        key: str | None,
         now: float,
         now_ms: int,
-        callback: Settled | None = None,
+        key: str | None = None,
+        partition: int | None = None,
+        callback: OnCommitted | None = None,
         requests: int = 1,
+        over_limit: OverLimit = OverLimit.REFUSE,
+        max_delay_s: float = inf,
     ) -> Receipt:
-        """Take one publication, refusing it when the namespace is over its units.
+        """Accept one publication, or raise why not.
 
-        `size_bytes` is what the client sent; the limits are on that, not on our encoding of it. `requests` is how many
-        requests share the publication; each is counted.
+        `size_bytes` is what the client sent, and `requests` how many of its requests share the publication. `partition`
+        must exist; it is for publishers that were opened without one. With `OverLimit.DELAY` a publication is refused
+        only if its client has to pause for more than `max_delay_s` already.
         """
-        counters = self.hub.counters
-        counters.incoming_requests += requests
-        try:
-            self._check(size_bytes, key, count, now)
-            throughput = self.hub.namespace.throughput
-            if throughput is not None:
-                throughput.admit(self.hub.entity.uid, size_bytes, count, now)
-            try:
-                receipt = self._append(batch, key, now_ms, callback)
-            except Refusal:
-                if throughput is not None:
-                    throughput.give_back(self.hub.entity.uid, size_bytes, count, now)
-                raise
-        except Refusal as refusal:
-            self._count_refusal(refusal, requests)
-            raise
-        self._count(count, size_bytes, now, requests)
-        return receipt
-
-    def publish_charged(
-        self,
-        batch: bytearray | memoryview,
-        partition: int,
-        *,
-        count: int,
-        now: float,
-        now_ms: int,
-        callback: Settled | None = None,
-    ) -> Charged:
-        """Take one publication whatever the units say, and tell how long to hold its producer back (Kafka's way)."""
-        counters = self.hub.counters
-        counters.incoming_requests += 1
-        size_bytes = len(batch)
-        try:
-            self._check(size_bytes, None, count, now)
-            receipt = self.hub.log(partition).append(batch, now_ms, callback)
-        except Refusal as refusal:
-            self._count_refusal(refusal)
-            raise
-        self._count(count, size_bytes, now)
-        throughput = self.hub.namespace.throughput
-        if throughput is None:
-            return Charged(receipt, 0.0)
-        delay = throughput.charge_ingress(self.hub.entity.uid, size_bytes, count, now)
-        if delay > 0:
-            counters.throttled_requests += 1
-        return Charged(receipt, delay)
-
-    def check_run(self, data: bytearray, sizes: Sequence[int], partition: int, newest_ms: int) -> BatchRun | None:
-        """Whether publications for one partition can be taken as one; None when each needs a look of its own."""
         hub = self.hub
-        if not hub.entity.status.may_send or max(sizes) > self.limit_bytes:
-            return None
-        return hub.log(partition).check_run(data, sizes, newest_ms)
-
-    def publish_run(self, run: BatchRun, partition: int, *, now: float, now_ms: int, callback: Settled) -> Receipt:
-        """Take publications that were checked just now, and that the units have room for; one receipt for all."""
-        hub, requests, size_bytes = self.hub, len(run.sizes), len(run.data)
-        hub.counters.incoming_requests += requests
+        counters, throughput, limits = hub.counters, hub.namespace.throughput, self.client_quota.limits
+        counters.incoming_requests += requests
+        if self._tracer is not None:
+            callback = self._start_span(self._tracer, batch, count, callback)
         try:
-            receipt = hub.log(partition).append_run(run, now_ms, callback)
+            self._check(batch, size_bytes, key)
+            if limits is not None:
+                limits.require_ingress(size_bytes, count, now)
+            if throughput is not None:
+                if over_limit is OverLimit.REFUSE:
+                    throughput.require_ingress(hub.entity.uid, size_bytes, count, now)
+                else:
+                    throughput.require_ingress_delay(hub.entity.uid, max_delay_s, now)
+            receipt = self._append(batch, self.partition if partition is None else partition, key, now_ms, callback)
         except Refusal as refusal:
             self._count_refusal(refusal, requests)
+            if isinstance(callback, _TracedCallback):
+                callback.end_span(refusal)
             raise
-        self._count(run.events, size_bytes, now, requests)
-        throughput = hub.namespace.throughput
-        if throughput is not None:
-            throughput.charge_ingress(hub.entity.uid, size_bytes, run.events, now)
+        counters.incoming_messages += count
+        counters.incoming_bytes += size_bytes
+        if limits is not None:
+            limits.charge_ingress(size_bytes, count, now)
+        if throughput is None:
+            self.delay_s = 0.0
+        else:
+            throughput.charge_ingress(hub.entity.uid, size_bytes, count, now)
+            if over_limit is OverLimit.DELAY:
+                self._set_delay(throughput.ingress_delay(hub.entity.uid, now))
         return receipt
 
-    def has_room(self, size_bytes: int, events: int, now: float) -> bool:
-        """Whether so much can be published without holding its producer back."""
+    def _set_delay(self, delay_s: float) -> None:
+        self.delay_s = delay_s
+        if delay_s > 0:
+            self.hub.counters.throttled_requests += 1
+
+    def check_runs(self, parts: Sequence[RunPart], newest_ms: int, now: float) -> list[BatchRun] | None:
+        """One run for each part, to be published next; None if any batch has to be published by itself.
+
+        None means that a batch may be refused, would make its client pause, or is traced: then each needs its own
+        answer. Nothing has changed then. `newest_ms` is the latest timestamp that a record may have.
+        """
+        hub = self.hub
+        if self._tracer is not None or not hub.entity.status.may_send:
+            return None
+        runs: list[BatchRun] = []
+        events = size_bytes = 0
+        for partition, data, sizes in parts:
+            if not 0 <= partition < hub.entity.partition_count or max(sizes) > hub.publication_bytes:
+                return None
+            run = hub.log(partition).check_run(data, sizes, newest_ms)
+            if run is None:
+                return None
+            runs.append(run)
+            events += run.events
+            size_bytes += len(data)
+        return runs if self._has_ingress(size_bytes, events, now) else None
+
+    def _has_ingress(self, size_bytes: int, events: int, now: float) -> bool:
+        """Whether both quotas allow this much, in any pieces, without a pause."""
         throughput, limits = self.hub.namespace.throughput, self.client_quota.limits
         if limits is not None and not limits.has_ingress(size_bytes, events, now):
             return False
         return throughput is None or throughput.has_ingress(self.hub.entity.uid, size_bytes, events, now)
 
-    def _check(self, size_bytes: int, key: str | None, events: int, now: float) -> None:
+    def _check(self, batch: bytearray | memoryview | BatchRun, size_bytes: int, key: str | None) -> None:
         self.hub.require_sending(self.name)
-        if size_bytes > self.limit_bytes:
-            raise PublicationTooLarge(size_bytes, self.limit_bytes)
+        largest_bytes = max(batch.sizes) if type(batch) is BatchRun else size_bytes
+        if largest_bytes > self.hub.publication_bytes:
+            raise PublicationTooLarge(largest_bytes, self.hub.publication_bytes)
         if key is not None and self.partition is not None:
             raise InvalidArgument("partition key", key, "a publication to a named partition has none")
-        if self.client_quota.limits is not None:
-            self.client_quota.limits.require_ingress(size_bytes, events, now)
 
-    def _append(self, batch: bytearray, key: str | None, now_ms: int, callback: Settled | None) -> Receipt:
+    def _append(
+        self,
+        batch: bytearray | memoryview | BatchRun,
+        partition: int | None,
+        key: str | None,
+        now_ms: int,
+        callback: OnCommitted | None,
+    ) -> Receipt:
+        hub = self.hub
+        chosen = fixed_partition(partition, key, hub.entity.partition_count)
+        if isinstance(batch, BatchRun):
+            assert chosen is not None
+            return hub.log(chosen).append_run(batch, now_ms, callback)
+        if chosen is None:
+            return self._append_anywhere(batch, now_ms, callback)
+        return hub.log(chosen).append(batch, now_ms, callback, lenient_producer=self._is_lenient)
+
+    def _append_anywhere(self, batch: bytearray | memoryview, now_ms: int, callback: OnCommitted | None) -> Receipt:
+        """Append to the next partition in turn, skipping those that cannot store events (reference: service 1.4)."""
         hub, count = self.hub, self.hub.entity.partition_count
-        if self.partition is not None:
-            return hub.log(self.partition).append(batch, now_ms, callback, lenient_producer=self._lenient)
-        if key is not None:
-            return hub.log(partition_of_key(key, count)).append(batch, now_ms, callback)
-        return self._append_anywhere(batch, count, now_ms, callback)
-
-    def _append_anywhere(self, batch: bytearray, count: int, now_ms: int, callback: Settled | None) -> Receipt:
-        """Keyless: the next partition in turn; one that cannot take events is passed over (reference: service 1.4)."""
         for attempt in range(count):
             try:
-                return self.hub.log(self.hub.turn.take(count)).append(batch, now_ms, callback)
+                return hub.log(hub.turn.take(count)).append(batch, now_ms, callback)
             except StorageRefusal:
                 if attempt == count - 1:
                     raise
         raise AssertionError("a hub has at least one partition")
 
-    def _count(self, events: int, size_bytes: int, now: float, requests: int = 1) -> None:
-        counters = self.hub.counters
-        counters.incoming_messages += events
-        counters.incoming_bytes += size_bytes
-        if self.client_quota.limits is not None:
-            self.client_quota.limits.charge_ingress(size_bytes, events, now)
-
-    def _count_refusal(self, refusal: Refusal, requests: int = 1) -> None:
+    def _count_refusal(self, refusal: Refusal, requests: int) -> None:
         counters = self.hub.counters
         counters.refused_requests += requests
         if isinstance(refusal, ServerBusy):
@@ -199,3 +251,29 @@ class Publisher:
             counters.server_errors += requests
         else:
             counters.user_errors += requests
+
+    def _start_span(
+        self,
+        tracer: Tracer,
+        batch: bytearray | memoryview | BatchRun,
+        count: int,
+        callback: OnCommitted | None,
+    ) -> "_TracedCallback":
+        data = batch.data if isinstance(batch, BatchRun) else batch
+        end_span = tracer.publishing(self.hub.namespace.entity.name, self.hub.name, data, count)
+        return _TracedCallback(end_span, callback)
+
+
+class _TracedCallback:
+    """Ends the span of a publication before its own callback runs."""
+
+    __slots__ = ("_callback", "end_span")
+
+    def __init__(self, end_span: Callable[[Exception | None], None], callback: OnCommitted | None) -> None:
+        self.end_span = end_span
+        self._callback = callback
+
+    def __call__(self, receipt: Receipt) -> None:
+        self.end_span(receipt.error)
+        if self._callback is not None:
+            self._callback(receipt)

@@ -1,48 +1,145 @@
-"""Who reads a partition, from where, and who must give way.
+"""How events leave a partition: what a reader may see, who owns a partition, and what reading costs.
 
-A Subscription is one reader of one partition in one consumer group. It hands out closed batches and is woken by the
-log's one moving number; the endpoint decides how many bytes its client can take. Epoch rules (reference: AMQP 5.5): a
-reader with an epoch owns the partition for its group and yields only to an equal or higher one; readers without an
-epoch share it, five at most. Nothing here waits.
+There are two kinds of readers. A `Reader` (AMQP) reads one partition for one consumer group and keeps its position
+here. A `PartitionReader` (Kafka) is given the position at each read and belongs to no group. Both hand out closed
+batches and are woken when the log moves; the endpoint decides how many bytes its client can take. For both:
+
+1. Visibility: only committed events; a reader of committed transactions sees nothing beyond the last stable offset and
+   is given the aborted ranges that it must skip.
+2. Egress: what was delivered is counted for the hub and charged to the throughput units and to the client's application
+   group. What the capture job of a hub reads costs nothing (reference: service 6).
+
+Epoch rules (reference: AMQP 5.5): a `Reader` with an epoch owns the partition for its group and gives way only to an
+equal or higher epoch; readers without an epoch share the partition, five at most. Nothing here waits.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from hubmere.broker.counters import Counters
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
-from hubmere.broker.quotas.byte_rates import PartitionRates
-from hubmere.broker.quotas.throughput import Throughput
-from hubmere.model.errors import EpochRequired, EpochTooLow, PositionBeyondEnd, ReaderStolen, ReceiverLimit, Refusal
+from hubmere.broker.tracing import Tracer
+from hubmere.model.entity import Hub
+from hubmere.model.errors import (
+    EpochRequired,
+    EpochTooLow,
+    LeaderEpochFenced,
+    LeaderEpochUnknown,
+    PositionBeyondEnd,
+    ReaderStolen,
+    ReceiverLimit,
+    Refusal,
+    SequenceOutOfRange,
+)
 from hubmere.model.position import Anchor, Position
-from hubmere.store.engine import AbortedTransaction, Chunk, PartitionLog
+from hubmere.store.engine import AbortedTransaction, Chunk, LogState, PartitionLog
+
+if TYPE_CHECKING:
+    from hubmere.broker.live import LiveHub
 
 # The service's name for a reader that gave none.
 UNNAMED = "nil"
 
-# Steals of a hub that are remembered for those who look: more than happen between two looks.
+# Steals of a hub that are kept for monitoring: more than happen between two looks at them.
 KEPT_STEALS = 16
 
-Wake = Callable[[], None]
-Evict = Callable[[Refusal], None]
+# The leader epoch of a client that does not check it.
+ANY_EPOCH = -1
+
+OnReady = Callable[[], None]
+OnClosed = Callable[[Refusal], None]
 
 
-class Subscription:
-    """One reader of one partition.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Whose reading is counted, and by whom it is traced."""
 
-    Thread rule: the owner's thread only. `wake` is called when there may be more to read, and must not read from
-    within; `evict` is called once when the reader loses its place, after which the subscription is closed.
+    client_quota: ClientQuota = FREE
+    # The uid of the hub whose capture job the client is.
+    captures_hub: str = ""
+    tracer: Tracer | None = None
+
+
+NOBODY = Client()
+
+
+class Egress:
+    """Counts what one client reads from one partition and charges it to the quotas.
+
+    Thread rule: the owner's thread only.
+    """
+
+    __slots__ = ("_client_quota", "_group", "_hub", "_is_capture_job", "_partition", "_tracer")
+
+    def __init__(self, hub: "LiveHub", partition: int, client: Client, group: str = "") -> None:
+        self._hub = hub
+        self._partition = partition
+        self._client_quota = client.client_quota
+        self._is_capture_job = client.captures_hub == hub.entity.uid
+        self._tracer = client.tracer
+        self._group = group
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Who records spans of deliveries."""
+        return self._tracer
+
+    def charge(self, events: int, size_bytes: int, now: float) -> None:
+        """Count what was delivered."""
+        hub = self._hub
+        if self._is_capture_job and hub.entity.is_captured:
+            return
+        hub.counters.outgoing_messages += events
+        hub.counters.outgoing_bytes += size_bytes
+        hub.rates.delivered(self._partition, size_bytes)
+        throughput, limits = hub.namespace.throughput, self._client_quota.limits
+        if throughput is not None:
+            throughput.charge_egress(hub.entity.uid, size_bytes, events, now)
+        if limits is not None:
+            limits.charge_egress(size_bytes, events, now)
+
+    def delay(self, now: float) -> float:
+        """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0."""
+        hub, limits = self._hub, self._client_quota.limits
+        if self._is_capture_job and hub.entity.is_captured:
+            return 0.0
+        throughput = hub.namespace.throughput
+        delay_s = 0.0 if throughput is None else throughput.egress_delay(hub.entity.uid, now)
+        return delay_s if limits is None else max(delay_s, limits.egress_delay(now))
+
+    def trace(self, data: memoryview, first_sequence: int, next_sequence: int) -> None:
+        """Record a delivery, if there is a tracer."""
+        if self._tracer is not None:
+            namespace, hub = self._hub.namespace.entity.name, self._hub.name
+            self._tracer.delivered(namespace, hub, self._partition, self._group, data, first_sequence, next_sequence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSpec:
+    """What a client asks for when it opens a `Reader`."""
+
+    group: str
+    partition: int
+    position: Position
+    epoch: int | None
+    name: str | None
+    on_ready: OnReady
+    on_closed: OnClosed
+
+
+class Reader:
+    """One reader of one partition in one consumer group.
+
+    Thread rule: the owner's thread only. `on_ready` is called when there may be more to read, and must not read before
+    it returns; `on_closed` is called once if the reader has to give way, after which the reader is closed.
     """
 
     __slots__ = (
-        "_client_quota",
-        "_counters",
-        "_evict",
-        "_hub",
-        "_rates",
+        "_chunk",
+        "_egress",
+        "_on_closed",
+        "_on_ready",
         "_readers",
-        "_throughput",
-        "_wake",
         "epoch",
         "group",
         "is_open",
@@ -52,100 +149,173 @@ class Subscription:
         "partition",
     )
 
-    def __init__(
-        self,
-        readers: "Readers",
-        log: PartitionLog,
-        *,
-        hub: str,
-        group: str,
-        partition: int,
-        next_sequence: int,
-        epoch: int | None,
-        name: str,
-        wake: Wake,
-        evict: Evict,
-        counters: Counters,
-        rates: PartitionRates,
-        throughput: Throughput | None,
-        client_quota: ClientQuota = FREE,
-    ) -> None:
+    def __init__(self, readers: "Readers", log: PartitionLog, spec: ReaderSpec, egress: Egress) -> None:
         self._readers = readers
-        self._client_quota = client_quota
-        self._hub = hub
-        self._wake = wake
-        self._evict = evict
-        self._counters = counters
-        self._rates = rates
-        self._throughput = throughput
+        self._egress = egress
+        self._on_ready = spec.on_ready
+        self._on_closed = spec.on_closed
+        # What was read last, kept for the tracer.
+        self._chunk: Chunk | None = None
         self.log = log
-        self.group = group
-        self.partition = partition
-        self.next_sequence = next_sequence
-        self.epoch = epoch
-        self.name = name
+        self.group = spec.group
+        self.partition = spec.partition
+        self.next_sequence = _start(log, spec.position)
+        self.epoch = spec.epoch
+        self.name = spec.name or UNNAMED
         self.is_open = True
 
     @property
+    def state(self) -> LogState:
+        """Committed positions and size of the partition."""
+        return self.log.state
+
+    @property
     def lag(self) -> int:
-        """Events that are committed and not yet handed to this reader."""
+        """Committed events that this reader has not received."""
         return self.log.state.committed - self.next_sequence
 
     @property
     def waiting_events(self) -> int:
-        """The same for those who look: never negative, and 0 for a partition that cannot be asked now."""
+        """The lag for monitoring: never negative, and 0 while the partition is offline."""
         try:
             return max(self.lag, 0)
         except Refusal:
             return 0
 
     def start(self) -> None:
-        """Begin to be woken by the log."""
-        self.log.watch(self._wake)
+        """Call `on_ready` from now on."""
+        self.log.watch(self._on_ready)
 
     def read(self, max_bytes: int) -> Chunk | None:
         """Closed batches from the reader's position on; None when it has caught up.
 
-        Positions that retention has passed move silently to the oldest retained event (reference: service 7).
+        A position that retention has deleted moves silently to the oldest retained event (reference: service 7).
         """
         if not self.is_open:
             return None
-        self.next_sequence = max(self.next_sequence, self.log.state.log_start)
-        return self.log.read(self.next_sequence, max_bytes, stable_only=True)
+        log = self.log
+        self.next_sequence = max(self.next_sequence, log.state.log_start)
+        chunk = log.read(self.next_sequence, max_bytes, stable_only=True)
+        if self._egress.tracer is not None:
+            self._chunk = chunk
+        return chunk
 
-    def aborted(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
-        """Ranges of aborted transactions that the reader must not see."""
+    def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
+        """Ranges of aborted transactions that the client must not see."""
         return self.log.aborted_transactions(first_sequence, end_sequence)
 
-    def delivered(self, next_sequence: int, events: int, size_bytes: int, now: float) -> None:
-        """Move on, and count what went out."""
+    def advance(self, next_sequence: int, events: int, size_bytes: int, now: float) -> None:
+        """Move the position after a delivery, and count the delivery."""
+        if self._chunk is not None and events:
+            self._egress.trace(self._chunk.data, self.next_sequence, next_sequence)
         self.next_sequence = next_sequence
-        counters = self._counters
-        counters.outgoing_messages += events
-        counters.outgoing_bytes += size_bytes
-        self._rates.delivered(self.partition, size_bytes)
-        if self._throughput is not None:
-            self._throughput.charge_egress(self._hub, size_bytes, events, now)
-        if self._client_quota.limits is not None:
-            self._client_quota.limits.charge_egress(size_bytes, events, now)
+        self._egress.charge(events, size_bytes, now)
 
     def delay(self, now: float) -> float:
-        """Seconds to hold the next delivery back so that egress stays within what is allowed; usually 0."""
-        delay = 0.0 if self._throughput is None else self._throughput.egress_delay(self._hub, now)
-        return delay if self._client_quota.limits is None else max(delay, self._client_quota.limits.egress_delay(now))
+        """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0."""
+        return self._egress.delay(now)
 
     def close(self) -> None:
-        """Give the place back; closing twice is harmless."""
+        """Release the partition; closing twice is harmless."""
         if self.is_open:
             self.is_open = False
-            self.log.unwatch(self._wake)
+            self.log.unwatch(self._on_ready)
             self._readers.release(self)
 
     def evict(self, refusal: Refusal) -> None:
         """Close because of a rule, and tell the endpoint which."""
         if self.is_open:
             self.close()
-            self._evict(refusal)
+            self._on_closed(refusal)
+
+
+class PartitionRead(NamedTuple):
+    """The result of one `PartitionReader.read`.
+
+    `state` is the partition as it was; `chunk` is None if there was nothing to read or no space for it; `refusal` says
+    that the position or the leader epoch is not valid.
+    """
+
+    state: LogState
+    chunk: Chunk | None = None
+    aborted: Sequence[AbortedTransaction] = ()
+    refusal: Refusal | None = None
+
+
+class PartitionReader:
+    """One partition that a client reads again and again, at positions of its own choice.
+
+    Thread rule: the owner's thread only. `on_moved` is called on each move of the partition until the reader is closed.
+    """
+
+    __slots__ = ("_egress", "_log", "_on_moved", "hub")
+
+    def __init__(self, hub: "LiveHub", partition: int, on_moved: Callable[[], None], client: Client = NOBODY) -> None:
+        self.hub = hub
+        self._egress = Egress(hub, partition, client)
+        self._log = hub.log(partition)
+        self._on_moved = on_moved
+        self._log.watch(on_moved)
+
+    @property
+    def entity(self) -> Hub:
+        """The hub as it is defined now."""
+        return self.hub.entity
+
+    @property
+    def state(self) -> LogState:
+        """Committed positions and size of the partition."""
+        return self._log.state
+
+    def read(
+        self,
+        sequence: int,
+        *,
+        max_bytes: int,
+        space_bytes: int,
+        stable_only: bool = False,
+        allows_larger: bool = True,
+        leader_epoch: int = ANY_EPOCH,
+    ) -> PartitionRead:
+        """Closed batches from the one that holds `sequence`: about `max_bytes`, at least one batch.
+
+        `space_bytes` is what the whole answer has left. A first batch that is larger is given only with
+        `allows_larger`, since half a batch is of no use.
+        """
+        log = self._log
+        state = log.state
+        refusal = leader_epoch_refusal(leader_epoch, log.leader_epoch) if leader_epoch >= 0 else None
+        if refusal is None and not state.log_start <= sequence <= state.committed:
+            refusal = SequenceOutOfRange(sequence, state.log_start, state.committed)
+        if refusal is not None:
+            return PartitionRead(state, refusal=refusal)
+        if sequence == state.committed or not space_bytes:
+            return PartitionRead(state)
+        chunk = log.read(sequence, min(max_bytes, space_bytes), stable_only=stable_only)
+        if chunk is None or (len(chunk.data) > space_bytes and not allows_larger):
+            return PartitionRead(state)
+        if not stable_only:
+            return PartitionRead(state, chunk)
+        return PartitionRead(state, chunk, log.aborted_transactions(chunk.first_sequence, chunk.next_sequence))
+
+    def charge(self, chunk: Chunk, sequence: int, now: float) -> float:
+        """Count a chunk that is delivered to a client at `sequence`; the seconds for which the client should pause."""
+        egress = self._egress
+        first = max(chunk.first_sequence, sequence)
+        egress.trace(chunk.data, first, chunk.next_sequence)
+        egress.charge(chunk.next_sequence - first, len(chunk.data), now)
+        return egress.delay(now)
+
+    def close(self) -> None:
+        """Stop the calls of `on_moved`; closing twice is harmless."""
+        self._log.unwatch(self._on_moved)
+
+
+def leader_epoch_refusal(epoch: int, current: int) -> Refusal | None:
+    """Why a client's leader epoch is not the partition's; `ANY_EPOCH` skips the check (KIP-320)."""
+    if epoch < 0 or epoch == current:
+        return None
+    return LeaderEpochFenced(epoch, current) if epoch < current else LeaderEpochUnknown(epoch, current)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,96 +325,66 @@ class Steal:
     group: str
     partition: int
     loser: str
-    winner: Subscription
+    winner: Reader
 
 
 class Readers:
     """The readers of one hub, by consumer group and partition."""
 
-    __slots__ = ("_limit", "_places", "steal_count", "steals")
+    __slots__ = ("_limit", "_readers", "steal_count", "steals")
 
     def __init__(self, receiver_limit: int | None) -> None:
         self._limit = receiver_limit
-        self._places: dict[tuple[str, int], list[Subscription]] = {}
-        # For those who look: how often a partition was taken since the node started, and the latest of these.
+        self._readers: dict[tuple[str, int], list[Reader]] = {}
+        # For monitoring: how often a partition was taken since the node started, and the latest of these.
         self.steal_count = 0
         self.steals: tuple[Steal, ...] = ()
 
-    def admit(
-        self,
-        log: PartitionLog,
-        position: Position,
-        *,
-        hub: str,
-        group: str,
-        partition: int,
-        epoch: int | None,
-        name: str | None,
-        wake: Wake,
-        evict: Evict,
-        counters: Counters,
-        rates: PartitionRates,
-        throughput: Throughput | None,
-        client_quota: ClientQuota = FREE,
-        kind: type[Subscription] = Subscription,
-    ) -> Subscription:
-        """Let a reader in at a position, and put out those who must give way; raises and changes nothing if refused."""
-        shown = name or UNNAMED
-        there = self._places.get((group, partition), [])
-        self._check(there, epoch, shown)
-        subscription = kind(
-            self,
-            log,
-            hub=hub,
-            group=group,
-            partition=partition,
-            next_sequence=_start(log, position),
-            epoch=epoch,
-            name=shown,
-            wake=wake,
-            evict=evict,
-            counters=counters,
-            rates=rates,
-            throughput=throughput,
-            client_quota=client_quota,
-        )
-        if epoch is not None:
-            for reader in list(there):
-                self._note_steal(Steal(group=group, partition=partition, loser=reader.name, winner=subscription))
-                reader.evict(ReaderStolen(new_epoch=epoch, new_name=shown, epoch=reader.epoch, name=reader.name))
-        self._places.setdefault((group, partition), []).append(subscription)
-        return subscription
+    def open(self, hub: "LiveHub", spec: ReaderSpec, client: Client = NOBODY) -> Reader:
+        """Open a reader and evict those that must give way; raises and changes nothing if it is refused."""
+        key = (spec.group, spec.partition)
+        others = self._readers.get(key, [])
+        self._check(others, spec.epoch, spec.name or UNNAMED)
+        reader = Reader(self, hub.log(spec.partition), spec, Egress(hub, spec.partition, client, spec.group))
+        if spec.epoch is not None:
+            for other in list(others):
+                self._note_steal(Steal(group=spec.group, partition=spec.partition, loser=other.name, winner=reader))
+                other.evict(
+                    ReaderStolen(new_epoch=spec.epoch, new_name=reader.name, epoch=other.epoch, name=other.name)
+                )
+        self._readers.setdefault(key, []).append(reader)
+        return reader
 
     def _note_steal(self, steal: Steal) -> None:
         self.steal_count += 1
         self.steals = (*self.steals, steal)[-KEPT_STEALS:]
 
-    def _check(self, there: Sequence[Subscription], epoch: int | None, name: str) -> None:
-        owner = next((reader for reader in there if reader.epoch is not None), None)
+    def _check(self, others: Sequence[Reader], epoch: int | None, name: str) -> None:
+        owner = next((reader for reader in others if reader.epoch is not None), None)
         if owner is not None:
             assert owner.epoch is not None
             if epoch is None:
                 raise EpochRequired(owner.epoch)
             if epoch < owner.epoch:
                 raise EpochTooLow(current=owner.epoch, requested=epoch, current_name=owner.name, name=name)
-        elif epoch is None and self._limit is not None and len(there) >= self._limit:
-            raise ReceiverLimit(self._limit, [reader.name for reader in there])
+        elif epoch is None and self._limit is not None and len(others) >= self._limit:
+            raise ReceiverLimit(self._limit, [reader.name for reader in others])
 
-    def release(self, subscription: Subscription) -> None:
-        """Forget a reader that has closed."""
-        place = (subscription.group, subscription.partition)
-        there = self._places.get(place, [])
-        if subscription in there:
-            there.remove(subscription)
-        if not there:
-            self._places.pop(place, None)
+    def release(self, reader: Reader) -> None:
+        """Remove a reader that has closed."""
+        key = (reader.group, reader.partition)
+        readers = self._readers.get(key, [])
+        if reader in readers:
+            readers.remove(reader)
+        if not readers:
+            self._readers.pop(key, None)
 
-    def all(self) -> list[Subscription]:
+    def all(self) -> list[Reader]:
         """Every reader of the hub."""
-        return [reader for there in self._places.values() for reader in there]
+        return [reader for readers in self._readers.values() for reader in readers]
 
     def evict_all(self, refusal: Refusal, group: str | None = None) -> None:
-        """Put out every reader of the hub, or of one group of it."""
+        """Evict every reader of the hub, or of one group of it."""
         for reader in self.all():
             if group is None or reader.group == group:
                 reader.evict(refusal)
@@ -254,8 +394,11 @@ _NUMBERED = {Anchor.SEQUENCE: "sequence number", Anchor.OFFSET: "offset"}
 
 
 def _start(log: PartitionLog, position: Position) -> int:
-    """Where a reader starts. A partition that was never written to has no sequence number and no offset to name, not
-    even inclusively: the service refuses it. On others the number that comes next may be named inclusively."""
+    """Where a reader starts.
+
+    An event of a partition that was never written to cannot be named by sequence number or offset, not even
+    inclusively: the service refuses it. On other partitions the next number may be named inclusively.
+    """
     kind = _NUMBERED.get(position.anchor)
     if kind is not None and log.state.committed == 0:
         raise PositionBeyondEnd(kind, str(position.value), "-1")

@@ -20,7 +20,7 @@ from hubmere.store.engine import Chunk, LogState, ProducerState
 
 if TYPE_CHECKING:
     from hubmere.broker.live import LiveHub, LiveNamespace
-    from hubmere.broker.read import Steal, Subscription
+    from hubmere.broker.read import Reader, Steal
 
 
 class NamespaceView:
@@ -135,7 +135,7 @@ class HubView:
         """One partition by its id as clients write it; refused when there is none."""
         return PartitionView(self._live, partition_number(name, hub=self.name, count=self.partition_count))
 
-    def readers(self) -> "Sequence[Subscription]":
+    def readers(self) -> "Sequence[Reader]":
         """The AMQP readers that are open now."""
         return self._live.readers.all()
 

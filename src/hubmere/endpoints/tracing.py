@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation import set_span_in_context
 from starlette.responses import Response
 
 from hubmere import __version__
-from hubmere.broker.tracing import Ended
+from hubmere.broker.tracing import EndSpan
 from hubmere.endpoints.http.context import Scope, path_for_log
 from hubmere.endpoints.http.publish.shares import OnDone
 from hubmere.endpoints.http.request import Handler, Request
@@ -57,7 +57,7 @@ class Spans:
 
     # --- events ---
 
-    def publishing(self, namespace: str, hub: str, batch: Buffer, count: int) -> Ended:
+    def publishing(self, namespace: str, hub: str, batch: Buffer, count: int) -> EndSpan:
         """A publication begins; what is given back is called when it is durable or refused."""
         contexts = _contexts(trace_parents(batch, -1, _ALL, MAX_LINKS))
         if not contexts:

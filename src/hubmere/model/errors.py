@@ -418,6 +418,20 @@ class ServerBusy(Refusal):
         )
 
 
+class ThrottledTooLong(ServerBusy):
+    """A client has to pause longer for the throughput it has used than it is willing to wait."""
+
+    def __init__(self, delay_s: float, max_delay_s: float) -> None:
+        super().__init__(delay_s)
+        self.max_delay_s = max_delay_s
+
+    def text(self) -> str:
+        return (
+            f"The namespace is over its throughput units: publishing is delayed by {self.retry_after_s:.1f} s, "
+            f"which is longer than the request may take ({self.max_delay_s:.1f} s)."
+        )
+
+
 class ApplicationGroupThrottled(ServerBusy):
     """Over the rate of the sender's application group; others of the namespace go on."""
 
@@ -507,6 +521,29 @@ class SequenceOutOfRange(Refusal):
             f"Sequence number {self.sequence_number} is out of range: "
             f"the partition holds {self.first} to {self.end - 1}."
         )
+
+
+class LeaderEpochRefused(Refusal):
+    """A reader names a leader epoch that is not the partition's (KIP-320)."""
+
+    def __init__(self, epoch: int, current: int) -> None:
+        super().__init__(epoch, current)
+        self.epoch = epoch
+        self.current = current
+
+
+class LeaderEpochFenced(LeaderEpochRefused):
+    """The reader's epoch is older than the partition's."""
+
+    def text(self) -> str:
+        return f"Leader epoch {self.epoch} is over: the partition is at {self.current}."
+
+
+class LeaderEpochUnknown(LeaderEpochRefused):
+    """The reader's epoch is newer than the partition's."""
+
+    def text(self) -> str:
+        return f"Leader epoch {self.epoch} is not known: the partition is at {self.current}."
 
 
 # --- producers with a memory -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.connections import ConnectionView, LinkView, Role
-from hubmere.broker.read import Steal, Subscription
+from hubmere.broker.read import Reader, Steal
 from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
 from hubmere.portal.sampler import COUNTERS, Rates
@@ -72,12 +72,12 @@ class Finding:
 class _PartitionHistory:
     """Observations of one partition in one group: the last owner, changes of owner, and when each reader advanced."""
 
-    owner: Subscription | None = None
+    owner: Reader | None = None
     owner_changes: deque[float] = field(default_factory=lambda: deque(maxlen=CONTEST_CHANGES))
     # Position of each reader, and since when it has this position.
-    positions: dict[Subscription, tuple[int, float]] = field(default_factory=dict)
+    positions: dict[Reader, tuple[int, float]] = field(default_factory=dict)
 
-    def update(self, readers: Sequence[Subscription], now: float) -> None:
+    def update(self, readers: Sequence[Reader], now: float) -> None:
         """Record the current positions; readers that have closed are removed."""
         owner = next((reader for reader in readers if reader.epoch is not None), None)
         if owner is not None and owner is not self.owner:
@@ -129,11 +129,11 @@ class Snapshot:
     now_ms: int
     # The connections that the person may know of, and the readers on them.
     connections: Sequence[ConnectionView] = ()
-    reader_links: Mapping[Subscription, ReaderLink] = field(default_factory=dict)
+    reader_links: Mapping[Reader, ReaderLink] = field(default_factory=dict)
     # Conditions of the machine, such as a full disk.
     conditions: Sequence[Condition] = ()
 
-    def reader_label(self, reader: Subscription | None) -> str:
+    def reader_label(self, reader: Reader | None) -> str:
         """The name of a reader in a sentence, with its connection if the person may know it."""
         if reader is None:
             return "a reader that has closed"
@@ -151,7 +151,7 @@ class Snapshot:
         return f" Publishers: {', '.join(labels[:MAX_NAMED_PUBLISHERS])}{more}." if labels else ""
 
 
-def links_by_reader(connections: Iterable[ConnectionView]) -> dict[Subscription, ReaderLink]:
+def links_by_reader(connections: Iterable[ConnectionView]) -> dict[Reader, ReaderLink]:
     """Map each reader to its link and connection."""
     return {
         link.reader: ReaderLink(connection, link)
@@ -175,7 +175,7 @@ class Observer:
         """Record the state of every reader and examine the next partitions. Call it about every second."""
         self._record_steals(hubs, now)
         self._examine(hubs, now_ms)
-        seen: dict[OwnershipKey, list[Subscription]] = {}
+        seen: dict[OwnershipKey, list[Reader]] = {}
         for hub in hubs:
             for reader in hub.readers.all():
                 seen.setdefault((hub.entity.uid, reader.group, reader.partition), []).append(reader)
@@ -223,7 +223,7 @@ class Observer:
             if now - seen.at <= CONTEST_SECONDS:
                 yield seen.hub_uid, seen.steal
 
-    def owner(self, key: OwnershipKey) -> Subscription | None:
+    def owner(self, key: OwnershipKey) -> Reader | None:
         """The last owner of a partition."""
         history = self._partitions.get(key)
         return None if history is None else history.owner
@@ -232,7 +232,7 @@ class Observer:
         changes = self._partitions[key].owner_changes
         return bool(changes) and now - changes[-1] <= CONTEST_SECONDS
 
-    def stalled_for(self, hub: LiveHub, reader: Subscription, now: float) -> float:
+    def stalled_for(self, hub: LiveHub, reader: Reader, now: float) -> float:
         """Seconds since a reader with events to read last advanced."""
         history = self._partitions.get((hub.entity.uid, reader.group, reader.partition))
         known = None if history is None else history.positions.get(reader)
@@ -318,7 +318,7 @@ def _stalled(snapshot: Snapshot) -> Iterator[Finding]:
                 yield _stalled_reader(snapshot, hub, reader, idle_s)
 
 
-def _stalled_reader(snapshot: Snapshot, hub: LiveHub, reader: Subscription, idle_s: float) -> Finding:
+def _stalled_reader(snapshot: Snapshot, hub: LiveHub, reader: Reader, idle_s: float) -> Finding:
     found = snapshot.reader_links.get(reader)
     has_no_credit = found is not None and found.link.credit == 0
     if found is None:

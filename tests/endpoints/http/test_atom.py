@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import HttpNode
-from hubmere.broker.fetching import charge_fetch
+from hubmere.broker.read import NOBODY, Egress
 from hubmere.endpoints.http.atom.xml import CONNECT, parse
 from hubmere.endpoints.http.errors import MalformedRequest
 
@@ -187,7 +187,7 @@ def test_a_partition_shows_its_bytes_per_second(node: HttpNode, manager: httpx.C
     node.call(lambda: hub.update_rates(100.0))
     before = node.call(lambda: hub.log(1).state.size_bytes)
     manager.post("/orders/partitions/1/messages", content=b"x" * 1000)
-    node.call(lambda: charge_fetch(hub, 1, 1, 500, 101.0))
+    node.call(lambda: Egress(hub, 1, NOBODY).charge(1, 500, 101.0))
     node.call(lambda: hub.update_rates(100.0 + seconds))
     grown = node.call(lambda: hub.log(1).state.size_bytes) - before
     flowing = rates()

@@ -10,7 +10,6 @@ import pytest
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
 from hubmere.endpoints.kafka.produce import produce
-from hubmere.endpoints.kafka.produce import runs as produce_runs
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.entity import Status, TimestampType
 from hubmere.model.errors import StorageFull
@@ -49,8 +48,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         seen.append(take(session, request))
         return seen[-1]
 
-    take = produce_runs.produce_run
-    monkeypatch.setattr(produce, "produce_run", noted)
+    take = produce.publish_run
+    monkeypatch.setattr(produce, "publish_run", noted)
     return seen
 
 

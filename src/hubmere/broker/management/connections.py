@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from hubmere.broker.access import Principal
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.broker.revocation import Judge
 from hubmere.model.errors import NotFound
 
@@ -49,7 +49,7 @@ class LinkView:
     position: int | None = None
     lag: int | None = None
     epoch: int | None = None
-    reader: Subscription | None = field(default=None, repr=False, compare=False)
+    reader: Reader | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ monotonic seconds.
 
 from dataclasses import dataclass
 
-from hubmere.model.errors import ServerBusy
+from hubmere.model.errors import ServerBusy, ThrottledTooLong
 
 INGRESS_BYTES_PER_UNIT = 1024 * 1024
 INGRESS_EVENTS_PER_UNIT = 1000
@@ -190,34 +190,35 @@ class Throughput:
         self._out_bytes.change_rate(rates.egress_bytes, now)
         self._out_events.change_rate(rates.egress_events, now)
 
-    def admit(self, hub: str, size_bytes: int, events: int, now: float) -> None:
-        """Take a publication into account, whole; raises ServerBusy and takes nothing when it is too much."""
+    def require_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
+        """Refuse a publication that is over the units; nothing is charged yet."""
         if self._in_bytes.missing(hub, size_bytes, now) or self._in_events.missing(hub, events, now):
             self._press(now)
             raise ServerBusy(RETRY_AFTER_SECONDS)
-        self._in_bytes.spend(hub, size_bytes, now)
-        self._in_events.spend(hub, events, now)
 
-    def give_back(self, hub: str, size_bytes: int, events: int, now: float) -> None:
-        """Undo an admission whose publication was refused after all."""
-        self._in_bytes.spend(hub, -size_bytes, now)
-        self._in_events.spend(hub, -events, now)
-
-    def ingress_delay(self, hub: str, now: float) -> float:
-        """Seconds for which a Kafka producer of this hub should be held back; 0 when it is within its share."""
-        return max(self._in_bytes.debt_seconds(hub, now), self._in_events.debt_seconds(hub, now))
+    def require_ingress_delay(self, hub: str, max_delay_s: float, now: float) -> None:
+        """Refuse a publication of a client that has to pause longer than it is willing to wait (Kafka)."""
+        delay_s = self._ingress_debt(hub, now)
+        if delay_s > max_delay_s:
+            raise ThrottledTooLong(delay_s, max_delay_s)
 
     def has_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> bool:
-        """Whether a Kafka producer of this hub may publish so much, in whatever pieces, without any delay."""
+        """Whether this much can be charged, in any pieces, without any delay."""
         return self._in_bytes.holds_more_than(hub, size_bytes, now) and self._in_events.holds_more_than(
             hub, events, now
         )
 
-    def charge_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> float:
-        """Take a publication that is admitted in any case, and say how long its producer should pause (Kafka)."""
+    def charge_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
+        """Count what was published; going below zero delays or refuses the next publication."""
         self._in_bytes.spend(hub, size_bytes, now)
         self._in_events.spend(hub, events, now)
-        return self._noted(self.ingress_delay(hub, now), now)
+
+    def ingress_delay(self, hub: str, now: float) -> float:
+        """Seconds for which a client that publishes to this hub should pause; 0 when it is within its share."""
+        return self._noted(self._ingress_debt(hub, now), now)
+
+    def _ingress_debt(self, hub: str, now: float) -> float:
+        return max(self._in_bytes.debt_seconds(hub, now), self._in_events.debt_seconds(hub, now))
 
     def egress_delay(self, hub: str, now: float) -> float:
         """Seconds until events of this hub may be delivered again; 0 when they may now."""

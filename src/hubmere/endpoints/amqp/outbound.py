@@ -10,7 +10,7 @@ takes nothing away, so there is no outcome to wait for.
 from hubmere.broker.access import Resource
 from hubmere.broker.live import LiveHub
 from hubmere.broker.management.connections import LinkView, Role
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.endpoints.amqp.errors import entity_name
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.endpoints.stream import Timer
@@ -118,14 +118,14 @@ class Outbound(HubPart):
         self._cache = cache
         self._pieces = pieces
         self._with_metrics = with_metrics
-        self._subscription: Subscription | None = None
+        self._subscription: Reader | None = None
         self._log = ""
         self._piece: _Piece | None = None
         self._held = 0
         self._timer: Timer | None = None
         self._is_scheduled = False
 
-    def open(self, subscription: Subscription) -> None:
+    def open(self, subscription: Reader) -> None:
         """Begin to follow the partition."""
         self._subscription = subscription
         self._log = f"{self._hub.entity.uid}-{subscription.partition}"
@@ -220,7 +220,7 @@ class Outbound(HubPart):
             return
         self._keep_piece()
 
-    def _may_send(self, subscription: Subscription) -> bool:
+    def _may_send(self, subscription: Reader) -> bool:
         if not self._link.transfer_window():
             if not self._link.credit:
                 self._complete_drain()
@@ -235,7 +235,7 @@ class Outbound(HubPart):
             return False
         return True
 
-    def _next_piece(self, subscription: Subscription) -> _Piece | None:
+    def _next_piece(self, subscription: Reader) -> _Piece | None:
         """The batches that hold the next event: those at hand, else the log's next."""
         piece = self._piece
         sequence = subscription.next_sequence
@@ -248,7 +248,7 @@ class Outbound(HubPart):
         self._piece = _Piece(chunk.data, chunk.offset, chunk.next_sequence)
         return self._piece
 
-    def _send_from(self, piece: _Piece, subscription: Subscription) -> int:
+    def _send_from(self, piece: _Piece, subscription: Reader) -> int:
         """Queue transfers out of a piece and move on; how many."""
         sequence = subscription.next_sequence
         piece.skip_to(sequence)
@@ -267,19 +267,19 @@ class Outbound(HubPart):
             log=self._log,
             runtime=self._runtime_info(subscription),
             offsets_are_sequences=self._are_offsets_sequences,
-            skip=subscription.aborted(sequence, piece.end_sequence),
+            skip=subscription.aborted_transactions(sequence, piece.end_sequence),
         )
         for first, following in emission.unreadable:
             self._hub.report_unreadable(subscription.partition, first, following)
         now = self._host.clock.monotonic()
         if emission.count:
             link.queue_transfers(emission.frames, emission.count)
-        subscription.delivered(emission.next_sequence, emission.count, len(emission.frames), now)
+        subscription.advance(emission.next_sequence, emission.count, len(emission.frames), now)
         if emission.needs_split and link.transfer_window():
             return emission.count + self._send_split(piece, subscription, now)
         return emission.count
 
-    def _send_split(self, piece: _Piece, subscription: Subscription, now: float) -> int:
+    def _send_split(self, piece: _Piece, subscription: Reader, now: float) -> int:
         """Send one event that needs several frames."""
         sequence = subscription.next_sequence
         message = message_at(
@@ -294,17 +294,17 @@ class Outbound(HubPart):
         if message is None:
             return 0
         self._link.send(message, tag=b"", batchable=True)
-        subscription.delivered(sequence + 1, 1, len(message), now)
+        subscription.advance(sequence + 1, 1, len(message), now)
         return 1
 
     @property
     def _are_offsets_sequences(self) -> bool:
         return self._hub.entity.retention.is_compacted
 
-    def _runtime_info(self, subscription: Subscription) -> RuntimeInfo | None:
+    def _runtime_info(self, subscription: Reader) -> RuntimeInfo | None:
         if not self._with_metrics:
             return None
-        state = subscription.log.state
+        state = subscription.state
         return RuntimeInfo(state.committed - 1, state.last_offset, state.last_enqueued_ms, self._host.clock.now_ms())
 
     def _complete_drain(self) -> None:

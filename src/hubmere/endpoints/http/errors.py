@@ -186,6 +186,7 @@ ROWS: Mapping[type[Refusal], ErrorRow] = {
     refusals.ServerBusy: _BUSY,
     refusals.ReaderRefused: _CONFLICT,
     refusals.SequenceOutOfRange: _BAD_REQUEST,
+    refusals.LeaderEpochRefused: _BAD_REQUEST,
     refusals.ProducerRefused: _CONFLICT,
     CoordinationRefused: _CONFLICT,
     refusals.StorageRefusal: _BUSY,

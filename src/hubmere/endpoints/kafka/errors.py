@@ -56,6 +56,8 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.ReceiverLimit: _E.POLICY_VIOLATION,
     errors.PublicationTooLarge: _E.MESSAGE_TOO_LARGE,
     errors.ServerBusy: _E.THROTTLING_QUOTA_EXCEEDED,
+    # A client that has to pause longer than its request may take would send it again and again.
+    errors.ThrottledTooLong: _E.POLICY_VIOLATION,
     # The service's own answer to a producer over the rates of its application group.
     errors.ApplicationGroupThrottled: _E.POLICY_VIOLATION,
     errors.ReaderRefused: _E.POLICY_VIOLATION,
@@ -63,6 +65,9 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.EpochRequired: _E.POLICY_VIOLATION,
     errors.ReaderStolen: _E.POLICY_VIOLATION,
     errors.SequenceOutOfRange: _E.OFFSET_OUT_OF_RANGE,
+    errors.LeaderEpochRefused: _E.UNKNOWN_LEADER_EPOCH,
+    errors.LeaderEpochFenced: _E.FENCED_LEADER_EPOCH,
+    errors.LeaderEpochUnknown: _E.UNKNOWN_LEADER_EPOCH,
     errors.ProducerRefused: _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.ProducerFenced: _E.INVALID_PRODUCER_EPOCH,
     errors.SequenceGap: _E.OUT_OF_ORDER_SEQUENCE_NUMBER,

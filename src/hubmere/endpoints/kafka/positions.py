@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from hubmere.broker.live import LiveHub
+from hubmere.broker.read import leader_epoch_refusal
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED, check_epoch
+from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED
 from hubmere.endpoints.kafka.gather import repeated
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
@@ -72,13 +73,18 @@ def _find(
     try:
         hub = _partition_of(session, topic, partition.index)
         epoch = hub.log(partition.index).leader_epoch
-        code = check_epoch(partition.current_leader_epoch, epoch)
+        code = _check_epoch(partition.current_leader_epoch, epoch)
         offset, time_ms = _NONE if code else _place(hub, partition, committed_only=committed_only)
     except Refusal as refusal:
         code, (offset, time_ms), epoch = code_of(refusal), _NONE, -1
     return ListOffsetsPartitionResponse(
         index=partition.index, error_code=code, timestamp_ms=time_ms, offset=offset, leader_epoch=epoch
     )
+
+
+def _check_epoch(asked: int, current: int) -> ErrorCode:
+    refusal = leader_epoch_refusal(asked, current)
+    return ErrorCode.NONE if refusal is None else code_of(refusal)
 
 
 def _partition_of(session: KafkaSession, topic: str, index: int) -> LiveHub:
@@ -140,7 +146,7 @@ def _epoch_end(session: KafkaSession, topic: str, partition: EpochPartition) -> 
     except Refusal as refusal:
         return EpochEndOffset(error_code=code_of(refusal), index=partition.index)
     log = hub.log(partition.index)
-    code = check_epoch(partition.current_leader_epoch, log.leader_epoch)
+    code = _check_epoch(partition.current_leader_epoch, log.leader_epoch)
     if code or partition.leader_epoch > log.leader_epoch:
         return EpochEndOffset(error_code=code, index=partition.index)
     return EpochEndOffset(

@@ -469,7 +469,7 @@ class KafkaSession:
             self._is_heavy = True
 
     def release(self, size_bytes: int) -> None:
-        """It waits no longer."""
+        """A publication was committed, or failed."""
         self._waiting_bytes -= size_bytes
 
     def weigh(self, size_bytes: int) -> None:

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from hubmere.broker.fetching import Follow, charge_fetch
-from hubmere.broker.live import LiveHub
-from hubmere.broker.tracing import Tracer
+from hubmere.broker.read import PartitionRead, PartitionReader
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, PartitionAnswer, Topics, quiet_part, send
 from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_reading
@@ -43,12 +41,12 @@ _LOOKED_AT_ONCE: Final = 64
 
 
 class _Read(NamedTuple):
-    """What one partition gave: what is told of it, and how many events of which hub."""
+    """What one partition gave: what is told of it, and the events."""
 
     place: CachedPartition
     told: PartitionAnswer
-    hub: LiveHub | None
-    events: int
+    reader: PartitionReader | None
+    found: PartitionRead | None
 
 
 class _Fetch:
@@ -150,11 +148,10 @@ class _Fetch:
         session, reading = self._session, self._reading
         delay_s = _MEMORY_DELAY_S if self._is_short_of_memory else 0.0
         for read in reads:
-            if read.hub is not None and read.told.records:
-                delay_s = max(delay_s, self._charge(read, read.hub))
-        tracer = session.shared.broker.tracer
-        if tracer is not None:
-            _trace(tracer, reads)
+            chunk = None if read.found is None else read.found.chunk
+            if read.reader is not None and chunk is not None:
+                session.weigh(len(chunk.data))
+                delay_s = max(delay_s, read.reader.charge(chunk, read.place.partition.fetch_offset, session.now))
         throttle_ms = round(delay_s * 1000) if delay_s else 0
         if isinstance(reading, FetchSession):
             topics = _news(reading, reads)
@@ -164,14 +161,6 @@ class _Fetch:
             self._tell_everything(reading, {read.place: read.told for read in reads}, throttle_ms)
         reading.answered()
         session.mute(delay_s)
-
-    def _charge(self, read: _Read, hub: LiveHub) -> float:
-        session, size_bytes = self._session, len(read.told.records)
-        session.weigh(size_bytes)
-        # What the hub's own capture job reads costs no egress (reference: service 6).
-        if session.principal.captures_hub == hub.entity.uid and hub.entity.is_captured:
-            return 0.0
-        return charge_fetch(hub, read.told.partition, read.events, size_bytes, session.now, session.reach.client_quota)
 
     def _tell_everything(
         self, reading: SessionlessFetch, found: dict[CachedPartition, PartitionAnswer], throttle_ms: int
@@ -239,40 +228,44 @@ class _Fetch:
 
     def _read(self, place: CachedPartition, left_bytes: int, *, is_first: bool) -> _Read | None:
         try:
-            follow = place.follow or place.begin(self._session)
-            return self._read_partition(place, follow, left_bytes, is_first=is_first)
+            reader = place.reader or place.begin(self._session)
+            return self._read_partition(place, reader, left_bytes, is_first=is_first)
         except Refusal as refusal:
             place.let_go()
-            return _Read(place, _refused(place.index, code_of(refusal)), None, 0)
+            return _Read(place, _refused(place.index, code_of(refusal)), None, None)
 
     def _read_partition(
-        self, place: CachedPartition, follow: Follow, left_bytes: int, *, is_first: bool
+        self, place: CachedPartition, reader: PartitionReader, left_bytes: int, *, is_first: bool
     ) -> _Read | None:
-        log, wanted = follow.log, place.partition
+        wanted = place.partition
         offset = wanted.fetch_offset
-        start, end, stable_end, _, _, size_bytes = log.state
+        found = reader.read(
+            offset,
+            max_bytes=wanted.max_bytes,
+            space_bytes=left_bytes,
+            stable_only=self._is_committed_only,
+            allows_larger=is_first,
+            leader_epoch=wanted.current_leader_epoch,
+        )
+        (start, end, stable_end, _, _, size_bytes), chunk, aborted, refusal = found
         place.seen((end, stable_end, start), size_bytes)
-        code = check_epoch(wanted.current_leader_epoch, log.leader_epoch)
-        if code or not start <= offset <= end:
+        if refusal is not None:
             place.refused()
-            return _Read(place, _refused(place.index, code or ErrorCode.OFFSET_OUT_OF_RANGE, end, start), None, 0)
+            return _Read(place, _refused(place.index, code_of(refusal), end, start), None, None)
         if offset == end and self._reading.is_told(place):
             del self._reading.due[place]
             return None
         records: memoryview | bytes = _NOTHING
-        aborted: tuple[AbortedTransaction, ...] | None = () if self._is_committed_only else None
-        events, position = 0, NO_POSITION
-        limit_bytes = min(wanted.max_bytes, left_bytes)
-        chunk = log.read(offset, limit_bytes, stable_only=self._is_committed_only) if left_bytes else None
-        if chunk is not None and (is_first or len(chunk.data) <= left_bytes):
-            records, events = chunk.data, chunk.next_sequence - max(chunk.first_sequence, offset)
-            if self._tells_position and not follow.hub.entity.retention.is_compacted:
+        skipped: tuple[AbortedTransaction, ...] | None = () if self._is_committed_only else None
+        position = NO_POSITION
+        if chunk is not None:
+            records = chunk.data
+            if self._tells_position and not reader.entity.retention.is_compacted:
                 position = chunk.offset
-            if self._is_committed_only:
-                found = log.aborted_transactions(chunk.first_sequence, chunk.next_sequence)
-                aborted = tuple([AbortedTransaction(producer_id=gone[0], first_offset=gone[1]) for gone in found])
-        told = PartitionAnswer(place.index, ErrorCode.NONE, end, stable_end, start, records, aborted, position)
-        return _Read(place, told, follow.hub, events)
+            if aborted:
+                skipped = tuple([AbortedTransaction(producer_id=gone[0], first_offset=gone[1]) for gone in aborted])
+        told = PartitionAnswer(place.index, ErrorCode.NONE, end, stable_end, start, records, skipped, position)
+        return _Read(place, told, reader, found)
 
     @property
     def _tells_position(self) -> bool:
@@ -283,13 +276,6 @@ def _is_left_out(read: _Read) -> bool:
     """Whether a partition has events and none of them was read."""
     told = read.told
     return not told.code and not told.records and read.place.partition.fetch_offset < told.end
-
-
-def check_epoch(asked: int, current: int) -> ErrorCode:
-    """Whether a client's idea of the leader's epoch is ours; -1 skips the check (KIP-320)."""
-    if asked < 0 or asked == current:
-        return ErrorCode.NONE
-    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def _refused(index: int, code: ErrorCode, end: int = -1, start: int = -1) -> PartitionAnswer:
@@ -317,16 +303,6 @@ def _by_topic(parts: Iterable[tuple[str, PartitionAnswer]]) -> Topics:
         else:
             topics.append((topic, [told]))
     return topics
-
-
-def _trace(tracer: Tracer, reads: list[_Read]) -> None:
-    """Tell what was delivered; a fetch does not say for which group it is."""
-    for read in reads:
-        if read.hub is not None and read.told.records:
-            first = read.place.partition.fetch_offset
-            where = (read.hub.namespace.entity.name, read.hub.name, read.told.partition, "")
-            assert isinstance(read.told.records, bytes | memoryview)
-            tracer.delivered(*where, read.told.records, first, first + read.events)
 
 
 def fetch(session: KafkaSession, request: Request) -> None:

@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from hubmere.broker.fetching import Follow
 from hubmere.broker.live import LiveHub
+from hubmere.broker.read import PartitionReader
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.stream import Timer
-from hubmere.model.errors import PartitionNotFound
 from hubmere.model.names import fold
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchTopic
 
@@ -45,10 +44,10 @@ class CachedPartition:
         "_has_moved",
         "_reading",
         "facts",
-        "follow",
         "index",
         "partition",
         "quiet_part",
+        "reader",
         "seen_bytes",
         "told",
         "topic",
@@ -63,7 +62,7 @@ class CachedPartition:
         self.partition = partition
         # Lower turns are read first.
         self.turn = turn
-        self.follow: Follow | None = None
+        self.reader: PartitionReader | None = None
         self.facts: Facts = NO_FACTS
         self.seen_bytes = 0
         # What an answer says of it while there are no events, ready to send.
@@ -81,15 +80,12 @@ class CachedPartition:
                 return
         self._reading.due[self] = None
 
-    def begin(self, session: KafkaSession) -> Follow:
+    def begin(self, session: KafkaSession) -> PartitionReader:
         """Follow the partition from now on; raises what forbids it."""
         hub = session.reach.readable(self.topic)
-        if not 0 <= self.index < hub.entity.partition_count:
-            raise PartitionNotFound(self.topic, str(self.index), hub.entity.partition_count)
-        hub.require_receiving()
-        self.follow = Follow(hub, self.index, self._moved)
+        self.reader = session.shared.broker.follow(hub, self.index, self._moved, principal=session.principal)
         self._reading.hubs[fold(self.topic)] = hub
-        return self.follow
+        return self.reader
 
     def seen(self, facts: Facts, size_bytes: int) -> None:
         """What a look has found."""
@@ -105,18 +101,18 @@ class CachedPartition:
 
     def grown_bytes(self) -> int:
         """About how many bytes have come since the last look."""
-        return 0 if self.follow is None else max(self.follow.log.state.size_bytes - self.seen_bytes, 0)
+        return 0 if self.reader is None else max(self.reader.state.size_bytes - self.seen_bytes, 0)
 
     def is_passed(self) -> bool:
         """Whether the start has moved beyond where the client stands."""
-        return self.follow is not None and self.follow.log.state.log_start > self.partition.fetch_offset
+        return self.reader is not None and self.reader.state.log_start > self.partition.fetch_offset
 
     def let_go(self) -> None:
         """Follow it no longer: the next look begins anew."""
-        follow, self.follow = self.follow, None
+        reader, self.reader = self.reader, None
         self._has_moved = True
-        if follow is not None:
-            follow.close()
+        if reader is not None:
+            reader.close()
 
     def _moved(self) -> None:
         self._has_moved = True

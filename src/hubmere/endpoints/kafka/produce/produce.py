@@ -1,26 +1,35 @@
-"""Produce: closed record batches in, the offsets they got out (reference: kafka 2.7 and 3.5).
+"""The Produce handler: closed record batches in, the offsets that they got out (reference: kafka 2.7 and 3.5).
 
-A batch is copied once out of the receive buffer and handed to the broker unopened; the log checks it, numbers it and
-tells repeats of idempotent producers. acks=-1 is answered after the commit, 1 after the write, 0 never. Errors are per
-partition, and the others proceed; with acks=0 an error closes the connection, since nothing else can tell it.
+A batch is copied once out of the receive buffer and handed to the broker unopened. The log validates it, numbers it and
+recognises repeats of idempotent producers. acks=-1 is answered after the commit, 1 after the write, 0 never. Errors are
+per partition, and the other partitions proceed. With acks=0 an error closes the connection, since there is no response.
+
+Small requests that arrive together are one run (`wire.kafka.repeats`), which is published with one write for each
+partition and answered with one write to the socket:
+
+1. The batches of the run are collected by partition.
+2. `Publisher.check_runs` asks whether all of them can be published without a refusal or a pause.
+3. If so, each partition gets one publication, and the responses of all requests are sent when the last is committed.
+4. If not, nothing has happened, and the requests are handled one by one, so that each gets its own error or pause.
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from struct import Struct
 from typing import Final
 
 from hubmere.broker.coordinator.refusals import InvalidTransactionState
-from hubmere.broker.publish import Publisher
+from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.produce.answers import shape_of
 from hubmere.endpoints.kafka.produce.check import check_produced
-from hubmere.endpoints.kafka.produce.record_errors import faults_of
-from hubmere.endpoints.kafka.produce.runs import MAX_AHEAD_MS, ZSTD, ZSTD_SINCE, produce_run
+from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
+from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
-from hubmere.model.entity import TimestampType
-from hubmere.model.errors import CorruptBatch, InvalidBatch, PartitionNotFound, Refusal, ShuttingDown
+from hubmere.model.entity import Hub, TimestampType
+from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal, ShuttingDown
 from hubmere.model.receipt import Receipt
-from hubmere.records.header import CODEC_MASK, CRC_AT, HEADER_BYTES, TRANSACTIONAL, read_header
+from hubmere.records.header import CODEC_MASK, CRC_AT, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from hubmere.records.runs import BatchRun
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import (
@@ -39,17 +48,26 @@ ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 _ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 
+# How far ahead of our clock a producer's own time may be (reference: kafka 1.3); a later one would keep its segment
+# beyond retention.
+MAX_AHEAD_MS: Final = 3_600_000
+_ANY_TIME_MS: Final = 2**63
+# zstd came with Produce version 7 (KIP-110).
+_ZSTD: Final = 4
+_ZSTD_SINCE: Final = 7
+
 _COUNT_AT: Final = HEADER_BYTES - 4
-# Checksum, attributes, last delta, first and newest time: what is looked at here, in one piece.
+# Checksum, attributes, last delta, first and newest time: the fields of the header that are checked here.
 _CHECKED: Final = Struct(">Ihiqq")
+_ATTRIBUTES: Final = BatchHeader._fields.index("attributes")
+_RECORD_COUNT: Final = BatchHeader._fields.index("record_count")
 
 
 class _Part:
-    """What becomes of one partition's batch."""
+    """The publication of one partition: a batch of one request, or the batches of a run."""
 
     __slots__ = (
-        "_answer",
-        "_publisher",
+        "_pending",
         "append_time_ms",
         "base_offset",
         "code",
@@ -59,118 +77,48 @@ class _Part:
         "record_errors",
     )
 
-    def __init__(self, answer: "_Answer", index: int) -> None:
-        self._answer = answer
-        self._publisher: Publisher | None = None
+    def __init__(self, pending: "_Pending", index: int) -> None:
+        self._pending = pending
         self.index = index
         self.code: int = ErrorCode.NONE
         self.message: str | None = None
         self.record_errors: tuple[RecordError, ...] = ()
         self.base_offset = self.append_time_ms = self.log_start = -1
 
-    def publish(self, topic: str, records: Buffer | None) -> None:
-        """Hand the batch to the broker; the answer waits for its commit if the client does."""
-        answer = self._answer
-        session, acks = answer.session, answer.acks
-        try:
-            self._publisher = publisher = session.reach.publisher(topic)
-            if not 0 <= self.index < publisher.hub.entity.partition_count:
-                raise PartitionNotFound(topic, str(self.index), publisher.hub.entity.partition_count)
-            code = self._check(publisher, records)
-            if code:
-                self.code = code
-                self._name_faults(publisher, records)
-                return
-            assert records is not None
-            charged = publisher.publish_charged(
-                _own(records),
-                self.index,
-                count=int.from_bytes(records[_COUNT_AT:HEADER_BYTES], "big"),
-                now=session.now,
-                now_ms=session.now_ms,
-                callback=self._settled if acks == ACKS_ALL else None,
-            )
-        except Refusal as refusal:
-            self._refused(refusal, records)
-            return
-        answer.delay_s = max(answer.delay_s, charged.delay_s)
-        self.log_start = publisher.hub.log(self.index).state.log_start
-        if acks == ACKS_ALL:
-            session.hold(charged.receipt.size_bytes)
-            answer.missing += 1
-        elif acks:
-            self._place(charged.receipt)
-
-    def _check(self, publisher: Publisher, records: Buffer | None) -> int:
-        """What the log does not look at: the codec, a producer's own time, the units, and open transactions."""
-        if records is None or len(records) < HEADER_BYTES:
-            return self._exact_code(records)
-        crc, attributes, _, base_ms, max_ms = _CHECKED.unpack_from(records, CRC_AT)
-        codec = attributes & CODEC_MASK
-        is_odd_codec = codec >= ZSTD and (codec > ZSTD or self._answer.version < ZSTD_SINCE)
-        # A batch without a checksum is one that we have made ourselves: to the log, not to us.
-        if (is_odd_codec or not crc) and (code := self._exact_code(records)):
-            return code
-        entity = publisher.hub.entity
-        newest_ms = self._answer.session.now_ms + MAX_AHEAD_MS
-        if entity.timestamp_type is TimestampType.CREATE and (base_ms > newest_ms or max_ms > newest_ms):
-            return self._exact_code(records) or ErrorCode.INVALID_TIMESTAMP
-        throughput = publisher.hub.namespace.throughput
-        if throughput is not None:
-            delay_s = throughput.ingress_delay(entity.uid, self._answer.session.now)
-            if delay_s * 1000 > self._answer.timeout_ms:
-                return ErrorCode.POLICY_VIOLATION
-        if attributes & TRANSACTIONAL:
-            self._check_transaction(entity.uid, records)
-        return ErrorCode.NONE
-
-    def _check_transaction(self, hub_uid: str, records: Buffer) -> None:
-        transactional_id, session = self._answer.transactional_id, self._answer.session
-        if transactional_id is None:
-            raise InvalidTransactionState("")
-        header = read_header(records)
-        session.coordinator.transactions.require_enlisted(
-            transactional_id, header.producer_id, header.producer_epoch, (hub_uid, self.index)
+    def publish(
+        self, publisher: Publisher, batch: bytearray | memoryview | BatchRun, count: int, size_bytes: int, requests: int
+    ) -> None:
+        """Hand the publication to the broker; the response waits for the commit if the client does."""
+        pending = self._pending
+        session, acks = pending.session, pending.acks
+        receipt = publisher.publish(
+            batch,
+            count=count,
+            size_bytes=size_bytes,
+            partition=self.index,
+            now=session.now,
+            now_ms=session.now_ms,
+            callback=self._on_committed if acks == ACKS_ALL else None,
+            requests=requests,
+            over_limit=OverLimit.DELAY,
+            max_delay_s=pending.max_delay_s,
         )
+        if publisher.delay_s > pending.delay_s:
+            pending.delay_s = publisher.delay_s
+        pending.is_append_time = publisher.entity.timestamp_type is TimestampType.LOG_APPEND
+        self.log_start = publisher.log_start(self.index)
+        if acks == ACKS_ALL:
+            session.hold(receipt.size_bytes)
+            pending.missing += 1
+        elif acks:
+            self._set_offsets(receipt)
 
-    def _exact_code(self, records: Buffer | None) -> int:
-        limit = self._publisher.limit_bytes if self._publisher is not None else HEADER_BYTES
-        return check_produced(records, produce_version=self._answer.version, max_batch_bytes=limit)
-
-    def _refused(self, refusal: Refusal, records: Buffer | None) -> None:
-        self.code = code_of(refusal)
-        if isinstance(refusal, (InvalidBatch, CorruptBatch)):
-            self.code = self._exact_code(records) or self.code
-        self.message = refusal.text()
-        if self._publisher is not None:
-            self._name_faults(self._publisher, records)
-
-    def _name_faults(self, publisher: Publisher, records: Buffer | None) -> None:
-        """Say which records of a refused batch are at fault (KIP-467)."""
-        newest_ms = self._answer.session.now_ms + MAX_AHEAD_MS
-        self.record_errors, text = faults_of(self.code, records, publisher.hub, self.index, newest_ms)
-        self.message = text or self.message
-
-    def _settled(self, receipt: Receipt) -> None:
-        answer = self._answer
-        answer.session.release(receipt.size_bytes)
-        if receipt.error is None:
-            self._place(receipt)
-        else:
-            refusal = receipt.error if isinstance(receipt.error, Refusal) else ShuttingDown()
-            self.code, self.message = code_of(refusal), refusal.text()
-        answer.missing -= 1
-        if not answer.missing:
-            answer.send()
-
-    def _place(self, receipt: Receipt) -> None:
-        assert self._publisher is not None
-        self.base_offset = receipt.sequence_number
-        if self._publisher.hub.entity.timestamp_type is TimestampType.LOG_APPEND:
-            self.append_time_ms = receipt.enqueued_at_ms
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer with an error."""
+        self.code, self.message = code_of(refusal), refusal.text()
 
     def response(self) -> ProducePartitionResponse:
-        """As the client is told."""
+        """The part of the response for this partition."""
         return ProducePartitionResponse(
             index=self.index,
             error_code=self.code,
@@ -181,32 +129,60 @@ class _Part:
             error_message=self.message,
         )
 
+    def _on_committed(self, receipt: Receipt) -> None:
+        pending = self._pending
+        pending.session.release(receipt.size_bytes)
+        if receipt.error is None:
+            self._set_offsets(receipt)
+        else:
+            self.refuse(receipt.error if isinstance(receipt.error, Refusal) else ShuttingDown())
+        pending.missing -= 1
+        if not pending.missing:
+            pending.send()
 
-def _own(records: Buffer) -> bytearray | memoryview:
-    """The batch in memory that is ours to change: what arrived in pieces was put together for this request alone."""
-    return records if isinstance(records, memoryview) and not records.readonly else bytearray(records)
+    def _set_offsets(self, receipt: Receipt) -> None:
+        self.base_offset = receipt.sequence_number
+        if self._pending.is_append_time:
+            self.append_time_ms = receipt.enqueued_at_ms
 
 
-class _Answer:
-    """One request on its way: which batches still wait for their commit."""
+class _Pending:
+    """Responses that wait for commits: the common part of a single request and of a run."""
 
-    __slots__ = ("acks", "delay_s", "missing", "request", "session", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "delay_s", "is_append_time", "max_delay_s", "missing", "request", "session")
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
-        body: ProduceRequest = request.body
+        body: ProduceRequest | ProduceRun = request.body
         self.session = session
         self.request = request
         self.acks = body.acks
-        self.timeout_ms = body.timeout_ms
-        self.transactional_id = body.transactional_id
+        self.max_delay_s = body.timeout_ms / 1000
         self.delay_s = 0.0
+        self.is_append_time = False
+        # Publications that are not committed yet.
         self.missing = 0
-        self.topics: list[tuple[str, list[_Part]]] = []
 
-    @property
-    def version(self) -> int:
-        """The version of the request."""
-        return self.request.version
+    def send(self) -> None:
+        """Send the response."""
+        raise NotImplementedError
+
+
+def newest_allowed_ms(session: KafkaSession, hub: Hub) -> int:
+    """The latest time that a record may have; any where the log stamps records itself."""
+    return session.now_ms + MAX_AHEAD_MS if hub.timestamp_type is TimestampType.CREATE else _ANY_TIME_MS
+
+
+# --- one request -----------------------------------------------------------------------------------------------------
+
+
+class _PendingRequest(_Pending):
+    """One request: any number of topics and partitions with one batch each."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, session: KafkaSession, request: Request) -> None:
+        super().__init__(session, request)
+        self._topics: list[tuple[str, list[_Part]]] = []
 
     def publish(self, topic: str, partitions: tuple[ProducePartition, ...]) -> None:
         """Publish the batches of one topic."""
@@ -216,50 +192,214 @@ class _Answer:
             parts.append(part)
             if self.acks in _ACKS:
                 # Produced records arrive as one view of what was received.
-                part.publish(topic, partition.records)  # type: ignore[arg-type]
+                self._publish_batch(topic, part, partition.records)  # type: ignore[arg-type]
             else:
                 part.code = ErrorCode.INVALID_REQUIRED_ACKS
-        self.topics.append((topic, parts))
+        self._topics.append((topic, parts))
 
-    def close(self) -> None:
-        """Everything is handed over: hold the client back if it is over its units, and answer what need not wait."""
+    def _publish_batch(self, topic: str, part: _Part, records: Buffer | None) -> None:
+        publisher: Publisher | None = None
+        try:
+            publisher = self.session.reach.publisher(topic)
+            publisher.require_partition(part.index)
+            part.code = self._check(publisher, part, records)
+            if not part.code:
+                assert records is not None
+                count = int.from_bytes(records[_COUNT_AT:HEADER_BYTES], "big")
+                part.publish(publisher, _own(records), count, len(records), 1)
+                return
+        except Refusal as refusal:
+            part.refuse(refusal)
+            if publisher is not None and isinstance(refusal, (InvalidBatch, CorruptBatch)):
+                part.code = self._exact_code(publisher, records) or part.code
+        if publisher is not None:
+            self._name_records(part, publisher.entity, records)
+
+    def _check(self, publisher: Publisher, part: _Part, records: Buffer | None) -> int:
+        """Check what the log does not: the codec, a producer's own time, and open transactions."""
+        if records is None or len(records) < HEADER_BYTES:
+            return self._exact_code(publisher, records)
+        crc, attributes, _, base_ms, max_ms = _CHECKED.unpack_from(records, CRC_AT)
+        codec = attributes & CODEC_MASK
+        is_odd_codec = codec >= _ZSTD and (codec > _ZSTD or self.request.version < _ZSTD_SINCE)
+        # The log takes a batch without a checksum as one that was made inside the node; a client's is refused.
+        if (is_odd_codec or not crc) and (code := self._exact_code(publisher, records)):
+            return code
+        newest_ms = newest_allowed_ms(self.session, publisher.entity)
+        if base_ms > newest_ms or max_ms > newest_ms:
+            return self._exact_code(publisher, records) or ErrorCode.INVALID_TIMESTAMP
+        if attributes & TRANSACTIONAL:
+            self._check_transaction(publisher.entity.uid, part.index, records)
+        return ErrorCode.NONE
+
+    def _check_transaction(self, hub_uid: str, index: int, records: Buffer) -> None:
+        body: ProduceRequest = self.request.body
+        if body.transactional_id is None:
+            raise InvalidTransactionState("")
+        header = read_header(records)
+        self.session.coordinator.transactions.require_enlisted(
+            body.transactional_id, header.producer_id, header.producer_epoch, (hub_uid, index)
+        )
+
+    def _exact_code(self, publisher: Publisher, records: Buffer | None) -> int:
+        """What exactly is wrong with a batch; slower than the checks before it, so only for batches that fail them."""
+        return check_produced(records, produce_version=self.request.version, max_batch_bytes=publisher.limit_bytes)
+
+    def _name_records(self, part: _Part, hub: Hub, records: Buffer | None) -> None:
+        """Name the records for which a batch was refused (KIP-467)."""
+        newest_ms = self.session.now_ms + MAX_AHEAD_MS
+        part.record_errors, text = find_record_errors(part.code, records, hub, part.index, newest_ms)
+        part.message = text or part.message
+
+    def finish(self) -> None:
+        """Every batch was handed over: throttle a client over its units, and answer if no commit is missing."""
         if self.delay_s > 0:
             self.session.mute(self.delay_s)
         if self.acks == ACKS_NONE:
-            topics, self.topics = self.topics, []
-            failed = next((part for _, parts in topics for part in parts if part.code), None)
+            topics, self._topics = self._topics, []
+            failed = next((part for part in chain(*(parts for _, parts in topics)) if part.code), None)
             if failed is not None:
                 self.session.drop(f"a batch without acknowledgement is refused with code {failed.code}")
         elif not self.missing:
             self.send()
 
     def send(self) -> None:
-        """Answer the request."""
-        # Batches know their answer: letting go of them here leaves nothing for the garbage collector.
-        topics, self.topics = self.topics, []
+        """Send the response."""
+        # Parts refer to this object. Dropping them here leaves no cycle to the garbage collector.
+        topics, self._topics = self._topics, []
+        request = self.request
         if len(topics) == 1 and len(topics[0][1]) == 1 and not self.delay_s and not topics[0][1][0].code:
-            name, (part,) = topics[0]
-            numbers = (part.index, part.base_offset, part.append_time_ms, part.log_start)
-            frame = shape_of(name, self.version).frame(self.request.correlation_id, *numbers)
-            self.session.respond_frames(self.request, frame)
+            topic, (part,) = topics[0]
+            encode = response_template(topic, request.version).encode
+            frame = encode(request.correlation_id, part.index, part.base_offset, part.append_time_ms, part.log_start)
+            self.session.respond_frames(request, frame)
             return
         answers = tuple(
             ProduceTopicResponse(name=name, partitions=tuple([part.response() for part in parts]))
             for name, parts in topics
         )
-        self.session.respond(self.request, ProduceResponse(topics=answers, throttle_time_ms=round(self.delay_s * 1000)))
+        self.session.respond(request, ProduceResponse(topics=answers, throttle_time_ms=round(self.delay_s * 1000)))
+
+
+def _own(records: Buffer) -> bytearray | memoryview:
+    """The batch in memory that can be changed: what arrived in pieces was joined for this request alone."""
+    return records if isinstance(records, memoryview) and not records.readonly else bytearray(records)
+
+
+# --- a run of requests -----------------------------------------------------------------------------------------------
+
+
+class _PartitionRequests:
+    """The requests of a run that are for one partition: their batches, and their positions in the run."""
+
+    __slots__ = ("data", "positions", "sizes")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.sizes: list[int] = []
+        self.positions: list[int] = []
+
+
+class _PendingRun(_Pending):
+    """Several requests that are answered together, when every partition has committed its batches."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, session: KafkaSession, request: Request) -> None:
+        super().__init__(session, request)
+        self._parts: list[tuple[_Part, BatchRun, list[int]]] = []
+
+    def publish(self, publisher: Publisher, index: int, run: BatchRun, positions: list[int]) -> None:
+        """Publish the batches of one partition."""
+        part = _Part(self, index)
+        self._parts.append((part, run, positions))
+        try:
+            part.publish(publisher, run, run.events, len(run.data), len(run.sizes))
+        except Refusal as refusal:
+            part.refuse(refusal)
+
+    def finish(self) -> None:
+        """Every batch was handed over: answer if all of them were refused."""
+        if not self.missing:
+            self.send()
+
+    def send(self) -> None:
+        """Send the responses of all requests, in their order."""
+        parts, self._parts = self._parts, []
+        run: ProduceRun = self.request.body
+        frames = [b""] * len(run)
+        for part, batches, positions in parts:
+            if part.code:
+                response = part.response()
+                for position in positions:
+                    correlation_id = run.correlation_ids[position]
+                    frames[position] = encode_refusal(run.version, correlation_id, run.topic, response)
+            else:
+                _encode_offsets(frames, run, part, batches, positions)
+        self.session.respond_frames(self.request, b"".join(frames))
+
+
+def _encode_offsets(frames: list[bytes], run: ProduceRun, part: _Part, batches: BatchRun, positions: list[int]) -> None:
+    """The batches of a partition stand in the log one behind the other."""
+    ids, index, append_time_ms, log_start = run.correlation_ids, part.index, part.append_time_ms, part.log_start
+    encode = response_template(run.topic, run.version).encode
+    base_offset = part.base_offset
+    for position, header in zip(positions, batches.headers, strict=True):
+        frames[position] = encode(ids[position], index, base_offset, append_time_ms, log_start)
+        base_offset += header[_RECORD_COUNT]
+
+
+def publish_run(session: KafkaSession, request: Request) -> bool:
+    """Publish a run; False, and nothing has happened, if its requests have to be handled one by one."""
+    body: ProduceRun = request.body
+    collected = _by_partition(body)
+    try:
+        publisher = session.reach.publisher(body.topic)
+        newest_ms = newest_allowed_ms(session, publisher.entity)
+        parts = [RunPart(index, requests.data, requests.sizes) for index, requests in collected.items()]
+        runs = publisher.check_runs(parts, newest_ms, session.now)
+    except Refusal:
+        return False
+    if runs is None or (body.version < _ZSTD_SINCE and _has_zstd(runs)):
+        return False
+    pending = _PendingRun(session, request)
+    for (index, requests), run in zip(collected.items(), runs, strict=True):
+        pending.publish(publisher, index, run, requests.positions)
+    pending.finish()
+    return True
+
+
+def _by_partition(run: ProduceRun) -> dict[int, _PartitionRequests]:
+    view = memoryview(run.data)
+    collected: dict[int, _PartitionRequests] = {}
+    for position, index in enumerate(run.indexes):
+        requests = collected.get(index)
+        if requests is None:
+            requests = collected[index] = _PartitionRequests()
+        start, end = run.starts[position], run.ends[position]
+        requests.data += view[start:end]
+        requests.sizes.append(end - start)
+        requests.positions.append(position)
+    return collected
+
+
+def _has_zstd(runs: list[BatchRun]) -> bool:
+    return any(header[_ATTRIBUTES] & CODEC_MASK == _ZSTD for run in runs for header in run.headers)
+
+
+# --- the handler -----------------------------------------------------------------------------------------------------
 
 
 def produce(session: KafkaSession, request: Request) -> None:
-    """Publish what came, in the order in which it came."""
+    """Publish what arrived, in the order in which it arrived."""
     if type(request.body) is ProduceRun:
-        if not produce_run(session, request):
+        if not publish_run(session, request):
             session.handle_next(session.engine.split_run(request))
         return
-    answer = _Answer(session, request)
+    pending = _PendingRequest(session, request)
     for topic in request.body.topics:
-        answer.publish(topic.name, topic.partitions)
-    answer.close()
+        pending.publish(topic.name, topic.partitions)
+    pending.finish()
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {PRODUCE.key: produce}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hubmere.broker.routing import RoundRobin
+from hubmere.broker.partitioning import RoundRobin
 
 
 def test_round_robin_is_even_and_survives_a_growing_count() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.read import Subscription
+from hubmere.broker.read import Reader
 from hubmere.model.errors import (
     EpochRequired,
     EpochTooLow,
@@ -28,7 +28,7 @@ def a_reader(
     position: Position | None = None,
     evicted: list[Refusal] | None = None,
     woken: list[int] | None = None,
-) -> Subscription:
+) -> Reader:
     """A reader that notes when it is woken or put out."""
     reader = bench.broker.subscribe(
         bench.hub,
@@ -143,7 +143,7 @@ def test_delivery_moves_on_and_is_counted(bench: Bench) -> None:
     bench.turn.run()
     reader = a_reader(bench)
 
-    reader.delivered(3, 3, 300, 0.0)
+    reader.advance(3, 3, 300, 0.0)
 
     assert reader.lag == 2
     assert bench.hub.counters.outgoing_messages == 3
