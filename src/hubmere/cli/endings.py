@@ -36,6 +36,7 @@ def fail(code: Exit, *lines: str) -> NoReturn:
 
 def _fail_with(error: Exception) -> NoReturn:
     from hubmere.broker.provisioning import ProvisioningFailed
+    from hubmere.endpoints.http.server.uvicorn_seam import UvicornMismatch
     from hubmere.endpoints.listener import PortInUse
     from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
@@ -45,6 +46,7 @@ def _fail_with(error: Exception) -> NoReturn:
         PortInUse: Exit.PORT_IN_USE,
         CatalogUnusable: Exit.DAMAGED,
         ProvisioningFailed: Exit.USAGE,
+        UvicornMismatch: Exit.FAILED,
     }
     for kind, code in table.items():
         if isinstance(error, kind):

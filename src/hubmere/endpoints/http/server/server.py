@@ -22,6 +22,7 @@ from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import SERVER_NAME
 from hubmere.endpoints.http.server.protocol import HttpConnection
+from hubmere.endpoints.http.server.uvicorn_seam import check_seams
 
 # Requests that are under way when the node stops get this long to finish.
 _GRACE_SECONDS = 1.0
@@ -53,6 +54,7 @@ class HttpServers:
         connections: Connections | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
+        check_seams()
         self._app = app
         self._connections = connections
         self._limits = limits

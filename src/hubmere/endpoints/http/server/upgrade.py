@@ -11,7 +11,10 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from hubmere.endpoints.fairness import SlicedInput
 from hubmere.endpoints.http.context import log
+from hubmere.endpoints.http.server.uvicorn_seam import check_seams, websocket_seam
 from hubmere.endpoints.http.server.websocket import PATH
+
+check_seams([websocket_seam(WSProtocol)])
 
 # A client that has not read what was written for so long does not read at all.
 UNREAD_SECONDS = 60.0
