@@ -40,8 +40,8 @@ class Machine(SystemClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.set_by_ms + self.passed_ms
 
-    def elapsed(self) -> float:
-        return super().elapsed() + self.passed_ms / 1000
+    def since_boot(self) -> float:
+        return super().since_boot() + self.passed_ms / 1000
 
 
 class Running:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.model.capture import CapturePlace, CaptureTargets, checked_url, is_path_inside
+from hubmere.model.capture import CapturePlace, CaptureTargets, is_path_inside, normalize_url
 from hubmere.model.entity import CaptureDestination
 from hubmere.model.errors import InvalidArgument
 
@@ -162,14 +162,14 @@ def test_account_that_is_a_folder_cannot_leave_the_folder() -> None:
 )
 def test_a_url_has_one_spelling(text: str, url: str) -> None:
     """Places are compared by their text."""
-    assert checked_url(text) == url
+    assert normalize_url(text) == url
 
 
 @pytest.mark.parametrize("text", ["", "files", "file:///", "az://", "s3:///x", "az://a/c?sig=1", "s3://k:s@bucket"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     """Credentials in a URL would end up in logs."""
     with pytest.raises(InvalidArgument):
-        checked_url(text)
+        normalize_url(text)
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,12 @@ def _retention(tier: Tier, hours: int) -> None:
 
 def _masks(tier: Tier, count: int) -> None:
     rules = NetworkRuleSet(ip_masks=("::1",) * count)
-    spec.changed_network(a_namespace(tier=tier), rules, limits(tier), now_ms=NOW_MS)
+    spec.with_network_rules(a_namespace(tier=tier), rules, limits(tier), now_ms=NOW_MS)
 
 
 def _subnets(tier: Tier, count: int) -> None:
     rules = NetworkRuleSet(virtual_networks=(VirtualNetworkRule(subnet_id="s"),) * count)
-    spec.changed_network(a_namespace(tier=tier), rules, limits(tier), now_ms=NOW_MS)
+    spec.with_network_rules(a_namespace(tier=tier), rules, limits(tier), now_ms=NOW_MS)
 
 
 def _policies(tier: Tier, count: int) -> None:
@@ -86,7 +86,7 @@ def _policies(tier: Tier, count: int) -> None:
     group = ApplicationGroup(
         namespace=namespace_name("ns1234"), name=name, client_id="SASKeyName=k", policies=(policy,) * count
     )
-    spec.checked_application_group(group, limits(tier), tier=tier)
+    spec.check_application_group(group, limits(tier), tier=tier)
 
 
 def _captured(tier: Tier, _: int) -> None:
@@ -105,7 +105,7 @@ def _grown(tier: Tier, count: int) -> None:
     hub = a_hub(namespace=a_namespace(tier=tier), spec=HubSpec(partition_count=4))
     namespace = a_namespace(tier=tier)
     wish = replace(HubSpec.of(hub), partition_count=count)
-    spec.changed_hub(namespace, hub, wish, limits(tier), existing=[hub], now_ms=NOW_MS)
+    spec.apply_hub_spec(namespace, hub, wish, limits(tier), existing=[hub], now_ms=NOW_MS)
 
 
 # Limit, tier, what uses it, the last number that is taken (None: none is) and the first that is refused.

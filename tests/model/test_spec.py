@@ -90,7 +90,7 @@ def test_partition_count_of_a_standard_hub_is_fixed() -> None:
     hub = a_hub(namespace=namespace)
 
     with pytest.raises(PartitionCountFixed):
-        spec.changed_hub(namespace, hub, HubSpec(partition_count=8), limits(), existing=[hub], now_ms=NOW_MS)
+        spec.apply_hub_spec(namespace, hub, HubSpec(partition_count=8), limits(), existing=[hub], now_ms=NOW_MS)
 
 
 def test_partition_count_of_a_premium_hub_grows_and_never_shrinks() -> None:
@@ -99,11 +99,11 @@ def test_partition_count_of_a_premium_hub_grows_and_never_shrinks() -> None:
     hub = a_hub(namespace=namespace)
     premium = limits(Tier.PREMIUM)
 
-    grown = spec.changed_hub(namespace, hub, HubSpec(partition_count=8), premium, existing=[hub], now_ms=NOW_MS + 1)
+    grown = spec.apply_hub_spec(namespace, hub, HubSpec(partition_count=8), premium, existing=[hub], now_ms=NOW_MS + 1)
 
     assert (grown.partition_count, grown.uid, grown.updated_ms) == (8, hub.uid, NOW_MS + 1)
     with pytest.raises(PartitionCountFixed):
-        spec.changed_hub(namespace, grown, HubSpec(partition_count=4), premium, existing=[grown], now_ms=NOW_MS)
+        spec.apply_hub_spec(namespace, grown, HubSpec(partition_count=4), premium, existing=[grown], now_ms=NOW_MS)
 
 
 def test_change_replaces_settings_but_keeps_what_cannot_be_omitted() -> None:
@@ -112,7 +112,9 @@ def test_change_replaces_settings_but_keeps_what_cannot_be_omitted() -> None:
     wish = HubSpec(partition_count=2, retention_hours=5, user_metadata="x", cleanup_policy=CleanupPolicy.DELETE)
     hub = a_hub(namespace=namespace, spec=wish)
 
-    changed = spec.changed_hub(namespace, hub, HubSpec(status=Status.DISABLED), limits(), existing=[hub], now_ms=NOW_MS)
+    changed = spec.apply_hub_spec(
+        namespace, hub, HubSpec(status=Status.DISABLED), limits(), existing=[hub], now_ms=NOW_MS
+    )
 
     assert (changed.partition_count, changed.retention.hours, changed.user_metadata) == (2, 168, "")
     assert changed.status is Status.DISABLED
@@ -125,7 +127,7 @@ def test_hub_fulfils_its_own_wish() -> None:
     hub = a_hub(namespace=namespace, spec=HubSpec(retention_hours=5, user_metadata="x", capture=capture))
 
     wish = replace(HubSpec.of(hub), status=Status.SEND_DISABLED)
-    changed = spec.changed_hub(namespace, hub, wish, limits(), existing=[hub], now_ms=NOW_MS)
+    changed = spec.apply_hub_spec(namespace, hub, wish, limits(), existing=[hub], now_ms=NOW_MS)
 
     assert changed == replace(hub, status=Status.SEND_DISABLED)
 
@@ -135,7 +137,7 @@ def test_namespace_fulfils_its_own_wish() -> None:
     wish = NamespaceSpec(capacity=2, auto_inflate=True, maximum_throughput_units=4, tags={"a": "b"})
     namespace = a_namespace(spec=wish)
 
-    assert spec.changed_namespace(namespace, NamespaceSpec.of(namespace), limits(), now_ms=NOW_MS) == namespace
+    assert spec.apply_namespace_spec(namespace, NamespaceSpec.of(namespace), limits(), now_ms=NOW_MS) == namespace
 
 
 REFUSED_HUBS: list[tuple[Tier, HubSpec, type[Exception]]] = [
@@ -201,7 +203,7 @@ def test_compacted_hub_keeps_events_for_ever_and_cannot_change_its_policy() -> N
     assert (hub.retention.hours, hub.retention.days) == (None, -1)
     wish = HubSpec(cleanup_policy=CleanupPolicy.DELETE)
     with pytest.raises(InvalidArgument):
-        spec.changed_hub(namespace, hub, wish, limits(), existing=[hub], now_ms=NOW_MS)
+        spec.apply_hub_spec(namespace, hub, wish, limits(), existing=[hub], now_ms=NOW_MS)
 
 
 def test_basic_hub_keeps_events_for_one_day_by_default() -> None:
@@ -248,9 +250,9 @@ def test_group_metadata_is_replaced_within_its_limit() -> None:
     """1024 characters."""
     _, group = a_hub_and_group()
 
-    assert spec.changed_group(group, user_metadata="m", now_ms=NOW_MS).user_metadata == "m"
+    assert spec.with_user_metadata(group, user_metadata="m", now_ms=NOW_MS).user_metadata == "m"
     with pytest.raises(InvalidArgument):
-        spec.changed_group(group, user_metadata="m" * 1025, now_ms=NOW_MS)
+        spec.with_user_metadata(group, user_metadata="m" * 1025, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize("which", list(KeyKind))
@@ -279,7 +281,7 @@ def test_rule_with_other_rights_keeps_its_keys() -> None:
     """Changing rights must not break whoever holds a key."""
     rule = a_rule(a_hub(), rights=Rights.SEND)
 
-    changed = spec.changed_rule(rule, Rights.LISTEN, now_ms=NOW_MS)
+    changed = spec.with_rights(rule, Rights.LISTEN, now_ms=NOW_MS)
 
     assert (changed.rights, changed.primary_key) == (Rights.LISTEN, rule.primary_key)
 
@@ -311,7 +313,7 @@ def test_tier_of_a_namespace_stays() -> None:
     namespace = a_namespace()
 
     with pytest.raises(InvalidArgument):
-        spec.changed_namespace(namespace, NamespaceSpec(tier=Tier.PREMIUM), limits(), now_ms=NOW_MS)
+        spec.apply_namespace_spec(namespace, NamespaceSpec(tier=Tier.PREMIUM), limits(), now_ms=NOW_MS)
 
 
 def test_network_rules_are_kept_within_their_limits() -> None:
@@ -319,16 +321,16 @@ def test_network_rules_are_kept_within_their_limits() -> None:
     namespace = a_namespace()
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8", "::1", "10.1.2.3/16"))
 
-    assert spec.changed_network(namespace, rules, limits(), now_ms=NOW_MS).network == rules
+    assert spec.with_network_rules(namespace, rules, limits(), now_ms=NOW_MS).network == rules
     with pytest.raises(InvalidArgument):
-        spec.changed_network(namespace, NetworkRuleSet(ip_masks=("10.0.0.256",)), limits(), now_ms=NOW_MS)
+        spec.with_network_rules(namespace, NetworkRuleSet(ip_masks=("10.0.0.256",)), limits(), now_ms=NOW_MS)
     with pytest.raises(LimitReached):
-        spec.changed_network(namespace, NetworkRuleSet(ip_masks=("::1",) * 129), limits(), now_ms=NOW_MS)
+        spec.with_network_rules(namespace, NetworkRuleSet(ip_masks=("::1",) * 129), limits(), now_ms=NOW_MS)
     subnets = (VirtualNetworkRule(subnet_id="s"),) * 129
     with pytest.raises(LimitReached):
-        spec.changed_network(namespace, NetworkRuleSet(virtual_networks=subnets), limits(), now_ms=NOW_MS)
+        spec.with_network_rules(namespace, NetworkRuleSet(virtual_networks=subnets), limits(), now_ms=NOW_MS)
     with pytest.raises(NotInTier):
-        spec.changed_network(a_namespace(tier=Tier.BASIC), rules, limits(Tier.BASIC), now_ms=NOW_MS)
+        spec.with_network_rules(a_namespace(tier=Tier.BASIC), rules, limits(Tier.BASIC), now_ms=NOW_MS)
 
 
 def test_application_group_needs_the_tier_an_identity_and_few_policies() -> None:
@@ -342,15 +344,15 @@ def test_application_group_needs_the_tier_an_identity_and_few_policies() -> None
     )
     premium = limits(Tier.PREMIUM)
 
-    assert spec.checked_application_group(group, premium, tier=Tier.PREMIUM) is group
+    assert spec.check_application_group(group, premium, tier=Tier.PREMIUM) is group
     with pytest.raises(NotInTier):
-        spec.checked_application_group(group, limits(), tier=Tier.STANDARD)
+        spec.check_application_group(group, limits(), tier=Tier.STANDARD)
     with pytest.raises(InvalidArgument):
-        spec.checked_application_group(replace(group, client_id="send"), premium, tier=Tier.PREMIUM)
+        spec.check_application_group(replace(group, client_id="send"), premium, tier=Tier.PREMIUM)
     with pytest.raises(LimitReached):
-        spec.checked_application_group(replace(group, policies=(policy,) * 5), premium, tier=Tier.PREMIUM)
+        spec.check_application_group(replace(group, policies=(policy,) * 5), premium, tier=Tier.PREMIUM)
     with pytest.raises(InvalidArgument):
-        spec.checked_application_group(
+        spec.check_application_group(
             replace(group, policies=(replace(policy, rate_per_s=0),)), premium, tier=Tier.PREMIUM
         )
 
@@ -360,7 +362,7 @@ def test_log_settings_stay_when_another_api_replaces_a_hub() -> None:
     namespace, own = a_namespace(), LogSettings(segment_ms=60_000)
     hub = replace(a_hub(), log_settings=own)
 
-    changed = spec.changed_hub(namespace, hub, HubSpec(), limits(), existing=[hub], now_ms=NOW_MS)
+    changed = spec.apply_hub_spec(namespace, hub, HubSpec(), limits(), existing=[hub], now_ms=NOW_MS)
 
     assert changed.log_settings == own
 
@@ -370,7 +372,7 @@ def test_log_settings_beyond_a_lowered_limit_do_not_hinder_other_changes() -> No
     namespace, own = a_namespace(), LogSettings(max_message_bytes=10 * limits().publication_bytes)
     hub = replace(a_hub(), log_settings=own)
 
-    changed = spec.changed_hub(
+    changed = spec.apply_hub_spec(
         namespace, hub, replace(HubSpec.of(hub), retention_hours=2), limits(), existing=[hub], now_ms=NOW_MS
     )
 

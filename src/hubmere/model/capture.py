@@ -1,10 +1,10 @@
-"""Where captured files go: the targets of the settings, and how a hub's destination names one of them.
+"""Capture targets of the settings, and how a hub's destination is resolved to one of them.
 
-A destination is the service's own (a storage account by resource id or name, and a container) or a URL. Either way the
-files land at or below a place that the operator has named: a target of the settings, or the node's own folder. So
-whoever manages a hub cannot write elsewhere, and credentials stay in the settings. A container is never a folder of
-another one: a destination that names a container gets that container, or is refused with the setting that allows it.
-Pure values; opens nothing. Reference: service 6.
+A destination has the form of the service (a storage account by resource id or name, and a container) or is a URL.
+Either way the files are written at or below a location that the operator has configured: a target of the settings, or
+the node's own folder. So a user with Manage rights on a hub cannot write elsewhere, and credentials stay in the
+settings. A container is never a folder of another one: a destination that names a container gets that container, or is
+refused with the setting that allows it. Pure values; opens nothing. Reference: service 6.
 """
 
 from collections.abc import Mapping
@@ -17,26 +17,26 @@ from hubmere.model.entity import CaptureDestination
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import fold
 
-# What a URL of a target may begin with: a folder, Azure Blob Storage or ADLS Gen2, an S3 bucket.
+# URL schemes of targets: a folder, Azure Blob Storage or ADLS Gen2, an S3 bucket.
 SCHEMES = ("file", "az", "s3")
-# The target that is meant where a hub names none.
+# The target of a hub that names none.
 DEFAULT_TARGET = "default"
 _WHAT = "capture destination"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturePlace:
-    """One place for files: a URL, and what opens it. The options are secrets and never show."""
+    """A location for files: a URL and its credentials. `options` may hold secrets and are not part of `repr`."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False, hash=False)
 
     def below(self, path: str) -> "CapturePlace":
-        """A place further down."""
-        return CapturePlace(url=_joined(self.url, path), options=self.options)
+        """A location below this one."""
+        return CapturePlace(url=_join(self.url, path), options=self.options)
 
     def has(self, url: str) -> bool:
-        """Whether a URL is this one or lies below it."""
+        """Whether a URL is this location or below it."""
         return url == self.url or url.startswith(self.url.rstrip("/") + "/")
 
 
@@ -47,22 +47,24 @@ def is_path_inside(path: str) -> bool:
     return not any(part in (".", "..") for part in path.split("/"))
 
 
-def checked_url(text: str) -> str:
-    """The URL of a place as it is compared and joined; a plain absolute path is a folder. Raises InvalidArgument."""
+def normalize_url(text: str) -> str:
+    """The canonical URL of a location; a plain absolute path becomes a file URL. Raises InvalidArgument."""
     url = Path(text).as_uri() if text.startswith("/") else text.rstrip("/")
     parts = urlsplit(url)
     is_whole = bool(parts.path.strip("/")) if parts.scheme == "file" else bool(parts.netloc)
     is_plain = not (parts.query or parts.fragment or "@" in parts.netloc)
     if parts.scheme not in SCHEMES or not is_whole or not is_plain or not is_path_inside(unquote(parts.path)[1:]):
-        raise InvalidArgument(_WHAT, _shown(text), "file:///folder, az://account/container or s3://bucket/prefix")
+        raise InvalidArgument(
+            _WHAT, _without_secrets(text), "file:///folder, az://account/container or s3://bucket/prefix"
+        )
     return url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureTargets:
-    """The places that captured files may go to: `folder` on this machine, and the targets of the settings by name.
+    """The locations that captured files may be written to: `folder` on this machine, and the targets by name.
 
-    With `has_account_folders` an account that is no target is a folder of that name below `folder`.
+    With `has_account_folders`, an account that is not a target becomes a folder of that name below `folder`.
     """
 
     folder: CapturePlace
@@ -82,7 +84,7 @@ class CaptureTargets:
         )
 
     def place_of(self, destination: CaptureDestination) -> CapturePlace:
-        """Where the files of a hub go; InvalidArgument says which places there are."""
+        """The location for the files of a hub; InvalidArgument lists the configured ones."""
         account = destination.storage_account or destination.data_lake_account
         inside = (destination.container or destination.data_lake_folder).strip("/")
         if not _is_plain(inside):
@@ -100,16 +102,16 @@ class CaptureTargets:
         raise InvalidArgument("capture container", inside, f"a container of {there}; {_setting(container, wanted)}")
 
     def _by_url(self, text: str) -> CapturePlace:
-        url = checked_url(text)
+        url = normalize_url(text)
         fitting = [place for place in (self.folder, *self.named.values()) if place.has(url)]
         if not fitting:
             allowed = ", ".join(place.url for place in (self.folder, *self.named.values()))
-            raise InvalidArgument(_WHAT, _shown(text), f"a URL at or below one of {allowed}")
+            raise InvalidArgument(_WHAT, _without_secrets(text), f"a URL at or below one of {allowed}")
         nearest = max(fitting, key=lambda place: len(place.url))
         return CapturePlace(url=url, options=nearest.options)
 
     def _by_name(self, account: str) -> list[CapturePlace]:
-        """The target of a name, or those of the storage account of that name; a resource id ends in it."""
+        """The target of a name, or the targets of the storage account of that name (the end of a resource id)."""
         name = PurePosixPath(account).name
         found = self.named.get(fold(name) or DEFAULT_TARGET)
         if found is not None:
@@ -138,9 +140,9 @@ def _is_of_account(place: CapturePlace, account: str) -> bool:
 
 
 def _in_container(base: CapturePlace, inside: str) -> CapturePlace | None:
-    """The container, or path in a container, that a destination names at a target; None when it is not the target's.
+    """The container, or path in a container, that a destination names within a target; None if it is another container.
 
-    A folder has no container: there it is a folder further down.
+    A folder has no containers: there it is a sub-folder.
     """
     parts = urlsplit(base.url)
     if parts.scheme == "file":
@@ -159,14 +161,14 @@ def _setting(name: str, url: str) -> str:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path can be part of a URL as it is: encoded dots would only show when the URL is taken apart."""
+    """Whether a path can be part of a URL without encoding; encoded dots would escape the check for dot segments."""
     return is_path_inside(path) and not any(character in path for character in "%?#")
 
 
-def _joined(url: str, path: str) -> str:
+def _join(url: str, path: str) -> str:
     return f"{url.rstrip('/')}/{path.strip('/')}"
 
 
-def _shown(text: str) -> str:
-    """A URL without what somebody may have put in front of its host or behind its path."""
+def _without_secrets(text: str) -> str:
+    """A URL for error texts, without user info and query, which may hold secrets."""
     return text.split("?")[0].split("@")[-1]

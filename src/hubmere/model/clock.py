@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """What a node asks for the time."""
+    """The source of time of a node."""
 
     def now_ms(self) -> int:
         """Wall time in milliseconds since 1970 UTC."""
@@ -41,8 +41,8 @@ class SystemClock:
         """Seconds on a clock that never goes backwards."""
         return time.monotonic()
 
-    def elapsed(self) -> float:
-        """Seconds since the machine was started, time in suspension included where the system can tell."""
+    def since_boot(self) -> float:
+        """Seconds since the machine started, including suspension if the operating system reports it."""
         return time.clock_gettime(_ELAPSED) if _ELAPSED is not None else time.monotonic()
 
 

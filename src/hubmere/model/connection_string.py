@@ -1,4 +1,5 @@
-"""Connection strings: `Endpoint=sb://host/;SharedAccessKeyName=..;SharedAccessKey=..[;EntityPath=..]`, read and built.
+"""Connection strings: `Endpoint=sb://host/;SharedAccessKeyName=..;SharedAccessKey=..[;EntityPath=..]`, parsed and
+built.
 
 Read as the SDKs read them: keys in any case and order, the first `=` splits, blanks and a trailing `;` are dropped,
 unknown keys are ignored. Built with the known keys only, since the Java client refuses others. A refusal never repeats
@@ -11,10 +12,10 @@ from urllib.parse import urlsplit
 
 from hubmere.model.errors import InvalidArgument
 
-# The literal key of the official emulator: anyone may know it, so it opens only a node that was told to be one.
+# The published key of the official emulator: it is accepted only by a node in emulator mode.
 EMULATOR_KEY = "SAS_KEY_VALUE"
 
-# Longer than any that the service hands out; a bound on what an unauthenticated peer can make us split.
+# Longer than any of the service; limits the work that an unauthenticated client can cause.
 MAX_CHARACTERS = 8192
 
 _SIGNATURE_SCHEME = "sharedaccesssignature "
@@ -32,12 +33,12 @@ class ConnectionString:
     signature: str | None = field(default=None, repr=False)
     entity_path: str | None = None
     is_emulator: bool = False
-    # An extension of ours: what a node gives its capture job to prove that it is the job.
+    # Extension: the credential by which the capture job of a node authenticates.
     capture_credential: str | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
-        """The parts of a text; raises InvalidArgument that names the guilty key."""
+        """Parse a text; raises InvalidArgument with the name of the bad key."""
         pairs = _pairs(text)
         host, port = _host_and_port(pairs)
         parsed = cls(
@@ -72,7 +73,7 @@ class ConnectionString:
         return replace(self, capture_credential=credential)
 
     def text(self) -> str:
-        """The string itself, secret included: for whoever asked for it."""
+        """The connection string, including its secret."""
         address = f"[{self.host}]" if ":" in self.host else self.host
         place = address if self.port is None else f"{address}:{self.port}"
         pairs = [

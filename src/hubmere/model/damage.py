@@ -1,4 +1,4 @@
-"""Stored events that cannot be read: which ones, where they are, and why. `store.damage` says who reports them."""
+"""Damaged ranges: stored events that cannot be read, their position, and the reason."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -38,7 +38,7 @@ class DamagedRange:
         return f"{self.file} bytes {self.position} to {self.position + self.size_bytes}"
 
     def __str__(self) -> str:
-        """One line for the operator; a range without numbers stands for a log that cannot be opened at all."""
+        """One line for the operator; an empty range means that the whole log cannot be opened."""
         if not self.event_count:
             return f"the log cannot be opened: {self.reason}"
         numbers = f"sequence numbers {self.first_sequence} to {self.next_sequence - 1}"

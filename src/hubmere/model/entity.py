@@ -1,4 +1,4 @@
-"""The nouns of the service: namespaces, hubs, consumer groups, access rules and what hangs on them, as plain values.
+"""The entities of the service as plain values: namespaces, hubs, consumer groups, access rules and their parts.
 
 Values only: what may be wished for is checked in `spec`, what is kept is kept by `store.catalog`. Each entity has a
 `key`, unique among its kind in any case of its name, and a `parent` under which it is listed. Secrets never show in a
@@ -29,7 +29,7 @@ DEFAULT_PARTITION_COUNT = 4
 
 
 class Status(StrEnum):
-    """What a hub or namespace lets happen (ARM: EntityStatus); only the first four can be asked for."""
+    """Which operations a hub or namespace allows (ARM: EntityStatus); only the first four can be set."""
 
     ACTIVE = "Active"
     SEND_DISABLED = "SendDisabled"
@@ -43,17 +43,17 @@ class Status(StrEnum):
 
     @property
     def may_send(self) -> bool:
-        """Whether events are taken."""
+        """Whether events can be published."""
         return self in _SENDING
 
     @property
     def may_receive(self) -> bool:
-        """Whether events are given out."""
+        """Whether events can be read."""
         return self in _RECEIVING
 
     @property
     def is_settable(self) -> bool:
-        """Whether a manager can ask for it; the others are only ever reported."""
+        """Whether the status can be set by management; the others are only reported."""
         return self in _SETTABLE
 
 
@@ -63,7 +63,7 @@ _SETTABLE = frozenset({Status.ACTIVE, Status.SEND_DISABLED, Status.RECEIVE_DISAB
 
 
 class Rights(Flag):
-    """What a rule lets its holder do; Manage implies the other two."""
+    """The rights of a rule; Manage implies the other two."""
 
     NONE = 0
     LISTEN = 1
@@ -73,7 +73,7 @@ class Rights(Flag):
 
     @classmethod
     def parse(cls, names: Iterable[str]) -> "Rights":
-        """Rights from their names in any case; at least one, and Manage only together with the others."""
+        """Parse rights from their case-insensitive names; at least one, and Manage only together with the others."""
         rights = cls.NONE
         for name in names:
             if fold(name) not in _RIGHTS:
@@ -87,15 +87,15 @@ class Rights(Flag):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The service's words for the rights, in its order."""
+        """The names of the rights in the order of the service."""
         return tuple(name for name, right in _RIGHTS_BY_NAME.items() if right in self)
 
     def allows(self, wanted: "Rights") -> bool:
-        """Whether one of the wanted rights is held; Manage is as good as any."""
+        """Whether at least one of the wanted rights is included; Manage includes all."""
         return bool(self.value & (wanted.value | _MANAGE_BIT))
 
 
-# Asked on every request: plain numbers, because arithmetic on flags costs more than the rest of the check.
+# Checked on every request: plain numbers, because arithmetic on flags is slower than the rest of the check.
 _MANAGE_BIT: int = Rights.MANAGE.value
 
 _RIGHTS_BY_NAME: Mapping[str, Rights] = {"Manage": Rights.MANAGE, "Send": Rights.SEND, "Listen": Rights.LISTEN}
@@ -103,7 +103,7 @@ _RIGHTS: Mapping[str, Rights] = {fold(name): right for name, right in _RIGHTS_BY
 
 
 class CleanupPolicy(StrEnum):
-    """How a hub lets events go; fixed when the hub is made."""
+    """How a hub deletes events; fixed at creation."""
 
     DELETE = "Delete"
     COMPACT = "Compact"
@@ -111,14 +111,14 @@ class CleanupPolicy(StrEnum):
 
 
 class TimestampType(StrEnum):
-    """Whose time an event of a Kafka producer carries."""
+    """Which timestamp the events of a Kafka producer get."""
 
     LOG_APPEND = "LogAppend"
     CREATE = "Create"
 
 
 class PublicNetworkAccess(StrEnum):
-    """Whether a namespace is reached from outside at all."""
+    """Whether a namespace accepts connections from public networks."""
 
     ENABLED = "Enabled"
     DISABLED = "Disabled"
@@ -126,14 +126,14 @@ class PublicNetworkAccess(StrEnum):
 
 
 class DefaultAction(StrEnum):
-    """What happens to an address that no rule names."""
+    """What happens to an address that matches no rule."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class CaptureEncoding(StrEnum):
-    """How captured files are written; the last two are extensions of the service's own."""
+    """The format of captured files; the last two extend the service."""
 
     AVRO = "Avro"
     AVRO_DEFLATE = "AvroDeflate"
@@ -142,7 +142,7 @@ class CaptureEncoding(StrEnum):
 
 
 class GeoRole(StrEnum):
-    """What a namespace is in a pairing."""
+    """The role of a namespace in a pairing."""
 
     PRIMARY = "Primary"
     PRIMARY_NOT_REPLICATING = "PrimaryNotReplicating"
@@ -167,7 +167,7 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualNetworkRule:
-    """A subnet that is let in: kept and shown for the management plane, without effect here."""
+    """An allowed subnet: stored and returned by the management plane, without effect here."""
 
     subnet_id: str
     ignore_missing_endpoint: bool = False
@@ -175,7 +175,7 @@ class VirtualNetworkRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRuleSet:
-    """Which addresses reach a namespace; `ip_masks` are addresses or CIDR blocks that are allowed."""
+    """Which addresses may connect to a namespace; `ip_masks` are allowed addresses or CIDR blocks."""
 
     default_action: DefaultAction = DefaultAction.ALLOW
     trusted_service_access: bool = False
@@ -192,7 +192,7 @@ class Namespace:
     capacity: int = 1
     auto_inflate: bool = False
     maximum_throughput_units: int = 0
-    # Down to how many units a quiet namespace falls again; 0: it stays where the load has raised it, as in the service.
+    # How far an idle namespace deflates again; 0: it never deflates, as in the service.
     minimum_throughput_units: int = 0
     status: Status = Status.ACTIVE
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
@@ -210,18 +210,18 @@ class Namespace:
 
     @property
     def key(self) -> Key:
-        """By which it is found."""
+        """Primary key."""
         return (fold(self.name),)
 
     @property
     def parent(self) -> Key:
-        """Namespaces are listed together."""
+        """Parent key: all namespaces have the same."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long events stay: `hours` is None when they stay for ever (compaction without deletion)."""
+    """How long events are kept: `hours` is None if they are kept for ever (compaction without deletion)."""
 
     hours: int | None = 7 * HOURS_PER_DAY
     policy: CleanupPolicy = CleanupPolicy.DELETE
@@ -230,18 +230,18 @@ class Retention:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the last event of each key need stay."""
+        """Whether only the last event of each key is kept."""
         return self.policy is not CleanupPolicy.DELETE
 
     @property
     def days(self) -> int:
-        """The older way to say it: whole days, rounded up, -1 for ever."""
+        """The older form of the setting: whole days, rounded up, -1 for ever."""
         return -1 if self.hours is None else -(-self.hours // HOURS_PER_DAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How the logs of a hub are kept beyond its retention: what Kafka clients set, the service has no word for it.
+    """Settings of a hub's logs that only Kafka clients can set; the service has no equivalent.
 
     None follows the node's settings and the tier's limits.
     """
@@ -282,7 +282,7 @@ class CaptureDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStart:
-    """Since when a hub is captured: `since` has the first sequence number of each partition that was there then.
+    """Where capture of a hub starts: `since` has the first sequence number of each partition that existed then.
 
     `id` is another one each time Capture is switched on. Partitions that were added later begin at 0.
     """
@@ -298,7 +298,8 @@ class CaptureStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
-    """A named set of partitions. `uid` never changes and names its logs; a hub made anew under the name has another."""
+    """A named set of partitions. `uid` never changes and names its logs; a hub created later under the same name has
+    another."""
 
     namespace: NamespaceName
     name: HubName
@@ -317,22 +318,23 @@ class Hub:
 
     @property
     def key(self) -> Key:
-        """By which it is found."""
+        """Primary key."""
         return (fold(self.namespace), fold(self.name))
 
     @property
     def parent(self) -> Key:
-        """Its namespace."""
+        """Parent key: the namespace."""
         return (fold(self.namespace),)
 
     @property
     def is_captured(self) -> bool:
-        """Whether its events are kept as files."""
+        """Whether its events are captured as files."""
         return self.capture is not None and self.capture.enabled
 
     @property
     def captured_since(self) -> CaptureStart:
-        """Since when it is captured; a hub without a start of its own (a paired one's twin) is captured as a whole."""
+        """Where capture starts; a hub without a start of its own (the copy in a pairing) is captured from its
+        beginning."""
         return self.capture_start or CaptureStart(id=self.uid)
 
     @property
@@ -343,7 +345,7 @@ class Hub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroup:
-    """A name for readers of a hub."""
+    """A consumer group of a hub."""
 
     hub_uid: str
     name: GroupName
@@ -353,18 +355,18 @@ class ConsumerGroup:
 
     @property
     def key(self) -> Key:
-        """By which it is found."""
+        """Primary key."""
         return (self.hub_uid, fold(self.name))
 
     @property
     def parent(self) -> Key:
-        """Its hub."""
+        """Parent key: the hub."""
         return (self.hub_uid,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """Rights under a name for whoever holds one of its two keys; on a hub, or on the namespace when `hub` is None."""
+    """An authorization rule: rights for clients with one of its two keys; `hub` is None for a rule of the namespace."""
 
     namespace: NamespaceName
     hub: HubName | None = None
@@ -378,18 +380,18 @@ class AccessRule:
 
     @property
     def key(self) -> Key:
-        """By which it is found."""
+        """Primary key."""
         return (*self.parent, fold(self.name))
 
     @property
     def parent(self) -> Key:
-        """Its namespace, and its hub if it is on one."""
+        """Parent key: the namespace, or the hub if the rule belongs to one."""
         return (fold(self.namespace), self.hub_uid or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokedPublisher:
-    """A publisher whose path on a hub is closed."""
+    """A publisher that may no longer publish to a hub."""
 
     hub_uid: str
     name: PublisherName
@@ -397,12 +399,12 @@ class RevokedPublisher:
 
     @property
     def key(self) -> Key:
-        """By which it is found."""
+        """Primary key."""
         return (self.hub_uid, fold(self.name))
 
     @property
     def parent(self) -> Key:
-        """Its hub."""
+        """Parent key: the hub."""
         return (self.hub_uid,)
 
 
@@ -416,7 +418,7 @@ class GeoAlias:
     alternate_name: str = ""
     role: GeoRole = GeoRole.PRIMARY
     provisioning_state: str = "Succeeded"
-    # The id of a pairing between two nodes, the same on both; empty where both namespaces are on this one.
+    # The id of a pairing between two nodes, the same on both; empty if both namespaces are on this node.
     pairing: str = ""
 
     @property
@@ -426,12 +428,12 @@ class GeoAlias:
 
     @property
     def key(self) -> Key:
-        """By which it is found: an alias is known under both namespaces of the pairing."""
+        """Primary key: an alias exists once under each of its two namespaces."""
         return (fold(self.namespace), fold(self.name))
 
     @property
     def parent(self) -> Key:
-        """Its namespace."""
+        """Parent key: the namespace."""
         return (fold(self.namespace),)
 
 
@@ -446,7 +448,7 @@ class ThrottlingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationGroup:
-    """Clients known by one credential, throttled or shut out together."""
+    """Clients with one credential that are throttled or disabled together."""
 
     namespace: NamespaceName
     name: ApplicationGroupName
@@ -456,12 +458,12 @@ class ApplicationGroup:
 
     @property
     def key(self) -> Key:
-        """By which it is found."""
+        """Primary key."""
         return (fold(self.namespace), fold(self.name))
 
     @property
     def parent(self) -> Key:
-        """Its namespace."""
+        """Parent key: the namespace."""
         return (fold(self.namespace),)
 
 

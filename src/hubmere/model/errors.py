@@ -284,7 +284,7 @@ class InvalidArgument(Refusal):
         self.allowed = allowed
 
     def text(self) -> str:
-        return f"'{_shortened(self.value)}' is not a valid {self.name}: {self.allowed}."
+        return f"'{_shorten(self.value)}' is not a valid {self.name}: {self.allowed}."
 
 
 class InvalidName(InvalidArgument):
@@ -304,7 +304,7 @@ class PartitionKeyMismatch(Refusal):
         self.key = key
 
     def text(self) -> str:
-        return f"The partition key '{_shortened(self.key)}' must equal the publisher's name '{self.publisher}'."
+        return f"The partition key '{_shorten(self.key)}' must equal the publisher's name '{self.publisher}'."
 
 
 class PositionBeyondEnd(Refusal):
@@ -673,6 +673,6 @@ def _instant(seconds: int) -> str:
 _SHOWN_CHARACTERS = 80
 
 
-def _shortened(value: object) -> str:
+def _shorten(value: object) -> str:
     text = str(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"

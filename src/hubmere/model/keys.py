@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: the service's own hash.
+"""The partition of a key, by the hash of the service.
 
 The hash is Bob Jenkins' lookup3 (`hashlittle2`, both seeds 0) over the key's UTF-8 bytes, folded to 16 bits, with a
 truncating remainder, so that a key lands in the partition where it would land in Azure (reference: AMQP 4.4).
@@ -11,7 +11,7 @@ _MASK = 0xFFFFFFFF
 _SEED = 0xDEADBEEF
 _BLOCK = Struct("<III")
 
-# Keys repeat (a device, a customer), so a bounded memory of the last ones pays for the interpreted hash.
+# Keys repeat (a device, a customer), so a bounded cache compensates for the interpreted hash.
 _REMEMBERED_KEYS = 16_384
 
 
@@ -70,5 +70,5 @@ def key_hash(key: str) -> int:
 
 
 def partition_of_key(key: str, partition_count: int) -> int:
-    """The partition of a key while the partition count stays."""
+    """The partition of a key, for a fixed partition count."""
     return abs(key_hash(key)) % partition_count

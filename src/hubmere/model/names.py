@@ -1,7 +1,8 @@
-"""Names of namespaces, hubs, groups, rules, publishers and partitions: checked once here, trusted everywhere below.
+"""Names of namespaces, hubs, groups, rules, publishers and partitions: validated once here, trusted by all other
+packages.
 
-A name keeps the case in which it was given and is found in any case: `fold` gives the key to look it up by. Lengths and
-characters are those of the service (naming and quotas pages); where they disagree the wider one is taken.
+A name keeps its case and is looked up case-insensitively, by the key that `fold` returns. Lengths and characters are
+those of the service (naming and quotas pages); where these pages disagree, the wider range applies.
 """
 
 import re
@@ -20,20 +21,20 @@ PublisherName = NewType("PublisherName", str)
 KafkaGroupId = NewType("KafkaGroupId", str)
 PartitionKey = NewType("PartitionKey", str)
 
-# The group that every hub has, and the rule that every namespace is born with.
+# The group that every hub has, and the rule that every new namespace has.
 DEFAULT_GROUP = GroupName("$Default")
 ROOT_RULE = RuleName("RootManageSharedAccessKey")
 
-# The Java client enforces it, so a longer key could never be sent from there.
+# The Java client enforces this limit.
 PARTITION_KEY_CHARACTERS = 128
 
-# Largest partition id text that is worth reading: no tier has more than 1024 partitions.
+# Longest partition id that is parsed: no tier has more than 1024 partitions.
 _PARTITION_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """What a kind of name may look like; `allowed` is the sentence told to whoever breaks it."""
+    """The rule for one kind of name; `allowed` is the part of the error text that describes it."""
 
     kind: str
     shortest: int
@@ -42,7 +43,7 @@ class NameRule:
     allowed: str
 
     def check(self, text: str) -> str:
-        """The name itself, or a refusal that says what is allowed."""
+        """Return the name if it is valid; raises InvalidName otherwise."""
         if self.shortest <= len(text) <= self.longest and self.pattern.fullmatch(text):
             return text
         raise InvalidName(self.kind, text, f"{self.shortest} to {self.longest} characters, {self.allowed}")
@@ -64,7 +65,7 @@ def _entity_rule(kind: str, longest: int) -> NameRule:
 
 NAMESPACE_RULE = NameRule(kind="namespace name", shortest=6, longest=50, pattern=_DNS, allowed=_DNS_ALLOWED)
 HUB_RULE = _entity_rule("event hub name", 256)
-# The official emulator takes '/' inside a hub's name; only its own configuration file may bring such a name in.
+# The official emulator accepts '/' in a hub's name; here only its configuration file may contain such a name.
 EMULATOR_HUB_RULE = NameRule(
     kind="event hub name",
     shortest=1,
@@ -85,7 +86,7 @@ KAFKA_GROUP_RULE = NameRule(
 
 
 def fold(name: str) -> str:
-    """The key by which a name is found: names differ by more than case."""
+    """Case-insensitive lookup key of a name."""
     return name.lower()
 
 
@@ -127,12 +128,12 @@ def application_group_name(text: str) -> ApplicationGroupName:
 
 
 def publisher_name(text: str) -> PublisherName:
-    """A publisher's name: any one URI segment, never created ahead."""
+    """A publisher's name: any single URI segment; publishers are not created before use."""
     return PublisherName(PUBLISHER_RULE.check(text))
 
 
 def kafka_group_id(text: str) -> KafkaGroupId:
-    """A Kafka group's id: needs no creation, and its case matters as it does in Kafka."""
+    """A Kafka group's id: not created before use, and case-sensitive as in Kafka."""
     return KafkaGroupId(KAFKA_GROUP_RULE.check(text))
 
 

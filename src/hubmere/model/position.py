@@ -1,11 +1,11 @@
-"""Where a reader starts: a protocol-neutral answer to every start that AMQP, Kafka and Spark can ask for."""
+"""Where a reader starts: a protocol-neutral form of all start positions of AMQP, Kafka and Spark."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Anchor(Enum):
-    """What a position is measured by."""
+    """The kind of a position."""
 
     FIRST = "first"
     LATEST = "latest"

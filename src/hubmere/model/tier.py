@@ -1,4 +1,4 @@
-"""The limits of each tier as a table, and which table a node holds its namespaces to.
+"""The limits of each tier as a table, and which table a node applies.
 
 Numbers are those of the service's quotas page; None means no limit. Every number can be overridden by its field's name.
 Without a profile a node is a `developer` one: the tier's own shapes (standard unless a namespace says otherwise) but no
@@ -21,7 +21,7 @@ HOURS_PER_DAY = 24
 
 
 class Tier(StrEnum):
-    """What a namespace was bought as (ARM: sku)."""
+    """The tier of a namespace (ARM: sku)."""
 
     BASIC = "Basic"
     STANDARD = "Standard"
@@ -30,7 +30,7 @@ class Tier(StrEnum):
 
 
 class Profile(StrEnum):
-    """What a node is told to behave as."""
+    """Which limits a node applies (setting `as`)."""
 
     DEVELOPER = "developer"
     BASIC = "basic"
@@ -42,7 +42,7 @@ class Profile(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much and how many. Numbers with `_per_unit` grow with the namespace's capacity."""
+    """The limits of one tier. Numbers with `_per_unit` are multiplied by the namespace's capacity."""
 
     # One publication: an event or a batch, with its properties and framing.
     publication_bytes: int = 1 * MIB
@@ -70,7 +70,7 @@ class Limits:
     compacted_bytes_per_partition: int | None = 1 * GIB
 
     units: int | None = 40
-    # The capacities that can be bought, where not every number can; empty: any.
+    # The allowed capacities; empty: any number.
     unit_steps: tuple[int, ...] = ()
     ingress_bytes_per_unit: int | None = 1 * MIB
     ingress_events_per_unit: int | None = 1000
@@ -85,7 +85,7 @@ class Limits:
     has_geo_recovery: bool = True
     has_network_rules: bool = True
     has_application_groups: bool = False
-    # Whether Kafka clients may delete records before an offset; the service lets events go by retention alone.
+    # Whether Kafka clients may delete records before an offset; in the service, only retention deletes events.
     has_record_deletion: bool = False
 
     def hubs(self, capacity: int) -> int | None:
@@ -101,8 +101,8 @@ class Limits:
         return _by_capacity(self.connections, self.connections_per_unit, capacity)
 
 
-# Numbers of the service's price list that a node shows and does not enforce: storage beyond the included one is charged
-# there and not refused, and here the disk is the limit.
+# Numbers of the service's price list that a node shows but does not enforce: the service charges for more storage
+# instead of refusing it, and here the disk is the limit.
 STATED_ONLY = frozenset({"storage_bytes_per_unit", "compacted_bytes_per_partition", "kafka_groups_per_namespace"})
 
 
@@ -193,7 +193,7 @@ UNLIMITED = replace(
     has_record_deletion=True,
 )
 
-# What a namespace is made as when nobody says; unlimited nodes and developers call themselves Standard.
+# The tier of a new namespace if none is given; nodes without limits report Standard.
 PROFILE_TIERS: Mapping[Profile, Tier] = {
     Profile.DEVELOPER: Tier.STANDARD,
     Profile.BASIC: Tier.BASIC,
@@ -249,7 +249,7 @@ def _number(name: str, value: Override, is_required: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsBook:
-    """The limits of a whole node: one table per tier, worked out once."""
+    """The limits of a node: one table per tier, computed once."""
 
     profile: Profile = Profile.DEVELOPER
     overrides: Mapping[str, Override] = field(default_factory=dict)
@@ -261,7 +261,7 @@ class LimitsBook:
 
     @property
     def default_tier(self) -> Tier:
-        """What a namespace is made as when nobody says."""
+        """The tier of a new namespace if none is given."""
         return PROFILE_TIERS[self.profile]
 
     def of(self, tier: Tier) -> Limits:

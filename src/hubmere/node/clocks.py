@@ -25,12 +25,12 @@ class NodeClocks:
         self._data = None if settings.memory else settings.data
         self._files = Files()
         self._confirm_s = settings.clock_confirm_s
-        now = Anchor(source.now_ms(), source.elapsed())
+        now = Anchor(source.now_ms(), source.since_boot())
         kept = None if self._data is None else read_anchors(self._data, self._files, now)
         stamps, retention = kept or (None, None)
-        self.stamps = SteadyClock(source, source.elapsed, confirm_s=self._confirm_s, anchor=stamps)
+        self.stamps = SteadyClock(source, source.since_boot, confirm_s=self._confirm_s, anchor=stamps)
         patience_s = self._confirm_s * _RETENTION_PATIENCE
-        self.retention = SteadyClock(source, source.elapsed, confirm_s=patience_s, anchor=retention)
+        self.retention = SteadyClock(source, source.since_boot, confirm_s=patience_s, anchor=retention)
         self._confirmed = 0
 
     def check(self, conditions: Conditions) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hubmere.model.capture import CapturePlace, checked_url
+from hubmere.model.capture import CapturePlace, normalize_url
 from hubmere.model.errors import InvalidArgument
 from hubmere.settings.kinds import Kind, read_text
 from hubmere.settings.problems import Problem
@@ -28,7 +28,7 @@ _URL = "url"
 
 def _read_url(value: object) -> str:
     try:
-        return checked_url(read_text(value))
+        return normalize_url(read_text(value))
     except InvalidArgument as refusal:
         raise ValueError("not a place for files") from refusal
 

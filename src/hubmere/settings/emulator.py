@@ -1,4 +1,4 @@
-"""The official emulator's `Config.json`, read as it is: which namespaces, hubs and groups a node starts with.
+"""The official emulator's `Config.json`: which namespaces, hubs and groups a node creates at start.
 
 The emulator's shapes hold, its small limits do not (one namespace, ten hubs): the node's own apply when the entities
 are made. Optional keys beyond the emulator's own, on an entity: `MessageRetentionInDays`, `RetentionTimeInHours`,
@@ -35,7 +35,7 @@ LOGGING_TYPES = ("File", "Console", "File,Console", "Console,File")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorRule:
-    """An authorization rule that the file asks for; keys that it does not give are random."""
+    """An authorization rule of the file; missing keys are random."""
 
     name: RuleName
     rights: Rights
@@ -45,7 +45,7 @@ class EmulatorRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorHub:
-    """A hub that the file asks for; `$Default` is not among its groups, every hub has it."""
+    """A hub of the file; its groups do not include `$Default`, which every hub has."""
 
     name: HubName
     spec: HubSpec
@@ -55,24 +55,24 @@ class EmulatorHub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorNamespace:
-    """A namespace that the file asks for."""
+    """A namespace of the file."""
 
     name: NamespaceName
     hubs: tuple[EmulatorHub, ...]
 
 
 def is_emulator_config(data: object) -> bool:
-    """Whether a JSON document is meant as such a file."""
+    """Whether a JSON document looks like such a file."""
     return isinstance(data, Mapping) and "UserConfig" in data
 
 
 def parse_emulator_config(data: object) -> tuple[EmulatorNamespace, ...]:
     """The namespaces of a parsed `Config.json`."""
     config = _object(data, "Config.json")
-    user = _object(_required(config, "UserConfig", ""), "UserConfig")
+    user = _object(_require(config, "UserConfig", ""), "UserConfig")
     _check_logging(user)
     path = "UserConfig.NamespaceConfig"
-    found = [_namespace(item, at) for item, at in _listed(_required(user, "NamespaceConfig", "UserConfig"), path)]
+    found = [_namespace(item, at) for item, at in _items_of(_require(user, "NamespaceConfig", "UserConfig"), path)]
     if not found:
         raise InvalidArgument(path, "[]", "at least one namespace")
     _check_distinct([namespace.name for namespace in found], path)
@@ -93,7 +93,7 @@ def _namespace(data: object, path: str) -> EmulatorNamespace:
     if not isinstance(kind, str) or fold(kind) != fold(NAMESPACE_TYPE):
         raise InvalidArgument(f"{path}.Type", kind, NAMESPACE_TYPE)
     name = namespace_name(_text(item.get("Name", DEFAULT_NAMESPACE), f"{path}.Name"))
-    hubs = [_hub(entry, at) for entry, at in _listed(_required(item, "Entities", path), f"{path}.Entities")]
+    hubs = [_hub(entry, at) for entry, at in _items_of(_require(item, "Entities", path), f"{path}.Entities")]
     if not hubs:
         raise InvalidArgument(f"{path}.Entities", "[]", "at least one event hub")
     _check_distinct([hub.name for hub in hubs], f"{path}.Entities")
@@ -102,15 +102,15 @@ def _namespace(data: object, path: str) -> EmulatorNamespace:
 
 def _hub(data: object, path: str) -> EmulatorHub:
     item = _object(data, path)
-    name = emulator_hub_name(_text(_required(item, "Name", path), f"{path}.Name"))
-    groups = [_group(entry, at) for entry, at in _listed(item.get("ConsumerGroups", []), f"{path}.ConsumerGroups")]
+    name = emulator_hub_name(_text(_require(item, "Name", path), f"{path}.Name"))
+    groups = [_group(entry, at) for entry, at in _items_of(item.get("ConsumerGroups", []), f"{path}.ConsumerGroups")]
     _check_distinct(groups, f"{path}.ConsumerGroups")
     rules = [
-        _rule(entry, at) for entry, at in _listed(item.get("AuthorizationRules", []), f"{path}.AuthorizationRules")
+        _rule(entry, at) for entry, at in _items_of(item.get("AuthorizationRules", []), f"{path}.AuthorizationRules")
     ]
     _check_distinct([rule.name for rule in rules], f"{path}.AuthorizationRules")
     spec = HubSpec(
-        partition_count=_number(_required(item, "PartitionCount", path), f"{path}.PartitionCount"),
+        partition_count=_number(_require(item, "PartitionCount", path), f"{path}.PartitionCount"),
         retention_hours=_retention_hours(item, path),
         user_metadata=_text(item.get("UserMetadata", ""), f"{path}.UserMetadata"),
         capture=_capture(item["Capture"], f"{path}.Capture") if "Capture" in item else None,
@@ -120,7 +120,7 @@ def _hub(data: object, path: str) -> EmulatorHub:
 
 def _group(data: object, path: str) -> GroupName:
     item = _object(data, path)
-    name = group_name(_text(_required(item, "Name", path), f"{path}.Name"))
+    name = group_name(_text(_require(item, "Name", path), f"{path}.Name"))
     if name == DEFAULT_GROUP:
         raise InvalidName(f"{path}.Name", name, "every event hub has it already, do not list it")
     return name
@@ -128,12 +128,12 @@ def _group(data: object, path: str) -> GroupName:
 
 def _rule(data: object, path: str) -> EmulatorRule:
     item = _object(data, path)
-    rights = [_text(entry, at) for entry, at in _listed(_required(item, "Rights", path), f"{path}.Rights")]
+    rights = [_text(entry, at) for entry, at in _items_of(_require(item, "Rights", path), f"{path}.Rights")]
     primary, secondary = (
         _text(item[name], f"{path}.{name}") if name in item else None for name in ("PrimaryKey", "SecondaryKey")
     )
     return EmulatorRule(
-        name=rule_name(_text(_required(item, "Name", path), f"{path}.Name")),
+        name=rule_name(_text(_require(item, "Name", path), f"{path}.Name")),
         rights=Rights.parse(rights),
         primary_key=primary,
         secondary_key=secondary,
@@ -174,7 +174,7 @@ def _retention_hours(item: Mapping[str, Any], path: str) -> int | None:
     return None
 
 
-def _required(item: Mapping[str, Any], name: str, path: str) -> Any:
+def _require(item: Mapping[str, Any], name: str, path: str) -> Any:
     if name not in item:
         raise InvalidArgument(f"{path}.{name}".lstrip("."), "(missing)", "it is required")
     return item[name]
@@ -186,7 +186,7 @@ def _object(data: object, path: str) -> Mapping[str, Any]:
     return data
 
 
-def _listed(data: object, path: str) -> Iterator[tuple[object, str]]:
+def _items_of(data: object, path: str) -> Iterator[tuple[object, str]]:
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise InvalidArgument(path, data, "a JSON array")
     return ((item, f"{path}[{index}]") for index, item in enumerate(data))
@@ -199,7 +199,7 @@ def _text(data: object, path: str) -> str:
 
 
 def _number(data: object, path: str) -> int:
-    # Older samples write the number as a text.
+    # Older samples have the number as a string.
     text = str(data)
     if isinstance(data, bool) or not (text.isascii() and text.isdigit()):
         raise InvalidArgument(path, data, "a whole number")

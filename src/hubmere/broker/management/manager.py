@@ -29,21 +29,21 @@ from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, Pu
 from hubmere.model.spec import (
     HubSpec,
     NamespaceSpec,
-    changed_group,
-    changed_hub,
-    changed_namespace,
-    changed_network,
-    changed_rule,
+    apply_hub_spec,
+    apply_namespace_spec,
+    check_application_group,
     check_group_deletable,
-    check_room,
-    checked_application_group,
+    check_limit,
     new_group,
     new_hub,
     new_namespace,
     new_rule,
     root_rule,
     with_capture_start,
+    with_network_rules,
     with_new_key,
+    with_rights,
+    with_user_metadata,
 )
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
@@ -91,7 +91,7 @@ class Manager:
         planned = self._catalog.planned
         if planned.find_namespace(name) is not None or planned.find_alias(name) is not None:
             raise AlreadyExists(name)
-        check_room("namespaces", len(planned.namespaces()), limits.namespaces)
+        check_limit("namespaces", len(planned.namespaces()), limits.namespaces)
         entity = new_namespace(name, spec, limits, tier=tier, now_ms=actor.now_ms)
         steps = [Create(entity), Create(root_rule(entity, now_ms=actor.now_ms))]
         self.carry_out(steps, actor, done)
@@ -101,7 +101,7 @@ class Manager:
     def update_namespace(self, name: str, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
         """Replace a namespace's settings; throughput follows at once."""
         current = self._catalog.planned.namespace(name)
-        entity = changed_namespace(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
+        entity = apply_namespace_spec(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
         self.carry_out([Replace(entity)], actor, done)
         return entity
 
@@ -109,7 +109,7 @@ class Manager:
     def update_network(self, name: str, rules: NetworkRuleSet, actor: Actor, done: Done) -> Namespace:
         """Replace a namespace's network rules."""
         current = self._catalog.planned.namespace(name)
-        entity = changed_network(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
+        entity = with_network_rules(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
         self.carry_out([Replace(entity)], actor, done)
         return entity
 
@@ -150,7 +150,7 @@ class Manager:
         existing = self._catalog.planned.hubs(namespace)
         limits = self._book.of(parent.tier)
         current = self._hub(parent, name)
-        hub = changed_hub(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
+        hub = apply_hub_spec(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
         hub = self._capturing(hub, current, actor)
         self.carry_out([Replace(hub)], actor, done)
         return hub
@@ -194,7 +194,7 @@ class Manager:
         """Replace a group's metadata."""
         parent = self._writable(namespace)
         current = self._catalog.planned.group(self._hub(parent, hub), name)
-        group = changed_group(current, user_metadata=metadata, now_ms=actor.now_ms)
+        group = with_user_metadata(current, user_metadata=metadata, now_ms=actor.now_ms)
         self.carry_out([Replace(group)], actor, done)
         return group
 
@@ -236,7 +236,7 @@ class Manager:
                 secondary_key=secondary_key,
             )
         else:
-            rule = changed_rule(current, rights, now_ms=actor.now_ms)
+            rule = with_rights(current, rights, now_ms=actor.now_ms)
             for which, key in ((KeyKind.PRIMARY, primary_key), (KeyKind.SECONDARY, secondary_key)):
                 if key is not None:
                     rule = with_new_key(rule, which, now_ms=actor.now_ms, key=key)
@@ -310,7 +310,7 @@ class Manager:
     def write_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> ApplicationGroup:
         """An application group, new or changed."""
         parent = self._catalog.planned.namespace(group.namespace)
-        checked = checked_application_group(group, self._book.of(parent.tier), tier=parent.tier)
+        checked = check_application_group(group, self._book.of(parent.tier), tier=parent.tier)
         known = self._catalog.planned.find_application_group(parent.name, group.name)
         self._require_own_clients(parent, checked)
         step = Create(checked) if known is None else Replace(checked)

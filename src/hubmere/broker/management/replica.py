@@ -13,7 +13,7 @@ from hubmere.broker.management.manager import Actor, Done
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
-from hubmere.model.spec import HubSpec, changed_group, changed_hub, new_group, new_hub, new_rule
+from hubmere.model.spec import HubSpec, apply_hub_spec, new_group, new_hub, new_rule, with_user_metadata
 from hubmere.model.tier import Limits, LimitsBook
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 from hubmere.store.engine import Catalog
@@ -144,7 +144,7 @@ def _hub_steps(view: View, namespace: Namespace, wish: HubWish, limits: Limits, 
         yield from _group_steps(hub, [default], wish.groups, limits, now_ms)
         yield from _rule_steps(hub, [], wish.rules, limits, now_ms)
         return
-    hub = changed_hub(namespace, known, wish.spec, limits, existing=[*others, known], now_ms=now_ms)
+    hub = apply_hub_spec(namespace, known, wish.spec, limits, existing=[*others, known], now_ms=now_ms)
     if replace(hub, updated_ms=known.updated_ms) != known:
         yield Replace(hub)
     yield from _group_steps(hub, view.groups(hub), wish.groups, limits, now_ms)
@@ -173,7 +173,7 @@ def _group_steps(
             kept.append(group)
             yield Create(group)
         elif group.user_metadata != wish.user_metadata:
-            yield Replace(changed_group(group, user_metadata=wish.user_metadata, now_ms=now_ms))
+            yield Replace(with_user_metadata(group, user_metadata=wish.user_metadata, now_ms=now_ms))
 
 
 def _rule_steps(

@@ -31,7 +31,7 @@ from hubmere.model.errors import (
     SequenceOutOfRange,
 )
 from hubmere.model.names import hub_name
-from hubmere.model.spec import HubSpec, changed_hub, new_hub
+from hubmere.model.spec import HubSpec, apply_hub_spec, new_hub
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import (
@@ -288,7 +288,7 @@ def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, vali
     hub = session.reach.hub(name, Rights.MANAGE).entity
     if validate_only or spec == HubSpec.of(hub):
         existing = broker.catalog.planned.hubs(namespace.entity.name)
-        changed_hub(namespace.entity, hub, spec, namespace.limits, existing=existing, now_ms=session.now_ms)
+        apply_hub_spec(namespace.entity, hub, spec, namespace.limits, existing=existing, now_ms=session.now_ms)
         done(None)
         return
     broker.manager.update_hub(namespace.entity.name, name, spec, session.actor(), done)

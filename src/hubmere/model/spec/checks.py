@@ -1,0 +1,38 @@
+"""Checks that several kinds of entities share: ranges, counts, status and user metadata."""
+
+from hubmere.model.entity import (
+    Status,
+)
+from hubmere.model.errors import InvalidArgument, LimitReached
+
+USER_METADATA_CHARACTERS = 1024
+
+
+def check_limit(what: str, existing: int, limit: int | None) -> None:
+    """Raise LimitReached if the limit leaves no room for one more."""
+    if limit is not None and existing >= limit:
+        raise LimitReached(what, limit)
+
+
+def check_range(name: str, value: int, lowest: int, highest: int | None) -> int:
+    if value >= lowest and (highest is None or value <= highest):
+        return value
+    allowed = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+    raise InvalidArgument(name, value, allowed)
+
+
+def check_status(status: Status) -> Status:
+    if not status.is_settable:
+        raise InvalidArgument("status", status.value, "Active, Disabled, SendDisabled or ReceiveDisabled")
+    return status
+
+
+def check_metadata(text: str) -> str:
+    if len(text) > USER_METADATA_CHARACTERS:
+        raise InvalidArgument("user metadata", text, f"at most {USER_METADATA_CHARACTERS} characters")
+    return text
+
+
+def check_count(what: str, count: int, limit: int | None) -> None:
+    if limit is not None and count > limit:
+        raise LimitReached(what, limit)
