@@ -13,6 +13,7 @@ from hubmere.model.errors import (
     EntityDisabled,
     HubNotFound,
     InvalidArgument,
+    PartitionKeyMismatch,
     PartitionNotFound,
     PublicationTooLarge,
     PublisherRevoked,
@@ -282,3 +283,23 @@ def test_a_repeated_idempotent_publication_is_stored_once(bench: Bench) -> None:
 
     assert ends(bench)[0] == 3
     assert again.is_duplicate
+
+
+def test_a_publisher_gives_its_events_its_name_as_key_and_allows_no_other(bench: Bench) -> None:
+    """The events of one device stay in one partition, in their order."""
+    publisher = bench.broker.open_publisher(bench.hub, publisher=publisher_name("dev-01"))
+
+    assert [publisher.resolve_key(key) for key in (None, "dev-01")] == ["dev-01", "dev-01"]
+    with pytest.raises(PartitionKeyMismatch) as refusal:
+        publisher.resolve_key("other")
+    assert refusal.value.key == "other"
+
+
+@pytest.mark.parametrize("key", ["x" * 129, "\ud800"])
+def test_an_invalid_key_is_refused(bench: Bench, key: str) -> None:
+    """Keys have at most 128 characters, all of which UTF-8 can encode."""
+    publisher = bench.broker.open_publisher(bench.hub)
+
+    assert publisher.resolve_key("x" * 128) == "x" * 128
+    with pytest.raises(InvalidArgument):
+        publisher.resolve_key(key)

@@ -10,7 +10,7 @@ from proton import int32 as proton_int32
 from proton import symbol as proton_symbol
 from proton import timestamp as proton_timestamp
 
-from hubmere.translate import BATCH_FORMAT, partition_key_of, publication_from_amqp
+from hubmere.translate import BATCH_FORMAT, publication_from_amqp
 from translate.builders import NOW_MS, batch_of, deliveries, emit, stored
 
 
@@ -86,7 +86,7 @@ def test_a_batch_of_the_azure_sdk_comes_back_to_the_azure_sdk() -> None:
 
     payloads = delivered(batch_of(*inner), BATCH_FORMAT)
 
-    assert partition_key_of(inner[0]) == "key"
+    assert publication_from_amqp(inner[0], 0).partition_key == "key"
     for number, payload in enumerate(payloads):
         got = decode_payload(memoryview(payload))
         assert list(got.data) == [b"body %d" % number]

@@ -3,7 +3,7 @@
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch
+from hubmere.model.errors import InvalidArgument
 from hubmere.translate import HttpEvent, Publication, UserProperty, publication_from_http
 from hubmere.wire.amqp.codec.message import Data, Message, read_message
 from hubmere.wire.amqp.codec.types import Int, Long
@@ -91,8 +91,10 @@ def test_different_keys_in_one_batch_are_refused() -> None:
 
 
 def test_a_publisher_stamps_name_and_key() -> None:
-    """As over AMQP; another key is refused."""
-    publication = publication_from_http([HttpEvent(body=b"a")], publisher="dev-01")
+    """As over AMQP: the broker resolves the key."""
+    publication = publication_from_http(
+        [HttpEvent(body=b"a")], publisher="dev-01", resolve_key=lambda key: key or "dev-01"
+    )
 
     (message,) = messages_read(publication)
 
@@ -100,8 +102,6 @@ def test_a_publisher_stamps_name_and_key() -> None:
     assert (
         message.message_annotations["x-opt-publisher"] == message.message_annotations["x-opt-partition-key"] == "dev-01"
     )
-    with pytest.raises(PartitionKeyMismatch):
-        publication_from_http([HttpEvent(body=b"a", partition_key="k")], publisher="dev-01")
 
 
 @pytest.mark.parametrize(

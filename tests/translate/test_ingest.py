@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch, UndecodableMessage
+from hubmere.model.errors import InvalidArgument, UndecodableMessage
 from hubmere.records.header import read_header
-from hubmere.translate import BATCH_FORMAT, ProducerStamp, messages_to_batch, partition_key_of, publication_from_amqp
+from hubmere.translate import (
+    BATCH_FORMAT,
+    ProducerStamp,
+    may_have_partition_key,
+    messages_to_batch,
+    publication_from_amqp,
+)
 from translate.builders import (
     annotations,
     batch_of,
@@ -98,33 +104,34 @@ def test_a_key_has_at_most_128_characters(key: str, is_taken: bool) -> None:
     payload = section(0x72, compound(0xC1, [symbol("x-opt-partition-key"), text(key)])) + data(b"a")
 
     if is_taken:
-        assert publication_from_amqp(payload, 0).partition_key == partition_key_of(payload) == key
+        assert publication_from_amqp(payload, 0).partition_key == key
     else:
         with pytest.raises(InvalidArgument):
             publication_from_amqp(payload, 0)
-        with pytest.raises(InvalidArgument):
-            partition_key_of(payload)
 
 
 @pytest.mark.parametrize("broken", [b"\x00\x53\x72\xc1", b"\x00\x53\x72\x45", b"\x01"])
 def test_a_key_in_a_damaged_message_is_refused(broken: bytes) -> None:
-    """The quick look at a single send must not raise anything else."""
+    """Reading the key must not raise anything else."""
     with pytest.raises(UndecodableMessage):
-        partition_key_of(broken + b"x-opt-partition-key")
+        publication_from_amqp(broken + b"x-opt-partition-key", 0)
 
 
 def test_a_key_behind_other_annotations_and_after_the_body_is_found() -> None:
     """Sections of a single message may come in any order."""
     payload = data(b"a") + annotations(("mine", b"\x44"), ("x-opt-partition-key", text("k")))
 
-    assert partition_key_of(payload) == publication_from_amqp(payload, 0).partition_key == "k"
+    assert may_have_partition_key(payload)
+    assert publication_from_amqp(payload, 0).partition_key == "k"
 
 
 def test_the_name_of_the_key_in_a_body_is_no_key() -> None:
     """The quick test looks for the name anywhere; the slow one must not be fooled."""
     payload = data(b"x-opt-partition-key")
 
-    assert partition_key_of(payload) is None
+    assert may_have_partition_key(payload)
+    assert not may_have_partition_key(data(b"a"))
+    assert publication_from_amqp(payload, 0).partition_key is None
     assert publication_from_amqp(batch_of(payload), BATCH_FORMAT).partition_key is None
 
 
@@ -132,22 +139,25 @@ def test_a_publisher_gives_its_events_key_and_name() -> None:
     """Reference: the publisher's name acts as key, and x-opt-publisher is stamped on every event."""
     payload = batch_of(data(b"a"), annotations(("mine", b"\x41")) + data(b"b"))
 
-    publication = publication_from_amqp(payload, BATCH_FORMAT, publisher="dev-01")
+    publication = publication_from_amqp(payload, BATCH_FORMAT, publisher="dev-01", resolve_key=lambda _: "dev-01")
 
     assert publication.partition_key == "dev-01"
     for found in annotations_read(publication.batch):
         assert found[symbol("x-opt-publisher")] == found[symbol("x-opt-partition-key")] == text("dev-01")
 
 
-def test_a_publisher_may_repeat_its_name_as_key_but_use_no_other() -> None:
-    """Reference: a different key is an error to the sender."""
-    own = annotations(("x-opt-partition-key", text("dev-01"))) + data(b"a")
+def test_the_broker_decides_which_key_is_stored() -> None:
+    """It gets the key that was sent, or None."""
+    sent: list[str | None] = []
 
-    assert publication_from_amqp(own, 0, publisher="dev-01").partition_key == "dev-01"
-    with pytest.raises(PartitionKeyMismatch) as refusal:
-        publication_from_amqp(KEYED + data(b"a"), 0, publisher="dev-01")
+    def resolve_key(key: str | None) -> str | None:
+        sent.append(key)
+        return "other"
 
-    assert refusal.value.key == "k"
+    publications = [publication_from_amqp(payload, 0, resolve_key=resolve_key) for payload in (KEYED, data(b"a"))]
+
+    assert sent == ["k", None]
+    assert [publication.partition_key for publication in publications] == ["other", "other"]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def test_an_amqp_event_is_shown_with_types_places_and_headers() -> None:
         + application_properties(("n", b"\x54\x05"))
         + data(b"body")
     )
-    batch = stored(
-        publication_from_amqp(batch_of(data(b"first"), message), BATCH_FORMAT, publisher="dev").batch, base=10
-    )
+    payload = batch_of(data(b"first"), message)
+    publication = publication_from_amqp(payload, BATCH_FORMAT, publisher="dev", resolve_key=lambda _: "dev")
+    batch = stored(publication.batch, base=10)
 
     (view,) = events(batch, 500, 11, 5)
 

@@ -25,12 +25,14 @@ from hubmere.broker.tracing import Tracer
 from hubmere.model.entity import Hub
 from hubmere.model.errors import (
     InvalidArgument,
+    PartitionKeyMismatch,
     PartitionNotFound,
     PublicationTooLarge,
     Refusal,
     ServerBusy,
     StorageRefusal,
 )
+from hubmere.model.keys import check_partition_key
 from hubmere.model.names import fold
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
@@ -113,6 +115,23 @@ class Publisher:
         count = self.hub.entity.partition_count
         if not 0 <= partition < count:
             raise PartitionNotFound(self.hub.name, str(partition), count)
+
+    @property
+    def can_coalesce(self) -> bool:
+        """Whether its events without a partition key may share a batch with those of other requests."""
+        return self.name is None and not self._is_lenient
+
+    def resolve_key(self, key: str | None) -> str | None:
+        """The partition key to store for events that were sent with a key, or without one.
+
+        Events on a publisher's path carry the name of the publisher as their key, and no other one.
+        """
+        check_partition_key(key)
+        if self.name is None:
+            return key
+        if key is not None and key != self.name:
+            raise PartitionKeyMismatch(self.name, key)
+        return self.name
 
     def close(self) -> None:
         """Unregister from the hub; closing twice is harmless."""

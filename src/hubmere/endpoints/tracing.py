@@ -22,7 +22,7 @@ from starlette.responses import Response
 from hubmere import __version__
 from hubmere.broker.tracing import EndSpan
 from hubmere.endpoints.http.context import Scope, path_for_log
-from hubmere.endpoints.http.publish.shares import OnDone
+from hubmere.endpoints.http.publish.timeouts import OnDone
 from hubmere.endpoints.http.request import Handler, Request
 from hubmere.model.errors import Refusal
 from hubmere.records.header import Buffer

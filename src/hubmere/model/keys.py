@@ -1,4 +1,4 @@
-"""The partition of a key, by the hash of the service.
+"""Partition keys: which are valid, and which partition a key belongs to.
 
 The hash is Bob Jenkins' lookup3 (`hashlittle2`, both seeds 0) over the key's UTF-8 bytes, folded to 16 bits, with a
 truncating remainder, so that a key lands in the partition where it would land in Azure (reference: AMQP 4.4).
@@ -7,12 +7,27 @@ truncating remainder, so that a key lands in the partition where it would land i
 from functools import lru_cache
 from struct import Struct
 
+from hubmere.model.errors import InvalidArgument
+
+# The service's limit on a partition key.
+MAX_PARTITION_KEY_CHARACTERS = 128
+
 _MASK = 0xFFFFFFFF
 _SEED = 0xDEADBEEF
 _BLOCK = Struct("<III")
 
 # Keys repeat (a device, a customer), so a bounded cache compensates for the interpreted hash.
 _REMEMBERED_KEYS = 16_384
+
+
+def check_partition_key(key: str | None) -> None:
+    """Refuse a partition key that is too long or that UTF-8 cannot encode."""
+    if key is None:
+        return
+    if len(key) > MAX_PARTITION_KEY_CHARACTERS:
+        raise InvalidArgument("partition key", key, f"at most {MAX_PARTITION_KEY_CHARACTERS} characters")
+    if any("\ud800" <= character <= "\udfff" for character in key):
+        raise InvalidArgument("partition key", ascii(key), "whole Unicode characters")
 
 
 def _rotate(value: int, bits: int) -> int:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
 from hubmere.broker.broker import Broker
+from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
+from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import HttpApp, build_app
@@ -115,7 +117,8 @@ class NodeEndpoints:
             on_refused=self._broker.counters.count_memory_refusal,
             trim=trim_memory,
         )
-        amqp = self._build_amqp(memory)
+        coalescer = build_coalescer(self._clock)
+        amqp = self._build_amqp(memory, coalescer)
         kafka = self._kafka = self._build_kafka(memory)
         sessions: dict[str, Callable[[], StreamSession]] = {
             "amqp": amqp.session,
@@ -123,9 +126,9 @@ class NodeEndpoints:
             "kafka": lambda: kafka.session(is_secure=False),
             "kafkas": lambda: kafka.session(is_secure=True),
         }
-        return sessions, self._build_http(amqp, memory)
+        return sessions, self._build_http(amqp, memory, coalescer)
 
-    def _build_amqp(self, memory: MemoryBudget) -> AmqpEndpoint:
+    def _build_amqp(self, memory: MemoryBudget, coalescer: Coalescer) -> AmqpEndpoint:
         settings = self._settings
         return AmqpEndpoint(
             self._broker,
@@ -135,6 +138,7 @@ class NodeEndpoints:
             handshake_timeout_s=settings.handshake_timeout_s,
             takes_certificates=settings.tls_client_ca is not None,
             memory=memory,
+            coalescer=coalescer,
         )
 
     def _build_kafka(self, memory: MemoryBudget) -> KafkaEndpoint:
@@ -154,7 +158,7 @@ class NodeEndpoints:
             memory=memory,
         )
 
-    def _build_http(self, amqp: AmqpEndpoint, memory: MemoryBudget) -> HttpApp:
+    def _build_http(self, amqp: AmqpEndpoint, memory: MemoryBudget, coalescer: Coalescer) -> HttpApp:
         app = build_app(
             self._broker,
             self._clock,
@@ -164,6 +168,7 @@ class NodeEndpoints:
             amqp_session=lambda: amqp.session("AMQP over WebSocket"),
             partners=self._partners,
             memory=memory,
+            coalescer=coalescer,
         )
         if self._spans is not None:
             app.trace(self._spans)

@@ -28,12 +28,11 @@ from pyspark.sql.types import StructType
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
-from hubmere.model.keys import partition_of_key
+from hubmere.model.keys import check_partition_key, partition_of_key
 from hubmere.pipeline.options import Options
 from hubmere.pipeline.task_input import is_input_complete
 from hubmere.records.header import HEADER_BYTES
 from hubmere.translate.columns import record_of
-from hubmere.translate.ingest import checked_partition_key
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -111,7 +110,8 @@ def read_rows(batches: Iterable[Any], columns: tuple[str, ...]) -> Iterator[Row]
 
 def _row(values: dict[str, Any]) -> Row:
     body = values["body"]
-    key = checked_partition_key(values.get("partitionKey"), None)
+    key = values.get("partitionKey")
+    check_partition_key(key)
     named = values.get("partition")
     partition = named if named is not None else values.get("partitionId")
     if key is not None and partition is not None:

@@ -20,8 +20,8 @@ from hubmere.translate.ingest import (
     BATCH_FORMAT,
     ProducerStamp,
     Publication,
+    may_have_partition_key,
     messages_to_batch,
-    partition_key_of,
     publication_from_amqp,
 )
 from hubmere.translate.traces import trace_parents
@@ -33,7 +33,7 @@ __all__ = [
     "ProducerStamp",
     "publication_from_amqp",
     "messages_to_batch",
-    "partition_key_of",
+    "may_have_partition_key",
     "HttpEvent",
     "UserProperty",
     "message_from_http",

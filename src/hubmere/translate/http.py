@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hubmere.model.errors import InvalidArgument
-from hubmere.translate.ingest import Publication, checked_partition_key, publication_of
+from hubmere.translate.ingest import Publication, ResolveKey, accept_key, publication_of
 from hubmere.wire.amqp.codec.encode import encode_value
 from hubmere.wire.amqp.codec.types import Symbol, UInt, Value
 from hubmere.wire.amqp.errors import LocalProtocolError
@@ -59,7 +59,9 @@ class HttpEvent(NamedTuple):
     time_to_live_ms: int | None = None
 
 
-def publication_from_http(events: Sequence[HttpEvent], *, publisher: str | None = None) -> Publication:
+def publication_from_http(
+    events: Sequence[HttpEvent], *, publisher: str | None = None, resolve_key: ResolveKey = accept_key
+) -> Publication:
     """The events of one request as one atomic publication; they must agree on the partition key."""
     if not events:
         raise InvalidArgument("batch", "[]", "at least one event")
@@ -68,7 +70,7 @@ def publication_from_http(events: Sequence[HttpEvent], *, publisher: str | None 
         raise InvalidArgument(
             "partition key", ", ".join(sorted(str(key) for key in keys)), "the same for all events of a batch"
         )
-    key = checked_partition_key(keys.pop(), publisher)
+    key = resolve_key(keys.pop())
     return publication_of(
         [message_from_http(event) for event in events], key, publisher, size_bytes=_size_bytes(events)
     )

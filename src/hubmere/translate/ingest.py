@@ -1,16 +1,17 @@
 """AMQP messages become record batches: one publication is one batch.
 
-Decides how a publication's partition key, publisher and producer are read and checked; the encoding of each event is
-the kernels'. A batch leaves here unnumbered, unstamped and unsealed: that is the log's. What cannot be stored whole is
-refused whole, as `UndecodableMessage`, `InvalidArgument` or `PartitionKeyMismatch`.
+Reads a publication's partition key, publisher and producer; which key is stored is the broker's decision
+(`resolve_key`). The kernels encode each event. The log numbers, stamps and seals the batch later. What cannot be stored
+whole is refused whole, as `UndecodableMessage` or as the refusal of `resolve_key`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hubmere import kernels
-from hubmere.model.errors import InvalidArgument, PartitionKeyMismatch, UndecodableMessage
+from hubmere.model.errors import UndecodableMessage
+from hubmere.model.keys import check_partition_key
 from hubmere.records.header import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -23,14 +24,22 @@ from hubmere.records.header import (
 
 # Message format of a batch of messages, one in each data section of an envelope.
 BATCH_FORMAT = 0x8001_3700
-# The service's limit on a partition key.
-MAX_PARTITION_KEY_CHARACTERS = 128
 _MAX_EPOCH = 0x7FFF
 _MAX_SEQUENCE = 0x7FFF_FFFF
 _MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
 
 _PARTITION_KEY_NAME = b"x-opt-partition-key"
 _PUBLISHER_NAME = b"\xa3\x0fx-opt-publisher"
+
+
+# Decides which key is stored for events that were sent with a key or without one.
+ResolveKey = Callable[[str | None], str | None]
+
+
+def accept_key(key: str | None) -> str | None:
+    """Store the key that was sent, if it is valid."""
+    check_partition_key(key)
+    return key
 
 
 class ProducerStamp(NamedTuple):
@@ -53,18 +62,24 @@ class Publication:
 
 
 def publication_from_amqp(
-    payload: Buffer, message_format: int, *, publisher: str | None = None, idempotent: bool = True
+    payload: Buffer,
+    message_format: int,
+    *,
+    publisher: str | None = None,
+    resolve_key: ResolveKey = accept_key,
+    idempotent: bool = True,
 ) -> Publication:
     """The events of one delivery, for one partition.
 
-    `idempotent` says whether producer annotations number the batch; on a link that did not ask for it they are kept as
-    ordinary annotations (a forwarder may carry those of the event it read).
+    `resolve_key` gets the key that was sent and returns the key to store, or refuses it. `idempotent` says whether
+    producer annotations number the batch; on a link that did not ask for it they are kept as ordinary annotations (a
+    forwarder may carry those of the event it read).
     """
     data = payload if type(payload) is bytes else bytes(payload)
     is_batch = message_format == BATCH_FORMAT
     producers: list[int] | None = [] if idempotent else None
     try:
-        key = _checked_key(_sent_key(data, is_batch), publisher)
+        key = resolve_key(_sent_key(data, is_batch))
         key_bytes = None if key is None else key.encode()
         added = b"" if publisher is None else _publisher_entry(publisher)
         if is_batch:
@@ -81,7 +96,7 @@ def publication_from_amqp(
 def publication_of(
     messages: Sequence[bytes], key: str | None, publisher: str | None, *, size_bytes: int
 ) -> Publication:
-    """Encoded messages of our own making, with a key already checked, as one publication."""
+    """Messages that this package encoded, with the key to store, as one publication."""
     key_bytes = None if key is None else key.encode()
     added = b"" if publisher is None else _publisher_entry(publisher)
     batch = kernels.join_messages(list(messages), key_bytes, added)
@@ -103,44 +118,22 @@ def messages_to_batch(payloads: Sequence[Buffer]) -> bytearray:
     return batch
 
 
-def partition_key_of(payload: Buffer) -> str | None:
-    """The partition key of one message (not of a batch); costs next to nothing for messages without one."""
-    data = payload if type(payload) is bytes else bytes(payload)
-    if _PARTITION_KEY_NAME not in data:
-        return None
-    try:
-        return _checked_key(kernels.annotated_key(data, 0, len(data), False), None)
-    except kernels.Malformed as error:
-        raise UndecodableMessage(str(error)) from error
+def may_have_partition_key(messages: bytes) -> bool:
+    """Whether some of these encoded messages may have a partition key; False is certain. Costs one search."""
+    return _PARTITION_KEY_NAME in messages
 
 
-def _sent_key(data: bytes, is_batch: bool) -> bytes | None:
-    """The key that the publisher wrote: on the envelope, else on the first message; a batch is not searched for it."""
+def _sent_key(data: bytes, is_batch: bool) -> str | None:
+    """The key that the publisher wrote: on the envelope, else on the first message; an empty key is none."""
     first, stop = kernels.first_message(data) if is_batch else (0, len(data))
     if data.find(_PARTITION_KEY_NAME, 0, stop) < 0:
         return None
     key = kernels.annotated_key(data, 0, len(data), True) if is_batch else None
-    return kernels.annotated_key(data, first, stop, False) if key is None else key
-
-
-def _checked_key(sent: bytes | None, publisher: str | None) -> str | None:
-    """The key to store: a publisher's events carry its name and no other key; an empty key is none."""
+    sent = kernels.annotated_key(data, first, stop, False) if key is None else key
     try:
-        key = sent.decode() if sent else None
+        return sent.decode() if sent else None
     except UnicodeDecodeError as error:
         raise UndecodableMessage("the partition key is not UTF-8") from error
-    return checked_partition_key(key, publisher)
-
-
-def checked_partition_key(key: str | None, publisher: str | None) -> str | None:
-    """A key inside its limit, and the publisher's own where there is one."""
-    if key is not None and len(key) > MAX_PARTITION_KEY_CHARACTERS:
-        raise InvalidArgument("partition key", key, f"at most {MAX_PARTITION_KEY_CHARACTERS} characters")
-    if key is not None and any("\ud800" <= character <= "\udfff" for character in key):
-        raise InvalidArgument("partition key", ascii(key), "whole Unicode characters")
-    if publisher is not None and key is not None and key != publisher:
-        raise PartitionKeyMismatch(publisher, key)
-    return key if publisher is None else publisher
 
 
 def _publisher_entry(publisher: str) -> bytes:

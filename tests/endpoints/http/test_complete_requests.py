@@ -11,7 +11,7 @@ from endpoints.http.harness import HttpNode
 from endpoints.http.test_protocol import Raw, _post, _status
 from hubmere.endpoints.http.context import Scope
 from hubmere.endpoints.http.publish.handler import CachedRequestHead, PublishHandler
-from hubmere.endpoints.http.publish.shares import OnDone
+from hubmere.endpoints.http.publish.timeouts import OnDone
 from hubmere.model.entity import Status
 from hubmere.model.spec import HubSpec
 from hubmere.store.files import Files

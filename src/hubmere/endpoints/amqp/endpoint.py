@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
+from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.connections import MAX_LINKS as MAX_SHOWN_LINKS
 from hubmere.broker.management.connections import ConnectionView, display_text
@@ -23,6 +24,7 @@ from hubmere.endpoints.amqp.idempotence import Producers
 from hubmere.endpoints.amqp.links import LinkPart
 from hubmere.endpoints.amqp.outbound import HeldBytes
 from hubmere.endpoints.amqp.peer import Peer, Shared
+from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.addresses import Addresses
@@ -88,6 +90,7 @@ class AmqpEndpoint:
         token_grace_s: float = TOKEN_GRACE_S,
         takes_certificates: bool = False,
         memory: MemoryBudget | None = None,
+        coalescer: Coalescer | None = None,
     ) -> None:
         self.memory = memory or MemoryBudget()
         self.handshake_timeout_s = handshake_timeout_s
@@ -105,6 +108,7 @@ class AmqpEndpoint:
             cache=DecodedCache(),
             pieces=HeldBytes(min(HELD_PIECES_BYTES, self.memory.limit_bytes // 8)),
             producers=Producers(),
+            coalescer=coalescer or build_coalescer(clock),
             busy=RecentlyBusy(),
             max_message_bytes=MAX_MESSAGE_BYTES,
             token_grace_s=token_grace_s,

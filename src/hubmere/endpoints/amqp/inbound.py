@@ -11,15 +11,16 @@ from functools import partial
 from typing import TypeVar
 
 from hubmere.broker.access import Resource
+from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.management.connections import LinkView, Role
 from hubmere.broker.publish import Publisher
 from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejected, row_of
 from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links import Host, HubPart
 from hubmere.model.entity import Rights
-from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal, UndecodableMessage
+from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal
 from hubmere.model.receipt import Receipt
-from hubmere.translate import BATCH_FORMAT, Publication, messages_to_batch, publication_from_amqp
+from hubmere.translate import BATCH_FORMAT, Publication, may_have_partition_key, publication_from_amqp
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.performatives import ACCEPTED
 from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
@@ -29,12 +30,6 @@ from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
 # waits for its commit.
 HUB_CREDIT, HUB_CREDIT_STEP = 300, 150
 PARTITION_CREDIT, PARTITION_CREDIT_STEP = 1000, 100
-# Single events share a batch up to this size: enough to make its costs vanish, small enough to be read in one go.
-MAX_SHARED_BYTES = 256 * 1024
-
-# The name of the annotation with a partition key, wherever it stands in an encoded event.
-_KEY_NAME = b"x-opt-partition-key"
-
 T = TypeVar("T")
 Range = tuple[int, int]
 
@@ -45,14 +40,21 @@ class Inbound(HubPart):
     Links of idempotent producers have `terms`: their events are numbered, and repeats are not stored again.
     """
 
-    __slots__ = ("_busy", "_in_flight", "_leaving", "_place", "_publisher", "_superseded", "_terms")
+    __slots__ = ("_busy", "_coalescer", "_in_flight", "_leaving", "_place", "_publisher", "_superseded", "_terms")
 
     right = Rights.SEND
 
     def __init__(
-        self, host: Host, link: Link, resource: Resource, busy: RecentlyBusy, terms: ProducerTerms | None = None
+        self,
+        host: Host,
+        link: Link,
+        resource: Resource,
+        coalescer: Coalescer,
+        busy: RecentlyBusy,
+        terms: ProducerTerms | None = None,
     ) -> None:
         super().__init__(host, link, resource)
+        self._coalescer = coalescer
         self._busy = busy
         self._terms = terms
         self._publisher: Publisher | None = None
@@ -91,10 +93,11 @@ class Inbound(HubPart):
 
     def received(self, run: DeliveriesReceived) -> None:
         """Publish whole deliveries."""
-        if run.message_format == BATCH_FORMAT or len(run.ids) == 1 or self._is_special:
+        publisher = self._publisher
+        if run.message_format == BATCH_FORMAT or publisher is None or not publisher.can_coalesce:
             self._publish_each(run.ids, run.payloads, run.message_format, run.settled)
         else:
-            self._publish_together(run)
+            self._coalesce(publisher, run)
         # Credit is renewed with the disposition, as by the service, in one write; before that only when half is used.
         self._renew_credit(self._credit // 2)
 
@@ -141,69 +144,78 @@ class Inbound(HubPart):
 
     # --- publishing
 
-    @property
-    def _is_special(self) -> bool:
-        publisher = self._publisher
-        return self._terms is not None or (publisher is not None and publisher.name is not None)
-
     def _publish_each(
         self, ids: Sequence[int], payloads: Sequence[memoryview | bytes], message_format: int, settled: bool
     ) -> None:
         publisher = self._publisher
+        if publisher is not None and publisher.partition is not None:
+            # Events of one partition keep their order: what waits in the coalescer goes first.
+            self._coalescer.flush_target(publisher, self._host.clock.monotonic(), self._host.clock.now_ms())
         for delivery_id, payload in zip(ids, payloads, strict=True):
             if publisher is None or self._leaving is not None:
                 return
             delivery = None if settled else (delivery_id, delivery_id)
             try:
                 publication = publication_from_amqp(
-                    payload, message_format, publisher=publisher.name, idempotent=self._terms is not None
+                    payload,
+                    message_format,
+                    publisher=publisher.name,
+                    resolve_key=publisher.resolve_key,
+                    idempotent=self._terms is not None,
                 )
                 self._check_producer(publication)
             except Refusal as refusal:
                 self._refuse(delivery, refusal)
             else:
-                self._publish(publisher, publication, (delivery,))
+                self._publish(publisher, publication, delivery)
 
-    def _publish_together(self, run: DeliveriesReceived) -> None:
-        """Share batches among the events without a key; those with one go where their key says."""
+    def _coalesce(self, publisher: Publisher, run: DeliveriesReceived) -> None:
+        """Let the events without a key share batches; those with one go to the partition of their key."""
         ids, payloads = run.ids, [view if type(view) is bytes else bytes(view) for view in run.payloads]
-        together = b"".join(payloads)
-        # An event in which the name of the annotation does not occur has no key; the others are looked at one by one.
-        if _KEY_NAME in together:
-            if self._publisher is not None and self._publisher.partition is not None:
+        together = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+        if may_have_partition_key(together):
+            if publisher.partition is not None:
                 # All of them go to one partition, in the order in which they came.
                 self._publish_each(ids, payloads, run.message_format, run.settled)
                 return
-            named = [index for index, payload in enumerate(payloads) if _KEY_NAME in payload]
-            for index in named:
+            keyed = [index for index, payload in enumerate(payloads) if may_have_partition_key(payload)]
+            for index in keyed:
                 self._publish_each(ids[index : index + 1], payloads[index : index + 1], run.message_format, run.settled)
-            ids = _without(ids, named)
-            payloads = _without(payloads, named)
-        if len(together) <= self._shared_limit_bytes and payloads:
-            self._publish_share(ids, payloads, run)
+            ids = _without(ids, keyed)
+            payloads = _without(payloads, keyed)
+        limit_bytes = shared_limit_bytes(publisher)
+        if len(together) <= limit_bytes and payloads:
+            self._add(publisher, ids, payloads, run)
             return
-        for start, stop in _shares(payloads, self._shared_limit_bytes):
-            self._publish_share(ids[start:stop], payloads[start:stop], run)
+        for start, stop in split_run(payloads, limit_bytes):
+            self._add(publisher, ids[start:stop], payloads[start:stop], run)
 
-    def _publish_share(self, ids: Sequence[int], payloads: Sequence[bytes], run: DeliveriesReceived) -> None:
-        if self._publisher is None or self._leaving is not None:
+    def _add(self, publisher: Publisher, ids: list[int], payloads: list[bytes], run: DeliveriesReceived) -> None:
+        if self._leaving is not None:
             return
-        try:
-            batch = messages_to_batch(payloads)
-        except UndecodableMessage:
-            # One bad event must not spoil the others.
-            self._publish_each(ids, payloads, run.message_format, run.settled)
-            return
-        size_bytes = sum(map(len, payloads))
-        publication = Publication(batch=batch, count=len(ids), partition_key=None, producer=None, size_bytes=size_bytes)
-        self._publish(self._publisher, publication, (None,) if run.settled else tuple(_ranges(ids)))
+        clock, size_bytes = self._host.clock, sum(map(len, payloads))
+        self._in_flight += 1
+        self._host.hold(size_bytes)
+        deliveries = () if run.settled else tuple(_ranges(ids))
+        is_one = len(ids) == 1
+        self._coalescer.add(
+            publisher,
+            payloads,
+            size_bytes=size_bytes,
+            on_settled=partial(self._on_settled, deliveries, size_bytes),
+            now=clock.monotonic(),
+            now_ms=clock.now_ms(),
+            on_malformed=None if is_one else partial(self._publish_apart, ids, payloads, run.settled, size_bytes),
+        )
 
-    @property
-    def _shared_limit_bytes(self) -> int:
-        assert self._publisher is not None
-        return min(MAX_SHARED_BYTES, self._publisher.limit_bytes)
+    def _publish_apart(self, ids: list[int], payloads: list[bytes], settled: bool, size_bytes: int) -> None:
+        """Publish the events of a run one by one, so that only the malformed ones are rejected."""
+        self._in_flight -= 1
+        self._host.release(size_bytes)
+        self._publish_each(ids, payloads, 0, settled)
+        self._host.flush_soon()
 
-    def _publish(self, publisher: Publisher, publication: Publication, deliveries: tuple[Range | None, ...]) -> None:
+    def _publish(self, publisher: Publisher, publication: Publication, delivery: Range | None) -> None:
         clock, size_bytes = self._host.clock, publication.size_bytes
         # Counted first: a repeat of an idempotent producer is settled before `publish` returns.
         self._in_flight += 1
@@ -217,13 +229,12 @@ class Inbound(HubPart):
                 key=None if publisher.partition is not None else publication.partition_key,
                 now=clock.monotonic(),
                 now_ms=clock.now_ms(),
-                callback=partial(self._committed, deliveries, size_bytes),
+                callback=partial(self._on_committed, delivery, size_bytes),
             )
         except Refusal as refusal:
             self._in_flight -= 1
             self._host.release(size_bytes)
-            for delivery in deliveries:
-                self._refuse(delivery, refusal)
+            self._refuse(delivery, refusal)
 
     def _check_producer(self, publication: Publication) -> None:
         if self._superseded is not None:
@@ -234,17 +245,23 @@ class Inbound(HubPart):
 
     # --- settling
 
-    def _committed(self, deliveries: tuple[Range | None, ...], size_bytes: int, receipt: Receipt) -> None:
-        """The log's word on a publication; on the loop's thread, often many in one turn."""
+    def _on_committed(self, delivery: Range | None, size_bytes: int, receipt: Receipt) -> None:
+        """Commit callback of a publication."""
+        error = receipt.error
+        if error is None and receipt.is_duplicate and receipt.sequence_number < 0:
+            error = OldSequence()
+        self._on_settled(() if delivery is None else (delivery,), size_bytes, error)
+
+    def _on_settled(self, deliveries: Sequence[Range], size_bytes: int, error: Exception | None) -> None:
+        """Settle deliveries that are durable or refused; often called many times in one turn."""
         self._in_flight -= 1
         self._host.release(size_bytes)
-        for delivery in deliveries:
-            if receipt.error is not None:
-                self._refuse(delivery, _as_refusal(receipt.error))
-            elif receipt.is_duplicate and receipt.sequence_number < 0:
-                self._refuse(delivery, OldSequence())
-            elif delivery is not None:
-                self._link.settle(delivery[0], delivery[1], state=ACCEPTED)
+        if error is not None:
+            for delivery in deliveries or (None,):
+                self._refuse(delivery, _as_refusal(error))
+        else:
+            for first, last in deliveries:
+                self._link.settle(first, last, state=ACCEPTED)
         if self._leaving is not None:
             self._leave(self._leaving)
         else:
@@ -296,18 +313,6 @@ def _without(items: list[T], gone: Sequence[int]) -> list[T]:
 
 def _as_refusal(error: Exception) -> Refusal:
     return error if isinstance(error, Refusal) else PartitionOffline(type(error).__name__)
-
-
-def _shares(payloads: Sequence[bytes], limit_bytes: int) -> Iterator[Range]:
-    """Where to cut consecutive events so that each part fits a batch."""
-    start = filled = 0
-    for index, size_bytes in enumerate(map(len, payloads)):
-        if filled and filled + size_bytes > limit_bytes:
-            yield start, index
-            start, filled = index, 0
-        filled += size_bytes
-    if start < len(payloads):
-        yield start, len(payloads)
 
 
 def _ranges(ids: Sequence[int]) -> Iterator[Range]:

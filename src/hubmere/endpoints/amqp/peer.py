@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker
+from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.connections import LinkView
 from hubmere.broker.revocation import Judge
@@ -55,6 +56,7 @@ class Shared:
     cache: DecodedCache
     pieces: HeldBytes
     producers: Producers
+    coalescer: Coalescer
     busy: RecentlyBusy
     max_message_bytes: int
     token_grace_s: float
@@ -215,7 +217,7 @@ class Peer:
         terms, producer = self._producer_terms(hub, attach, address)
         group = self._shared.broker.client_quota_of(self.namespace, principal).group
         self._shared.busy.check(hub.entity.uid, self._shared.clock.monotonic(), group)
-        part = Inbound(self._host, link, resource, self._shared.busy, terms)
+        part = Inbound(self._host, link, resource, self._shared.coalescer, self._shared.busy, terms)
         opened = self._shared.broker.open_publisher(
             hub,
             partition=address.partition,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
+from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.manager import Actor, Done
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
@@ -60,6 +61,7 @@ class HttpContext:
     addresses: Addresses
     identity: Identity
     body_limit_bytes: int
+    coalescer: Coalescer
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     # None on a node that was told of no other.
     partners: "Partners | None" = None

@@ -46,9 +46,9 @@ from hubmere.endpoints.http.publish.request_head import (
     parse_timeout_s,
     resource_of,
 )
-from hubmere.endpoints.http.publish.shares import Coalescer, OnDone, PendingPublication
+from hubmere.endpoints.http.publish.timeouts import OnDone, Timeouts
 from hubmere.model.entity import Rights
-from hubmere.model.errors import PublicationTooLarge
+from hubmere.model.errors import PublicationTooLarge, Refusal
 from hubmere.translate import HttpEvent, message_from_http, publication_from_http
 
 # Set on the scope of a request that the hub's counters include.
@@ -101,14 +101,12 @@ class CachedRequestHead:
 
     @property
     def is_coalescable(self) -> bool:
-        """Whether the event may share a batch with others: a refusal would have to be one request's own."""
-        publisher = self.publisher
+        """Whether the event may share a batch with others. Metered ones do not: a refusal must concern one request."""
         return (
             self.event is not None
             and self.event.partition_key is None
-            and publisher.name is None
-            and publisher.hub.namespace.throughput is None
-            and publisher.client_quota.limits is None
+            and self.publisher.can_coalesce
+            and not self.publisher.is_metered
         )
 
 
@@ -120,7 +118,7 @@ class PublishHandler:
 
     def __init__(self, context: HttpContext) -> None:
         self._context = context
-        self._coalescer = Coalescer(context.clock)
+        self._timeouts = Timeouts()
         self.tracer: PublishTracer | None = None
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +143,7 @@ class PublishHandler:
     ) -> CachedRequestHead | None:
         """Publish one complete request and call `on_done` once: with None on commit, else with the error.
 
-        Returns the head to pass as `cached` with the connection's next request, None if the request was refused.
+        Returns the head to pass as `cached` with the connection's next request, None if it was refused before.
         """
         return self._publish(scope, body, self._traced(scope, on_done), cached)
 
@@ -226,28 +224,36 @@ class PublishHandler:
 
     def _submit(self, scope: Scope, head: CachedRequestHead, body: bytes, on_done: OnDone) -> None:
         """Hand the events of a request to the broker, alone or together with those of other requests."""
-        size_bytes = len(body) + head.custom_bytes
+        context, publisher, size_bytes = self._context, head.publisher, len(body) + head.custom_bytes
+        now, now_ms = context.clock.monotonic(), context.clock.now_ms()
         if head.is_coalescable:
             scope[COUNTED] = True
-            message = head.message_prefix + message_from_http(HttpEvent(body))
-            self._coalescer.add(head.publisher, message, size_bytes, on_done, head.timeout_s)
+            context.coalescer.add(
+                publisher,
+                (head.message_prefix + message_from_http(HttpEvent(body)),),
+                size_bytes=size_bytes,
+                on_settled=self._timeouts.watch(on_done, head.timeout_s),
+                now=now,
+                now_ms=now_ms,
+            )
             return
         events = event_decoder.parse_batch(body) if head.event is None else [head.event._replace(body=body)]
-        publication = publication_from_http(events, publisher=head.publisher.name)
+        publication = publication_from_http(events, publisher=publisher.name, resolve_key=publisher.resolve_key)
         # From here on the hub counts the request, also if the broker refuses it.
         scope[COUNTED] = True
-        pending = PendingPublication([on_done], head.timeout_s)
-        clock = self._context.clock
-        head.publisher.publish(
-            publication.batch,
-            count=publication.count,
-            size_bytes=size_bytes,
-            key=publication.partition_key,
-            now=clock.monotonic(),
-            now_ms=clock.now_ms(),
-            callback=pending.on_committed,
-        )
-        pending.start_timer()
+        finish = self._timeouts.watch(on_done, head.timeout_s)
+        try:
+            publisher.publish(
+                publication.batch,
+                count=publication.count,
+                size_bytes=size_bytes,
+                key=publication.partition_key,
+                now=now,
+                now_ms=now_ms,
+                callback=lambda receipt: finish(receipt.error),
+            )
+        except Refusal as refusal:
+            finish(refusal)
 
 
 async def send_created(_scope: Scope, _receive: Receive, send: Send) -> None:

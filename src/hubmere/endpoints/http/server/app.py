@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from hubmere.broker.access import Principal
 from hubmere.broker.broker import Broker
+from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.counters import Counters
+from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, path_for_log
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.identity import Identity
@@ -20,7 +22,7 @@ from hubmere.endpoints.http.pairing.partners import Partners
 from hubmere.endpoints.http.paths import RouteTable, split_path
 from hubmere.endpoints.http.publish.handler import COUNTED, CachedRequestHead, PublishHandler
 from hubmere.endpoints.http.publish.request_head import is_message_path, is_read_path
-from hubmere.endpoints.http.publish.shares import OnDone
+from hubmere.endpoints.http.publish.timeouts import OnDone
 from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.server.websocket import WebSocketEndpoint, refuse
@@ -207,6 +209,7 @@ def build_app(
     amqp_session: Callable[[], Session] | None = None,
     partners: Partners | None = None,
     memory: MemoryBudget | None = None,
+    coalescer: Coalescer | None = None,
 ) -> HttpApp:
     """The application that the HTTP and HTTPS ports serve."""
     context = HttpContext(
@@ -215,6 +218,7 @@ def build_app(
         addresses=addresses,
         identity=Identity(broker, clock, admin_token),
         body_limit_bytes=body_limit_bytes,
+        coalescer=coalescer or build_coalescer(clock),
         memory=memory or MemoryBudget(),
         partners=partners,
     )
