@@ -137,7 +137,7 @@ class Broker:
             audit=self.audit,
         )
         self.captures = Captures(catalog, self.namespaces, targets, hold_bytes=capture_hold_bytes)
-        self.replicas = Replicas(catalog, book, self.manager.carry_out)
+        self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
         self.coordinators = Coordinators(catalog, self.namespaces)
         self.upkeep = Upkeep(self.namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)

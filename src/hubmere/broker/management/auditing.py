@@ -1,29 +1,31 @@
-"""Who asked for a change and what came of it: every change of the manager leaves one line in the audit log.
+"""The audit trail of management: who asked for a change, and its outcome.
 
-`audited` is put over a method that ends in `by, done`: the line is written when the change is durable, when it has
-failed later, or when it was refused at once. What names the target are the leading arguments, as many as are said: keys
-and other texts that come behind them never reach a line.
+Each method of the `Manager` opens an `AuditedChange` around its work. The change leaves exactly one audit line:
+
+1. when the work is refused at once (a `Refusal` leaves the block), or
+2. when the catalog has completed the submitted steps, durable or refused.
+
+The method names the action and the target itself. Keys and other secrets are never part of either.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from types import TracebackType
+from typing import Self
 
 from hubmere.model.errors import Refusal
 from hubmere.store.audit import DONE, REFUSED, AuditLine, AuditLog
+from hubmere.store.catalog.view import Step
 
-__all__ = ["AuditLine", "Audited", "Actor", "Done", "audited"]
+__all__ = ["Actor", "AuditLine", "AuditedChange", "Done", "Submit"]
 
+# Called once with the outcome of a change: None when it is durable.
 Done = Callable[[Refusal | None], None]
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who asks for a change, when and from where: for the audit log and for times."""
+    """Who asks for a change, when and from where. `now` is monotonic, `now_ms` wall time."""
 
     name: str
     now_ms: int
@@ -45,47 +47,40 @@ class Actor:
         )
 
 
-class Audited(Protocol):
-    """Whose methods are audited."""
-
-    @property
-    def audit(self) -> AuditLog:
-        """Where the lines go."""
+Submit = Callable[[Sequence[Step], Actor, Done], None]
 
 
-_S = TypeVar("_S", bound=Audited)
-_Method = Callable[Concatenate[_S, _P], _R]
+class AuditedChange:
+    """One change and its audit line; a context manager around the checks and the submission.
 
+    Thread rule: the owner's thread only.
+    """
 
-def audited(names: int) -> Callable[[_Method[_S, _P, _R]], _Method[_S, _P, _R]]:
-    """Have a method leave a line: `names` is how many of its leading arguments name the target."""
+    __slots__ = ("_action", "_actor", "_audit", "_done", "_submit", "_target")
 
-    def decorate(method: _Method[_S, _P, _R]) -> _Method[_S, _P, _R]:
-        action = method.__name__.replace("_", " ")
+    def __init__(self, audit: AuditLog, submit: Submit, *, action: str, target: str, actor: Actor, done: Done) -> None:
+        self._audit = audit
+        self._submit = submit
+        self._action = action
+        self._target = target
+        self._actor = actor
+        self._done = done
 
-        @wraps(method)
-        def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-            given: list[Any] = list(args)
-            place = next(index for index, value in enumerate(given) if isinstance(value, Actor))
-            actor, done = given[place], given[place + 1]
-            target = _target(given[:names])
+    def __enter__(self) -> Self:
+        """Begin the change."""
+        return self
 
-            def completed(refusal: Refusal | None) -> None:
-                self.audit.write(actor.line(action, target, refusal))
-                done(refusal)
+    def submit(self, steps: Sequence[Step]) -> None:
+        """Have checked steps written; the audit line and `done` follow when they are complete."""
+        self._submit(steps, self._actor, self._on_complete)
 
-            given[place + 1] = completed
-            try:
-                return method(self, *given, **kwargs)
-            except Refusal as refusal:
-                self.audit.write(actor.line(action, target, refusal))
-                raise
+    def _on_complete(self, refusal: Refusal | None) -> None:
+        self._audit.write(self._actor.line(self._action, self._target, refusal))
+        self._done(refusal)
 
-        return call
-
-    return decorate
-
-
-def _target(names: Sequence[Any]) -> str:
-    """What a change concerns, from the namespace down; an entity stands for its name."""
-    return "/".join(str(getattr(name, "name", name)) for name in names if name is not None)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Audit a change that was refused at once; the refusal goes on to the caller."""
+        if isinstance(error, Refusal):
+            self._audit.write(self._actor.line(self._action, self._target, error))

@@ -1,15 +1,21 @@
-"""Making, changing and removing entities, live: the surface under the management planes, the portal and the command.
+"""Creates, updates and deletes entities: the surface under ARM, Atom, the portal and the command line.
 
-Every change is checked against what is planned, written to the catalog, and only when it is durable do the live objects
-follow and `done` is called with None; a change that fails later calls it with the refusal. Refusals known at once are
-raised, and then nothing was changed and `done` is not called. Nothing here waits.
+A change takes these steps, and nothing here waits:
+
+1. It is checked against the planned state of the catalog, which includes changes that are not durable yet. A refusal is
+   raised; then nothing has changed and `done` is not called.
+2. Its steps are submitted to the catalog, together with those of a secondary on this node (`pairing`).
+3. Once they are durable the live objects are updated and `done` is called with None. If the catalog fails, `done` is
+   called with the refusal.
+
+Every change leaves one line in the audit log (`auditing`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hubmere.broker.management import pairing
-from hubmere.broker.management.auditing import Actor, Done, audited
+from hubmere.broker.management.auditing import Actor, AuditedChange, Done
 from hubmere.broker.management.live_state import LiveState
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import (
@@ -54,7 +60,7 @@ __all__ = ["Actor", "Done", "Manager"]
 
 
 class Manager:
-    """Changes of entities.
+    """Changes entities.
 
     Thread rule: the owner's thread only.
     """
@@ -63,7 +69,7 @@ class Manager:
         self,
         catalog: Catalog,
         book: LimitsBook,
-        following: LiveState,
+        live_state: LiveState,
         *,
         default_partition_count: int,
         capture_targets: CaptureTargets,
@@ -72,99 +78,99 @@ class Manager:
         self.audit = audit
         self._catalog = catalog
         self._book = book
-        self._live_state = following
+        self._live_state = live_state
         self._default_partition_count = default_partition_count
         self._capture_targets = capture_targets
         self._watchers: list[Callable[[], None]] = []
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Be told after every change of entities, once it is durable."""
-        self._watchers.append(changed)
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Register a callback for every change of entities, called once the change is durable."""
+        self._watchers.append(on_change)
 
     # --- namespaces ---
 
-    @audited(1)
     def create_namespace(self, name: NamespaceName, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
-        """A namespace with its root rule."""
-        tier = spec.tier or self._book.default_tier
-        limits = self._book.of(tier)
-        planned = self._catalog.planned
-        if planned.find_namespace(name) is not None or planned.find_alias(name) is not None:
-            raise AlreadyExists(name)
-        check_limit("namespaces", len(planned.namespaces()), limits.namespaces)
-        entity = new_namespace(name, spec, limits, tier=tier, now_ms=actor.now_ms)
-        steps = [Create(entity), Create(root_rule(entity, now_ms=actor.now_ms))]
-        self.carry_out(steps, actor, done)
-        return entity
+        """Create a namespace with its root rule."""
+        with self._audited("create namespace", actor, done, name) as change:
+            tier = spec.tier or self._book.default_tier
+            limits = self._book.of(tier)
+            planned = self._catalog.planned
+            if planned.find_namespace(name) is not None or planned.find_alias(name) is not None:
+                raise AlreadyExists(name)
+            check_limit("namespaces", len(planned.namespaces()), limits.namespaces)
+            entity = new_namespace(name, spec, limits, tier=tier, now_ms=actor.now_ms)
+            steps = [Create(entity), Create(root_rule(entity, now_ms=actor.now_ms))]
+            change.submit(steps)
+            return entity
 
-    @audited(1)
     def update_namespace(self, name: str, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
-        """Replace a namespace's settings; throughput follows at once."""
-        current = self._catalog.planned.namespace(name)
-        entity = apply_namespace_spec(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
-        self.carry_out([Replace(entity)], actor, done)
-        return entity
+        """Replace a namespace's settings; throughput limits change at once."""
+        with self._audited("update namespace", actor, done, name) as change:
+            current = self._catalog.planned.namespace(name)
+            entity = apply_namespace_spec(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
+            change.submit([Replace(entity)])
+            return entity
 
-    @audited(1)
     def update_network(self, name: str, rules: NetworkRuleSet, actor: Actor, done: Done) -> Namespace:
         """Replace a namespace's network rules."""
-        current = self._catalog.planned.namespace(name)
-        entity = with_network_rules(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
-        self.carry_out([Replace(entity)], actor, done)
-        return entity
+        with self._audited("update network", actor, done, name) as change:
+            current = self._catalog.planned.namespace(name)
+            entity = with_network_rules(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
+            change.submit([Replace(entity)])
+            return entity
 
     def scale(self, name: str, capacity: int, actor: Actor, done: Done) -> Namespace:
         """Change a namespace's throughput units and nothing else."""
         current = self._catalog.planned.namespace(name)
         return self.update_namespace(name, replace(NamespaceSpec.of(current), capacity=capacity), actor, done)
 
-    @audited(1)
     def delete_namespace(self, name: str, actor: Actor, done: Done) -> None:
-        """A namespace with everything in it."""
-        entity = self._catalog.planned.namespace(name)
-        if self._catalog.planned.aliases(name):
-            raise Conflict(f"The namespace '{name}' is paired; break the pairing and delete the alias first.")
-        self.carry_out([Delete(entity, actor.now_ms)], actor, done)
+        """Delete a namespace with everything in it."""
+        with self._audited("delete namespace", actor, done, name) as change:
+            entity = self._catalog.planned.namespace(name)
+            if self._catalog.planned.aliases(name):
+                raise Conflict(f"The namespace '{name}' is paired; break the pairing and delete the alias first.")
+            change.submit([Delete(entity, actor.now_ms)])
 
     # --- hubs ---
 
-    @audited(2)
     def create_hub(self, namespace: str, name: HubName, spec: HubSpec, actor: Actor, done: Done) -> Hub:
-        """A hub with its `$Default` group."""
-        parent = self._writable(namespace)
-        view = self._catalog.planned
-        if view.find_hub(namespace, name) is not None:
-            raise AlreadyExists(_resource(parent, name))
-        if spec.partition_count is None:
-            spec = replace(spec, partition_count=self._default_partition_count)
-        limits = self._book.of(parent.tier)
-        hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=actor.now_ms)
-        hub = self._capturing(hub, None, actor)
-        self.carry_out([Create(hub), Create(group)], actor, done)
-        return hub
+        """Create a hub with its `$Default` consumer group."""
+        with self._audited("create hub", actor, done, namespace, name) as change:
+            parent = self._writable(namespace)
+            view = self._catalog.planned
+            if view.find_hub(namespace, name) is not None:
+                raise AlreadyExists(_resource(parent, name))
+            if spec.partition_count is None:
+                spec = replace(spec, partition_count=self._default_partition_count)
+            limits = self._book.of(parent.tier)
+            hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=actor.now_ms)
+            hub = self._with_capture(hub, None, actor)
+            change.submit([Create(hub), Create(group)])
+            return hub
 
-    @audited(2)
     def update_hub(self, namespace: str, name: str, spec: HubSpec, actor: Actor, done: Done) -> Hub:
-        """Replace a hub's settings, effective on open links."""
-        parent = self._writable(namespace)
-        existing = self._catalog.planned.hubs(namespace)
-        limits = self._book.of(parent.tier)
-        current = self._hub(parent, name)
-        hub = apply_hub_spec(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
-        hub = self._capturing(hub, current, actor)
-        self.carry_out([Replace(hub)], actor, done)
-        return hub
+        """Replace a hub's settings, effective on open links too."""
+        with self._audited("update hub", actor, done, namespace, name) as change:
+            parent = self._writable(namespace)
+            existing = self._catalog.planned.hubs(namespace)
+            limits = self._book.of(parent.tier)
+            current = self._hub(parent, name)
+            hub = apply_hub_spec(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
+            hub = self._with_capture(hub, current, actor)
+            change.submit([Replace(hub)])
+            return hub
 
-    @audited(2)
     def delete_hub(self, namespace: str, name: str, actor: Actor, done: Done) -> None:
-        """A hub, its groups, rules and events; open links are let go and its files freed."""
-        parent = self._writable(namespace)
-        hub = self._hub(parent, name)
-        self.carry_out([Delete(hub, actor.now_ms)], actor, done)
+        """Delete a hub with its groups, rules and events; open links are closed and its files deleted."""
+        with self._audited("delete hub", actor, done, namespace, name) as change:
+            parent = self._writable(namespace)
+            hub = self._hub(parent, name)
+            change.submit([Delete(hub, actor.now_ms)])
 
-    def _capturing(self, hub: Hub, before: Hub | None, actor: Actor) -> Hub:
-        """The hub with the place of its captured files checked, and with the start of its capture if that is now."""
-        # A target that has left the settings since must not stand in the way of other changes.
+    def _with_capture(self, hub: Hub, before: Hub | None, actor: Actor) -> Hub:
+        """Check the capture destination of a hub, and record where its capture starts if it starts now."""
+        # A destination that was since removed from the settings must not block other changes of the hub.
         is_new = before is None or before.capture != hub.capture
         if is_new and hub.capture is not None and hub.capture.enabled:
             self._capture_targets.place_of(hub.capture.destination)
@@ -172,43 +178,42 @@ class Manager:
 
     # --- consumer groups ---
 
-    @audited(3)
     def create_group(
         self, namespace: str, hub: str, name: GroupName, metadata: str, actor: Actor, done: Done
     ) -> ConsumerGroup:
-        """A consumer group on a hub."""
-        parent = self._writable(namespace)
-        entity = self._hub(parent, hub)
-        existing = self._catalog.planned.groups(entity)
-        if self._catalog.planned.find_group(entity, name) is not None:
-            raise AlreadyExists(_resource(parent, hub, name))
-        limits = self._book.of(parent.tier)
-        group = new_group(entity, name, limits, existing=existing, now_ms=actor.now_ms, user_metadata=metadata)
-        self.carry_out([Create(group)], actor, done)
-        return group
+        """Create a consumer group on a hub."""
+        with self._audited("create group", actor, done, namespace, hub, name) as change:
+            parent = self._writable(namespace)
+            entity = self._hub(parent, hub)
+            existing = self._catalog.planned.groups(entity)
+            if self._catalog.planned.find_group(entity, name) is not None:
+                raise AlreadyExists(_resource(parent, hub, name))
+            limits = self._book.of(parent.tier)
+            group = new_group(entity, name, limits, existing=existing, now_ms=actor.now_ms, user_metadata=metadata)
+            change.submit([Create(group)])
+            return group
 
-    @audited(3)
     def update_group(
         self, namespace: str, hub: str, name: str, metadata: str, actor: Actor, done: Done
     ) -> ConsumerGroup:
-        """Replace a group's metadata."""
-        parent = self._writable(namespace)
-        current = self._catalog.planned.group(self._hub(parent, hub), name)
-        group = with_user_metadata(current, user_metadata=metadata, now_ms=actor.now_ms)
-        self.carry_out([Replace(group)], actor, done)
-        return group
+        """Replace the metadata of a consumer group."""
+        with self._audited("update group", actor, done, namespace, hub, name) as change:
+            parent = self._writable(namespace)
+            current = self._catalog.planned.group(self._hub(parent, hub), name)
+            group = with_user_metadata(current, user_metadata=metadata, now_ms=actor.now_ms)
+            change.submit([Replace(group)])
+            return group
 
-    @audited(3)
     def delete_group(self, namespace: str, hub: str, name: str, actor: Actor, done: Done) -> None:
-        """A consumer group with its checkpoints; its readers are let go."""
-        parent = self._writable(namespace)
-        group = self._catalog.planned.group(self._hub(parent, hub), name)
-        check_group_deletable(group)
-        self.carry_out([Delete(group, actor.now_ms)], actor, done)
+        """Delete a consumer group with its checkpoints; its readers are disconnected."""
+        with self._audited("delete group", actor, done, namespace, hub, name) as change:
+            parent = self._writable(namespace)
+            group = self._catalog.planned.group(self._hub(parent, hub), name)
+            check_group_deletable(group)
+            change.submit([Delete(group, actor.now_ms)])
 
     # --- authorization rules ---
 
-    @audited(3)
     def write_rule(
         self,
         namespace: str,
@@ -221,30 +226,30 @@ class Manager:
         primary_key: str | None = None,
         secondary_key: str | None = None,
     ) -> AccessRule:
-        """A rule on a namespace or a hub, or new rights and keys for one that is there."""
-        scope = self._writable_scope(namespace, hub)
-        current = self._catalog.planned.find_rule(scope, name)
-        if current is None:
-            rule = new_rule(
-                scope,
-                name,
-                rights,
-                self._book.of(self._catalog.planned.namespace(namespace).tier),
-                existing=self._catalog.planned.rules(scope),
-                now_ms=actor.now_ms,
-                primary_key=primary_key,
-                secondary_key=secondary_key,
-            )
-        else:
-            rule = with_rights(current, rights, now_ms=actor.now_ms)
-            for which, key in ((KeyKind.PRIMARY, primary_key), (KeyKind.SECONDARY, secondary_key)):
-                if key is not None:
-                    rule = with_new_key(rule, which, now_ms=actor.now_ms, key=key)
-        step = Create(rule) if current is None else Replace(rule)
-        self.carry_out([step], actor, done)
-        return rule
+        """Create a rule on a namespace or a hub, or change the rights and keys of an existing one."""
+        with self._audited("write rule", actor, done, namespace, hub, name) as change:
+            scope = self._writable_scope(namespace, hub)
+            current = self._catalog.planned.find_rule(scope, name)
+            if current is None:
+                rule = new_rule(
+                    scope,
+                    name,
+                    rights,
+                    self._book.of(self._catalog.planned.namespace(namespace).tier),
+                    existing=self._catalog.planned.rules(scope),
+                    now_ms=actor.now_ms,
+                    primary_key=primary_key,
+                    secondary_key=secondary_key,
+                )
+            else:
+                rule = with_rights(current, rights, now_ms=actor.now_ms)
+                for which, key in ((KeyKind.PRIMARY, primary_key), (KeyKind.SECONDARY, secondary_key)):
+                    if key is not None:
+                        rule = with_new_key(rule, which, now_ms=actor.now_ms, key=key)
+            step = Create(rule) if current is None else Replace(rule)
+            change.submit([step])
+            return rule
 
-    @audited(3)
     def regenerate_key(
         self,
         namespace: str,
@@ -257,77 +262,78 @@ class Manager:
         *,
         revokes_open_links: bool = False,
     ) -> AccessRule:
-        """A new primary or secondary key, random unless one is given.
+        """Replace the primary or secondary key of a rule, by a random one unless `key` is given.
 
-        `revokes_open_links` ends what was opened with the old key at once; else it lives on for the grace time.
+        Links that were opened with the old key are closed at once if `revokes_open_links`, else after the grace time.
         """
-        current = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
-        rule = with_new_key(current, which, now_ms=actor.now_ms, key=key)
 
         def completed(refusal: Refusal | None) -> None:
             if refusal is None and revokes_open_links:
                 self._live_state.end_rotated(rule)
             done(refusal)
 
-        self.carry_out([Replace(rule)], actor, completed)
-        return rule
+        with self._audited("regenerate key", actor, completed, namespace, hub, name) as change:
+            current = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
+            rule = with_new_key(current, which, now_ms=actor.now_ms, key=key)
+            change.submit([Replace(rule)])
+            return rule
 
-    @audited(3)
     def delete_rule(self, namespace: str, hub: str | None, name: str, actor: Actor, done: Done) -> None:
-        """A rule; what was opened with its keys is closed."""
-        rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
-        self.carry_out([Delete(rule, actor.now_ms)], actor, done)
+        """Delete a rule; links that were opened with its keys are closed."""
+        with self._audited("delete rule", actor, done, namespace, hub, name) as change:
+            rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
+            change.submit([Delete(rule, actor.now_ms)])
 
     # --- publishers ---
 
-    @audited(3)
     def revoke_publisher(
         self, namespace: str, hub: str, name: PublisherName, actor: Actor, done: Done
     ) -> RevokedPublisher:
-        """Close a publisher's path, effective on open links at once."""
-        parent = self._catalog.planned.namespace(namespace)
-        entity = self._hub(parent, hub)
-        resource = _resource(parent, hub, "revokedpublishers", name)
-        if self._catalog.planned.find_revoked_publisher(entity, name) is not None:
-            raise AlreadyExists(resource)
-        revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=actor.now_ms)
-        self.carry_out([Create(revoked)], actor, done)
-        return revoked
+        """Revoke a publisher, effective on open links at once."""
+        with self._audited("revoke publisher", actor, done, namespace, hub, name) as change:
+            parent = self._catalog.planned.namespace(namespace)
+            entity = self._hub(parent, hub)
+            resource = _resource(parent, hub, "revokedpublishers", name)
+            if self._catalog.planned.find_revoked_publisher(entity, name) is not None:
+                raise AlreadyExists(resource)
+            revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=actor.now_ms)
+            change.submit([Create(revoked)])
+            return revoked
 
-    @audited(3)
     def restore_publisher(self, namespace: str, hub: str, name: str, actor: Actor, done: Done) -> None:
-        """Open a publisher's path again."""
-        parent = self._catalog.planned.namespace(namespace)
-        resource = _resource(parent, hub, "revokedpublishers", name)
-        revoked = self._catalog.planned.find_revoked_publisher(self._hub(parent, hub), name)
-        if revoked is None:
-            raise NotFound(resource)
-        self.carry_out([Delete(revoked, actor.now_ms)], actor, done)
+        """Allow a revoked publisher again."""
+        with self._audited("restore publisher", actor, done, namespace, hub, name) as change:
+            parent = self._catalog.planned.namespace(namespace)
+            resource = _resource(parent, hub, "revokedpublishers", name)
+            revoked = self._catalog.planned.find_revoked_publisher(self._hub(parent, hub), name)
+            if revoked is None:
+                raise NotFound(resource)
+            change.submit([Delete(revoked, actor.now_ms)])
 
     # --- application groups ---
 
-    @audited(1)
     def write_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> ApplicationGroup:
-        """An application group, new or changed."""
-        parent = self._catalog.planned.namespace(group.namespace)
-        checked = check_application_group(group, self._book.of(parent.tier), tier=parent.tier)
-        known = self._catalog.planned.find_application_group(parent.name, group.name)
-        self._require_own_clients(parent, checked)
-        step = Create(checked) if known is None else Replace(checked)
-        self.carry_out([step], actor, done)
-        return checked
+        """Create or replace an application group."""
+        with self._audited("write application group", actor, done, group.name) as change:
+            parent = self._catalog.planned.namespace(group.namespace)
+            checked = check_application_group(group, self._book.of(parent.tier), tier=parent.tier)
+            known = self._catalog.planned.find_application_group(parent.name, group.name)
+            self._require_own_clients(parent, checked)
+            step = Create(checked) if known is None else Replace(checked)
+            change.submit([step])
+            return checked
 
     def _require_own_clients(self, parent: Namespace, group: ApplicationGroup) -> None:
-        """A client is of one group: two groups cannot be known by the same credential."""
+        """Refuse a client identifier that another group has: a client belongs to one group."""
         for other in self._catalog.planned.application_groups(parent.name):
             if fold(other.client_id) == fold(group.client_id) and fold(other.name) != fold(group.name):
                 raise Conflict(f"The application group '{other.name}' has the client identifier '{other.client_id}'.")
 
-    @audited(1)
     def delete_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> None:
-        """An application group; its clients are limited no longer."""
-        self._catalog.planned.namespace(group.namespace)
-        self.carry_out([Delete(group, actor.now_ms)], actor, done)
+        """Delete an application group; its clients are no longer limited."""
+        with self._audited("delete application group", actor, done, group.name) as change:
+            self._catalog.planned.namespace(group.namespace)
+            change.submit([Delete(group, actor.now_ms)])
 
     # --- geo-disaster recovery ---
 
@@ -335,18 +341,17 @@ class Manager:
         if not self._book.of(namespace.tier).has_geo_recovery:
             raise NotInTier("Geo-disaster recovery", namespace.tier)
 
-    @audited(2)
     def pair(
         self, namespace: str, alias: AliasName, partner: str, alternate_name: str, actor: Actor, done: Done
     ) -> GeoAlias:
-        """Give a namespace an alias, and pair it with an empty one of this node if a partner is named."""
-        view = self._catalog.planned
-        self._require_geo_recovery(view.namespace(namespace))
-        entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
-        self.carry_out(steps, actor, done)
-        return entity
+        """Give a namespace an alias, and pair it with an empty namespace of this node if `partner` is given."""
+        with self._audited("pair", actor, done, namespace, alias) as change:
+            view = self._catalog.planned
+            self._require_geo_recovery(view.namespace(namespace))
+            entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
+            change.submit(steps)
+            return entity
 
-    @audited(2)
     def pair_away(
         self,
         namespace: str,
@@ -357,49 +362,57 @@ class Manager:
         actor: Actor,
         done: Done,
     ) -> GeoAlias:
-        """Give a namespace an alias under which it replicates to one on another node, which has agreed."""
-        view = self._catalog.planned
-        self._require_geo_recovery(view.namespace(namespace))
-        entity, steps = pairing.pair_away(view, view.namespace(namespace), alias, partner, alternate_name, pairing_id)
-        self.carry_out(steps, actor, done)
-        return entity
+        """Give a namespace an alias under which it replicates to a namespace on another node, which has agreed."""
+        with self._audited("pair away", actor, done, namespace, alias) as change:
+            view = self._catalog.planned
+            self._require_geo_recovery(view.namespace(namespace))
+            entity, steps = pairing.pair_away(
+                view, view.namespace(namespace), alias, partner, alternate_name, pairing_id
+            )
+            change.submit(steps)
+            return entity
 
-    @audited(2)
     def give_up_alias(self, namespace: str, alias: str, pairing_id: str, actor: Actor, done: Done) -> None:
-        """Let an alias go that the partner on another node has taken."""
-        steps = pairing.give_up(self._catalog.planned, namespace, alias, pairing_id)
-        self.carry_out(steps, actor, done)
+        """Delete an alias that the partner on another node has taken over."""
+        with self._audited("give up alias", actor, done, namespace, alias) as change:
+            steps = pairing.give_up(self._catalog.planned, namespace, alias, pairing_id)
+            change.submit(steps)
 
-    @audited(2)
     def break_pairing(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
-        """End the replication; the alias stays with the primary."""
-        steps = pairing.break_pairing(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, actor, done)
+        """End the replication; the primary keeps the alias."""
+        with self._audited("break pairing", actor, done, namespace, alias) as change:
+            steps = pairing.break_pairing(self._catalog.planned, namespace, alias)
+            change.submit(steps)
 
-    @audited(2)
     def fail_over(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
-        """The alias moves to the secondary, on which this is asked, and the pairing ends."""
-        steps = pairing.fail_over(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, actor, done)
+        """Move the alias to `namespace`, its secondary, and end the pairing."""
+        with self._audited("fail over", actor, done, namespace, alias) as change:
+            steps = pairing.fail_over(self._catalog.planned, namespace, alias)
+            change.submit(steps)
 
-    @audited(2)
     def delete_alias(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
-        """An alias whose pairing is over."""
-        steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
-        self.carry_out(steps, actor, done)
+        """Delete an alias that has no pairing."""
+        with self._audited("delete alias", actor, done, namespace, alias) as change:
+            steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
+            change.submit(steps)
 
-    # --- how ---
+    # --- how a change is carried out ---
 
-    def carry_out(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
-        """Write checked steps, let the secondary of this node and the live objects follow, and tell who watches."""
-        everything = [*steps, *pairing.mirrored(self._catalog.planned, steps)]
+    def _audited(self, action: str, actor: Actor, done: Done, *target: str | None) -> AuditedChange:
+        """A change with its audit line. `target` names the entity from the namespace down; None is left out."""
+        names = "/".join(name for name in target if name is not None)
+        return AuditedChange(self.audit, self.submit, action=action, target=names, actor=actor, done=done)
+
+    def submit(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
+        """Write checked steps and those of a local secondary; then update the live objects and call the watchers."""
+        everything = [*steps, *pairing.mirror_steps(self._catalog.planned, steps)]
 
         def completed(refusal: Refusal | None) -> None:
             if refusal is None:
                 for step in everything:
                     self._live_state.follow(step, actor.now)
-                for changed in self._watchers:
-                    changed()
+                for on_change in self._watchers:
+                    on_change()
             done(refusal)
 
         self._catalog.submit(*everything, callback=completed)

@@ -135,7 +135,7 @@ def _alone(alias: GeoAlias) -> GeoAlias:
     return replace(alias, partner_namespace="", role=GeoRole.PRIMARY_NOT_REPLICATING)
 
 
-def mirrored(view: View, steps: Sequence[Step]) -> list[Step]:
+def mirror_steps(view: View, steps: Sequence[Step]) -> list[Step]:
     """What a change of a primary's hubs, groups and rules means for its secondary; empty for everything else."""
     twins: dict[str, str] = {}
     copies: list[Step] = []

@@ -5,11 +5,11 @@ a copy that comes twice changes nothing. What the secondary's tier refuses is re
 call names the id of the pairing: after a failover the old primary is told that the alias is no longer its own.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hubmere.broker.management import pairing
-from hubmere.broker.management.manager import Actor, Done
+from hubmere.broker.management.auditing import Actor, Done, Submit
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
@@ -17,8 +17,6 @@ from hubmere.model.spec import HubSpec, apply_hub_spec, new_group, new_hub, new_
 from hubmere.model.tier import Limits, LimitsBook
 from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
 from hubmere.store.engine import Catalog
-
-CarryOut = Callable[[Sequence[Step], Actor, Done], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +62,10 @@ class Replicas:
     Thread rule: the owner's thread only.
     """
 
-    def __init__(self, catalog: Catalog, book: LimitsBook, carry_out: CarryOut) -> None:
+    def __init__(self, catalog: Catalog, book: LimitsBook, submit: Submit) -> None:
         self._catalog = catalog
         self._book = book
-        self._carry_out = carry_out
+        self._submit_steps = submit
 
     def begin(
         self, namespace: str, name: AliasName, primary: str, pairing_id: str, actor: Actor, done: Done
@@ -124,7 +122,7 @@ class Replicas:
 
     def _submit(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
         if steps:
-            self._carry_out(steps, actor, done)
+            self._submit_steps(steps, actor, done)
         else:
             done(None)
 
