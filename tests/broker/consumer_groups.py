@@ -8,7 +8,14 @@ from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedSubscript
 from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
 from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
-from hubmere.broker.coordinator.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
+from hubmere.broker.coordinator.membership import (
+    GroupState,
+    JoinRequest,
+    JoinResponse,
+    Protocol,
+    SyncRequest,
+    SyncResponse,
+)
 from hubmere.broker.coordinator.refusals import GroupRefused
 from hubmere.model.errors import Refusal
 
@@ -74,7 +81,7 @@ class TextEmbedded:
         return frozenset((name, int(number)) for name, number in pairs)
 
 
-def a_classic_wish(member_id: str = "", topics: str = "t", owned: str = "", **more: Any) -> Joining:
+def a_classic_join(member_id: str = "", topics: str = "t", owned: str = "", **more: Any) -> JoinRequest:
     """A valid JoinGroup of a classic consumer."""
     names = more.pop("protocols", ("range",))
     metadata = more.pop("metadata", f"{topics};{owned};".encode())
@@ -86,7 +93,7 @@ def a_classic_wish(member_id: str = "", topics: str = "t", owned: str = "", **mo
         "needs_known_id": False,
     }
     protocols = tuple(Protocol(name, metadata) for name in names)
-    return Joining(member_id=member_id, protocols=protocols, **(values | more))
+    return JoinRequest(member_id=member_id, protocols=protocols, **(values | more))
 
 
 class Room:
@@ -98,7 +105,7 @@ class Room:
         self.kept = 0
         self.keep_refusal: Refusal | None = None
         self.holds = False
-        self.held: list[Callable[[Refusal | None], None]] = []
+        self.held_partitions: list[Callable[[Refusal | None], None]] = []
         self.resolver = RegexResolver(self.topics)
         self.embedded = TextEmbedded()
         self.group = ConsumerGroup(
@@ -107,13 +114,13 @@ class Room:
             topics=self.topics,
             resolver=self.resolver,
             embedded=self.embedded,
-            keep=self._keep,
+            persist=self._keep,
         )
 
     def _keep(self, group: ConsumerGroup, respond: Callable[[Refusal | None], None]) -> None:
         self.kept += 1
         if self.holds:
-            self.held.append(respond)
+            self.held_partitions.append(respond)
         else:
             respond(self.keep_refusal)
 
@@ -154,21 +161,21 @@ class Room:
         self.resolver.refill()
         self.group.advance(self.now)
 
-    def classic_join(self, member_id: str = "", **more: Any) -> Joined:
+    def classic_join(self, member_id: str = "", **more: Any) -> JoinResponse:
         """JoinGroup of a classic consumer."""
-        answers: list[Joined | GroupRefused] = []
-        self.group.join(a_classic_wish(member_id, **more), self.now, answers.append)
+        answers: list[JoinResponse | GroupRefused] = []
+        self.group.join(a_classic_join(member_id, **more), self.now, answers.append)
         (answer,) = answers
-        assert isinstance(answer, Joined), answer
+        assert isinstance(answer, JoinResponse), answer
         return answer
 
-    def sync(self, joined: Joined, **more: Any) -> bytes:
+    def sync(self, joined: JoinResponse, **more: Any) -> bytes:
         """SyncGroup of a classic consumer: its assignment."""
-        answers: list[Synced | GroupRefused] = []
+        answers: list[SyncResponse | GroupRefused] = []
         values: dict[str, Any] = {"generation": joined.generation, "assignments": {}}
-        self.group.sync(Syncing(member_id=joined.member_id, **(values | more)), self.now, answers.append)
+        self.group.sync(SyncRequest(member_id=joined.member_id, **(values | more)), self.now, answers.append)
         (answer,) = answers
-        assert isinstance(answer, Synced), answer
+        assert isinstance(answer, SyncResponse), answer
         return answer.assignment
 
     def state(self) -> GroupState:
@@ -178,5 +185,5 @@ class Room:
     def numbers(self, member_id: str, topic: str = "t") -> list[int]:
         """The partitions of a topic that a member is assigned."""
         return sorted(
-            number for name, number in self.group.named(self.group.members[member_id].assigned) if name == topic
+            number for name, number in self.group.by_topic_name(self.group.members[member_id].assigned) if name == topic
         )

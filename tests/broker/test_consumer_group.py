@@ -7,7 +7,7 @@ import pytest
 from broker.consumer_groups import Room, Topics
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
 from hubmere.broker.coordinator.consumer_group.members import Heartbeat, HeartbeatAnswer, MemberState
-from hubmere.broker.coordinator.consumer_group.offsets import require_commit, require_fetch
+from hubmere.broker.coordinator.consumer_group.validation import require_commit, require_fetch
 from hubmere.broker.coordinator.membership import GroupState
 from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
@@ -248,7 +248,7 @@ def test_regex_matches_topics_now_and_later() -> None:
     """RE2 on whole names; a topic that is made later is noticed at the next heartbeat."""
     room = Room(Topics(orders=1, payments=1, reorders=1))
     room.join("a", regex="orders|pay.*")
-    assert {name for name, _ in room.group.named(room.group.members["a"].assigned)} == {"orders", "payments"}
+    assert {name for name, _ in room.group.by_topic_name(room.group.members["a"].assigned)} == {"orders", "payments"}
 
     room.topics.put("paychecks", 2)
     room.own("a")
@@ -473,13 +473,13 @@ def test_answers_wait_for_the_disk(room: Room) -> None:
     first = room.send(join_of("a"))
     second = room.send(join_of("b"))
     third = room.send(join_of("c"))
-    assert (first, second, third, len(room.held)) == ([], [], [], 1)
+    assert (first, second, third, len(room.held_partitions)) == ([], [], [], 1)
 
-    room.held.pop()(None)
-    assert (len(first), second, third, len(room.held)) == (1, [], [], 1)
-    room.held.pop()(None)
+    room.held_partitions.pop()(None)
+    assert (len(first), second, third, len(room.held_partitions)) == (1, [], [], 1)
+    room.held_partitions.pop()(None)
 
-    assert (len(second), len(third), room.held, room.kept) == (1, 1, [], 2)
+    assert (len(second), len(third), room.held_partitions, room.kept) == (1, 1, [], 2)
 
 
 def test_heartbeat_without_changes_writes_nothing(room: Room) -> None:

@@ -131,10 +131,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        held = [partition for member in self.room.group.members.values() for partition in member.held]
-        assert len(held) == len(set(held))
+        held_partitions = [
+            partition for member in self.room.group.members.values() for partition in member.held_partitions
+        ]
+        assert len(held_partitions) == len(set(held_partitions))
         assert self.room.group.owners() == {
-            partition: member.member_id for member in self.room.group.members.values() for partition in member.held
+            partition: member.member_id
+            for member in self.room.group.members.values()
+            for partition in member.held_partitions
         }
 
     @invariant()

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from broker.builders import NOW_MS, Bench
-from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_wish
+from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_join
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING
 from hubmere.broker.coordinator.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
-from hubmere.broker.coordinator.consumer_group.offsets import require_commit
+from hubmere.broker.coordinator.consumer_group.validation import require_commit
 from hubmere.broker.coordinator.groups import Groups
-from hubmere.broker.coordinator.membership import GroupState, GroupType, Joined, Synced, Syncing
+from hubmere.broker.coordinator.membership import GroupState, GroupType, JoinResponse, SyncRequest, SyncResponse
 from hubmere.broker.coordinator.refusals import (
     GroupFull,
     GroupRefused,
@@ -228,22 +228,22 @@ class Station:
         return self.beat(member_id, 0, **(values | more))
 
     def classic_join(self, member_id: str = "", **more: Any) -> Any:
-        answers: list[Joined | GroupRefused] = []
-        self.groups.join("g", a_classic_wish(member_id, **more), self.now, NOW_MS, answers.append)
+        answers: list[JoinResponse | GroupRefused] = []
+        self.groups.join("g", a_classic_join(member_id, **more), self.now, NOW_MS, answers.append)
         return self.done(answers)
 
-    def classic_sync(self, joined: Joined, **assignments: bytes) -> bytes:
-        answers: list[Synced | GroupRefused] = []
-        wish = Syncing(member_id=joined.member_id, generation=joined.generation, assignments=assignments)
+    def classic_sync(self, joined: JoinResponse, **assignments: bytes) -> bytes:
+        answers: list[SyncResponse | GroupRefused] = []
+        wish = SyncRequest(member_id=joined.member_id, generation=joined.generation, assignments=assignments)
         self.groups.sync("g", wish, self.now, NOW_MS, answers.append)
         answer = self.done(answers)
-        assert isinstance(answer, Synced), answer
+        assert isinstance(answer, SyncResponse), answer
         return answer.assignment
 
-    def a_classic_group(self, **more: Any) -> Joined:
+    def a_classic_group(self, **more: Any) -> JoinResponse:
         """A classic group with one member that reads everything."""
         joined = self.classic_join(**more)
-        assert isinstance(joined, Joined)
+        assert isinstance(joined, JoinResponse)
         self.classic_sync(joined, **{joined.member_id: b"t:0,t:1,t:2,t:3"})
         return joined
 
@@ -279,7 +279,7 @@ def test_waiting_classic_members_are_asked_to_join_again(bench: Bench) -> None:
     station = Station(bench)
     first = station.a_classic_group()
     waiting: list[Any] = []
-    station.groups.join("g", a_classic_wish("", client_id="late"), station.now, NOW_MS, waiting.append)
+    station.groups.join("g", a_classic_join("", client_id="late"), station.now, NOW_MS, waiting.append)
     assert waiting == []
 
     station.join("c")
@@ -366,11 +366,11 @@ def test_partition_with_two_classic_owners_has_one_after_the_upgrade(station: St
     """A classic leader may err; a consumer group never has two owners."""
     first = station.classic_join()
     waiting: list[Any] = []
-    station.groups.join("g", a_classic_wish(""), station.now, NOW_MS, waiting.append)
+    station.groups.join("g", a_classic_join(""), station.now, NOW_MS, waiting.append)
     first = station.classic_join(first.member_id)
     second = station.done(waiting)
     answers: list[Any] = []
-    wish = Syncing(member_id=second.member_id, generation=second.generation, assignments={})
+    wish = SyncRequest(member_id=second.member_id, generation=second.generation, assignments={})
     station.groups.sync("g", wish, station.now, NOW_MS, answers.append)
     station.classic_sync(first, **{first.member_id: b"t:0", second.member_id: b"t:0,t:1"})
 
@@ -525,7 +525,7 @@ def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(bench: Bench) -> N
 
     groups.consumer_heartbeat("g", beat, 0.0, NOW_MS, answers.append)
     with pytest.raises(InconsistentProtocol):
-        groups.join("g", a_classic_wish(), 0.0, NOW_MS, answers.append)
+        groups.join("g", a_classic_join(), 0.0, NOW_MS, answers.append)
 
     bench.catalog.apply()
     bench.turn.run()

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from broker.test_groups import a_wish, joined_and_synced, settle
+from broker.test_groups import a_join, joined_and_synced, settle
 from broker.test_transactions import Desk
 from hubmere.broker.coordinator.coordinators import Coordinators, HubDirectory
 from hubmere.broker.coordinator.groups import Groups
-from hubmere.broker.coordinator.membership import GroupState, Syncing
+from hubmere.broker.coordinator.membership import GroupState, SyncRequest
 from hubmere.broker.coordinator.offsets import RETENTION_MS, Commit
-from hubmere.broker.coordinator.transactions import ID_EXPIRY_MS, Phase
+from hubmere.broker.coordinator.transaction import Phase
+from hubmere.broker.coordinator.transactions import ID_EXPIRY_MS
 from hubmere.model.errors import LimitReached, Refusal, ShuttingDown
 from hubmere.model.names import namespace_name
 from hubmere.model.spec import NamespaceSpec
@@ -98,12 +99,12 @@ def test_group_that_cannot_be_kept_is_not_assigned(bench: Bench) -> None:
     """The members hear it and come back when the node is up again."""
     groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
     answers: list[Any] = []
-    groups.join("g", a_wish(), 0.0, NOW_MS, answers.append)
+    groups.join("g", a_join(), 0.0, NOW_MS, answers.append)
     bench.catalog.close()
 
     member = answers[0]
-    wish = Syncing(member_id=member.member_id, generation=1, assignments={member.member_id: b"x"})
-    groups.sync("g", wish, 0.0, NOW_MS, answers.append)
+    request = SyncRequest(member_id=member.member_id, generation=1, assignments={member.member_id: b"x"})
+    groups.sync("g", request, 0.0, NOW_MS, answers.append)
 
     assert isinstance(answers[1], Refusal)
     assert groups.describe("g").state is GroupState.COMPLETING
@@ -133,7 +134,7 @@ def test_transaction_that_cannot_be_kept_has_not_moved(bench: Bench) -> None:
     assert [type(refusal) for refusal in outcome] == [ShuttingDown, ShuttingDown]
     known = desk.transactions.find("t")
     assert known is not None
-    assert known.places == frozenset()
+    assert known.partitions == frozenset()
 
 
 def test_groups_and_transactional_ids_have_limits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def test_groups_and_transactional_ids_have_limits(bench: Bench, monkeypatch: pyt
     monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_TRANSACTIONAL_IDS", 0)
 
     with pytest.raises(LimitReached):
-        Groups("hubmere", bench.catalog, now=0.0).join("g", a_wish(), 0.0, NOW_MS, print)
+        Groups("hubmere", bench.catalog, now=0.0).join("g", a_join(), 0.0, NOW_MS, print)
     with pytest.raises(LimitReached):
         Desk(bench).start()
 

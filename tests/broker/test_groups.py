@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.builders import NOW_MS, Bench
-from hubmere.broker.coordinator.classic_group import MAX_MEMBERS, Group
+from hubmere.broker.coordinator.classic_group import MAX_MEMBERS, ClassicGroup
 from hubmere.broker.coordinator.deadlines import Deadlines
 from hubmere.broker.coordinator.groups import Groups
-from hubmere.broker.coordinator.membership import GroupState, Joined, Joining, Protocol, Synced, Syncing
+from hubmere.broker.coordinator.membership import (
+    GroupState,
+    JoinRequest,
+    JoinResponse,
+    Protocol,
+    SyncRequest,
+    SyncResponse,
+)
 from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
     GroupFull,
@@ -34,9 +41,9 @@ RANGE = Protocol("range", b"r")
 STICKY = Protocol("sticky", b"s")
 
 
-def a_wish(member_id: str = "", **more: Any) -> Joining:
+def a_join(member_id: str = "", **more: Any) -> JoinRequest:
     """A valid wish to join."""
-    wish = Joining(
+    request = JoinRequest(
         member_id=member_id,
         client_id="c",
         client_host="/here",
@@ -46,7 +53,7 @@ def a_wish(member_id: str = "", **more: Any) -> Joining:
         protocols=(RANGE,),
         needs_known_id=False,
     )
-    return replace(wish, **more)
+    return replace(request, **more)
 
 
 class Table:
@@ -57,29 +64,29 @@ class Table:
         self.kept: list[tuple[GroupState, int]] = []
         self.keep_refusal: Refusal | None = None
         self.holds_keeping = False
-        self.held: list[Any] = []
-        self.group = Group("g", initial_delay_s=initial_delay_s, keep=self._keep)
+        self.held_partitions: list[Any] = []
+        self.group = ClassicGroup("g", initial_delay_s=initial_delay_s, persist=self._keep)
 
-    def _keep(self, group: Group, kept: Any) -> None:
+    def _keep(self, group: ClassicGroup, kept: Any) -> None:
         self.kept.append((group.state, group.generation))
         if self.holds_keeping:
-            self.held.append(kept)
+            self.held_partitions.append(kept)
         else:
             kept(self.keep_refusal)
 
-    def join(self, member_id: str = "", **more: Any) -> list[Joined | GroupRefused]:
+    def join(self, member_id: str = "", **more: Any) -> list[JoinResponse | GroupRefused]:
         """Ask to join; the list that the answer comes into."""
-        answers: list[Joined | GroupRefused] = []
-        self.group.join(a_wish(member_id, **more), self.now, answers.append)
+        answers: list[JoinResponse | GroupRefused] = []
+        self.group.join(a_join(member_id, **more), self.now, answers.append)
         return answers
 
-    def sync(self, member: Joined, assignments: dict[str, bytes] | None = None, **more: Any) -> list[Any]:
-        answers: list[Synced | GroupRefused] = []
-        wish = Syncing(member_id=member.member_id, generation=member.generation, assignments=assignments or {})
-        self.group.sync(replace(wish, **more), self.now, answers.append)
+    def sync(self, member: JoinResponse, assignments: dict[str, bytes] | None = None, **more: Any) -> list[Any]:
+        answers: list[SyncResponse | GroupRefused] = []
+        request = SyncRequest(member_id=member.member_id, generation=member.generation, assignments=assignments or {})
+        self.group.sync(replace(request, **more), self.now, answers.append)
         return answers
 
-    def beat(self, member: Joined, **more: Any) -> None:
+    def beat(self, member: JoinResponse, **more: Any) -> None:
         generation = more.pop("generation", member.generation)
         self.group.heartbeat(member.member_id, more.pop("instance_id", None), generation, self.now)
 
@@ -87,19 +94,19 @@ class Table:
         self.now += seconds
         self.group.advance(self.now)
 
-    def a_stable_group(self, count: int = 2, **more: Any) -> list[Joined]:
+    def a_stable_group(self, count: int = 2, **more: Any) -> list[JoinResponse]:
         """Members that have joined together and know their assignments."""
         joining = [self.join(**more)]
         self.group.advance(self.now)
         joining += [self.join(**more) for _ in range(count - 1)]
         first = joining[0][0]
-        assert isinstance(first, Joined)
+        assert isinstance(first, JoinResponse)
         # Everybody who came before the last one is asked to come again.
         if count > 1:
             joining[0] = self.join(first.member_id, **more)
         members = [answers[-1] for answers in joining]
-        assert all(isinstance(member, Joined) for member in members)
-        joined = [member for member in members if isinstance(member, Joined)]
+        assert all(isinstance(member, JoinResponse) for member in members)
+        joined = [member for member in members if isinstance(member, JoinResponse)]
         leader = next(member for member in joined if member.leader == member.member_id)
         followers = [self.sync(member) for member in joined if member is not leader]
         self.sync(leader, {member.member_id: member.member_id.encode() for member in joined})
@@ -120,7 +127,7 @@ def test_first_member_leads_its_own_generation(table: Table) -> None:
     """Only the leader is told who the members are."""
     answer = table.join()[0]
 
-    assert isinstance(answer, Joined)
+    assert isinstance(answer, JoinResponse)
     assert (answer.generation, answer.protocol, answer.leader) == (1, "range", answer.member_id)
     assert [member.metadata for member in answer.members] == [b"r"]
     assert table.group.state is GroupState.COMPLETING
@@ -133,7 +140,7 @@ def test_newcomer_is_told_its_id_first(table: Table) -> None:
 
     answer = table.join(told.value.member, needs_known_id=True)[0]
 
-    assert isinstance(answer, Joined)
+    assert isinstance(answer, JoinResponse)
     assert answer.member_id == told.value.member
 
 
@@ -147,7 +154,7 @@ def test_id_that_nobody_joined_with_is_forgotten(table: Table) -> None:
     assert waiting == []
     table.advance(0.2)
 
-    assert isinstance(waiting[0], Joined)
+    assert isinstance(waiting[0], JoinResponse)
     with pytest.raises(UnknownMember):
         table.join(told.value.member)
 
@@ -164,7 +171,7 @@ def test_first_members_gather_before_the_first_generation() -> None:
     assert answers == [[], [], []]
     table.advance(3.0)
 
-    joined = [answer for parked in answers for answer in parked if isinstance(answer, Joined)]
+    joined = [answer for parked in answers for answer in parked if isinstance(answer, JoinResponse)]
     assert [member.generation for member in joined] == [1, 1, 1]
     assert len({member.leader for member in joined}) == 1
     assert sorted(len(member.members) for member in joined) == [0, 0, 3]
@@ -180,7 +187,7 @@ def test_gathering_ends_with_the_rebalance_timeout() -> None:
         table.join(rebalance_timeout_s=7.0)
         table.advance(1.0)
 
-    assert isinstance(first[0], Joined)
+    assert isinstance(first[0], JoinResponse)
 
 
 def test_newcomer_makes_everybody_join_again(table: Table) -> None:
@@ -194,7 +201,7 @@ def test_newcomer_makes_everybody_join_again(table: Table) -> None:
     again = [table.join(member.member_id) for member in members]
 
     joined = [answers[0] for answers in (*again, newcomer)]
-    assert {answer.generation for answer in joined if isinstance(answer, Joined)} == {members[0].generation + 1}
+    assert {answer.generation for answer in joined if isinstance(answer, JoinResponse)} == {members[0].generation + 1}
 
 
 def test_member_that_does_not_join_again_is_dropped_at_the_deadline(table: Table) -> None:
@@ -210,7 +217,7 @@ def test_member_that_does_not_join_again_is_dropped_at_the_deadline(table: Table
     assert newcomer == []
     table.advance(6.0)
 
-    assert isinstance(newcomer[0], Joined)
+    assert isinstance(newcomer[0], JoinResponse)
     assert members[1].member_id not in table.group.members
 
 
@@ -250,11 +257,13 @@ def test_protocol_that_most_members_prefer_is_chosen(table: Table) -> None:
     """Among those that all of them know."""
     first = table.join(protocols=(RANGE, STICKY))[0]
     others = [table.join(protocols=(STICKY, RANGE)), table.join(protocols=(STICKY, RANGE, Protocol("own", b"")))]
-    assert isinstance(first, Joined)
+    assert isinstance(first, JoinResponse)
 
     again = table.join(first.member_id, protocols=(RANGE, STICKY))
 
-    assert [answers[0].protocol for answers in (again, *others) if isinstance(answers[0], Joined)] == ["sticky"] * 3
+    assert [answers[0].protocol for answers in (again, *others) if isinstance(answers[0], JoinResponse)] == [
+        "sticky"
+    ] * 3
 
 
 @pytest.mark.parametrize(
@@ -282,7 +291,7 @@ def test_lone_member_may_change_its_protocol(table: Table) -> None:
 
     answer = table.join(member.member_id, protocols=(STICKY,))[0]
 
-    assert isinstance(answer, Joined)
+    assert isinstance(answer, JoinResponse)
     assert answer.protocol == "sticky"
 
 
@@ -303,11 +312,11 @@ def test_members_get_what_the_leader_gave_them(table: Table) -> None:
     """Whoever asks before the leader waits; whoever was left out gets nothing."""
     first = table.join()[0]
     second = table.join()
-    assert isinstance(first, Joined)
+    assert isinstance(first, JoinResponse)
     leader = table.join(first.member_id)[0]
     follower = second[0]
-    assert isinstance(leader, Joined)
-    assert isinstance(follower, Joined)
+    assert isinstance(leader, JoinResponse)
+    assert isinstance(follower, JoinResponse)
 
     waiting = table.sync(follower)
     assert waiting == []
@@ -321,11 +330,11 @@ def test_assignment_is_told_once_it_is_durable(table: Table) -> None:
     """A restart in between must not leave members with what nobody remembers."""
     table.holds_keeping = True
     member = table.join()[0]
-    assert isinstance(member, Joined)
+    assert isinstance(member, JoinResponse)
 
     answers = table.sync(member, {member.member_id: b"mine"})
     assert (answers, table.group.state) == ([], GroupState.COMPLETING)
-    table.held.pop()(None)
+    table.held_partitions.pop()(None)
 
     assert (answers[0].assignment, table.group.state) == (b"mine", GroupState.STABLE)
 
@@ -333,7 +342,7 @@ def test_assignment_is_told_once_it_is_durable(table: Table) -> None:
 def test_assignment_that_cannot_be_kept_is_asked_for_again(table: Table) -> None:
     """A full disk passes; the leader sends it once more."""
     member = table.join()[0]
-    assert isinstance(member, Joined)
+    assert isinstance(member, JoinResponse)
     table.keep_refusal = StorageFull("no room")
     failed = table.sync(member, {member.member_id: b"mine"})
 
@@ -348,19 +357,19 @@ def test_rebalance_while_an_assignment_is_kept_wins(table: Table) -> None:
     """The late word from the disk belongs to a generation that is over."""
     table.holds_keeping = True
     member = table.join()[0]
-    assert isinstance(member, Joined)
+    assert isinstance(member, JoinResponse)
     old = table.sync(member, {member.member_id: b"old"})
     newcomer = table.join()
     again = table.join(member.member_id)[0]
-    assert isinstance(again, Joined)
+    assert isinstance(again, JoinResponse)
 
     fresh = table.sync(again, {again.member_id: b"new"})
-    for kept in table.held:
+    for kept in table.held_partitions:
         kept(None)
 
     assert isinstance(old[0], RebalanceInProgress)
     assert fresh[0].assignment == b"new"
-    assert isinstance(newcomer[0], Joined)
+    assert isinstance(newcomer[0], JoinResponse)
 
 
 @pytest.mark.parametrize(
@@ -394,10 +403,10 @@ def test_member_that_never_asks_for_its_assignment_is_put_out(table: Table) -> N
     member = table.a_stable_group(1)[0]
     silent = table.join()
     again = table.join(member.member_id)[0]
-    assert isinstance(again, Joined)
+    assert isinstance(again, JoinResponse)
     table.sync(again, {})
     joined = silent[0]
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, JoinResponse)
     for _ in range(7):
         table.advance(8.0)
         table.beat(again)
@@ -448,7 +457,7 @@ def test_leaving_leader_makes_room_for_another(table: Table) -> None:
     table.group.leave(leader.member_id, None, table.now)
     again = table.join(follower.member_id)[0]
 
-    assert isinstance(again, Joined)
+    assert isinstance(again, JoinResponse)
     assert again.leader == follower.member_id
 
 
@@ -461,7 +470,7 @@ def test_group_without_members_is_empty_and_keeps_its_generation(table: Table) -
     assert (table.group.state, table.group.generation) == (GroupState.EMPTY, 2)
     assert table.kept[-1] == (GroupState.EMPTY, 2)
     again = table.join()[0]
-    assert isinstance(again, Joined)
+    assert isinstance(again, JoinResponse)
     assert again.generation == 3
 
 
@@ -473,7 +482,7 @@ def test_id_that_was_only_handed_out_can_be_given_back(table: Table) -> None:
 
     table.group.leave(told.value.member, None, table.now)
 
-    assert isinstance(waiting[0], Joined)
+    assert isinstance(waiting[0], JoinResponse)
 
 
 def test_leaving_twice_is_refused(table: Table) -> None:
@@ -502,7 +511,7 @@ def test_commit_to_a_group_with_members_needs_one(
 def test_commit_is_refused_between_join_and_sync(table: Table) -> None:
     """Reference 2.10: the member does not know yet what it reads."""
     member = table.join()[0]
-    assert isinstance(member, Joined)
+    assert isinstance(member, JoinResponse)
 
     with pytest.raises(RebalanceInProgress):
         table.group.require_commit(member.member_id, None, member.generation, table.now)
@@ -538,7 +547,7 @@ def test_static_member_that_restarts_takes_up_its_assignment(table: Table) -> No
 
     back = table.join(instance_id="i")[0]
 
-    assert isinstance(back, Joined)
+    assert isinstance(back, JoinResponse)
     assert (back.generation, table.group.state) == (member.generation, GroupState.STABLE)
     assert back.member_id != member.member_id
     assert table.sync(back, instance_id="i")[0].assignment == member.member_id.encode()
@@ -555,8 +564,8 @@ def test_returning_leader_is_kept_from_assigning(table: Table) -> None:
     old = table.join(instance_id="i")[0]
     new = table.join(instance_id="i", may_skip_assignment=True)[0]
 
-    assert isinstance(old, Joined)
-    assert isinstance(new, Joined)
+    assert isinstance(old, JoinResponse)
+    assert isinstance(new, JoinResponse)
     assert (old.leader, old.members) == (member.member_id, ())
     assert (new.leader, new.skip_assignment, len(new.members)) == (new.member_id, True, 1)
 
@@ -567,7 +576,7 @@ def test_static_member_with_another_protocol_starts_a_rebalance(table: Table) ->
 
     back = table.join(instance_id="i", protocols=(STICKY,))[0]
 
-    assert isinstance(back, Joined)
+    assert isinstance(back, JoinResponse)
     assert back.generation == 2
 
 
@@ -578,16 +587,16 @@ def test_static_member_is_not_dropped_when_it_does_not_join_again(table: Table) 
     table.join(members[0].member_id)
     static = table.join(instance_id="i", session_timeout_s=300.0)
     again = table.join(members[0].member_id)[0]
-    assert isinstance(again, Joined)
+    assert isinstance(again, JoinResponse)
     table.join(protocols=(RANGE,))
     table.join(again.member_id)
 
     for _ in range(7):
         table.advance(9.0)
 
-    held = static[0]
-    assert isinstance(held, Joined)
-    assert held.member_id in table.group.members
+    held_partitions = static[0]
+    assert isinstance(held_partitions, JoinResponse)
+    assert held_partitions.member_id in table.group.members
 
 
 def test_parked_requests_of_a_replaced_member_are_answered(table: Table) -> None:
@@ -596,7 +605,7 @@ def test_parked_requests_of_a_replaced_member_are_answered(table: Table) -> None
     static = table.join(instance_id="i")
     table.join(leader.member_id)
     member = static[0]
-    assert isinstance(member, Joined)
+    assert isinstance(member, JoinResponse)
     waiting = table.sync(member, instance_id="i")
 
     table.join(instance_id="i")
@@ -641,7 +650,7 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.table = Table(initial_delay_s=1.0)
         self.parked: list[list[Any]] = []
-        self.known: dict[str, Joined] = {}
+        self.known: dict[str, JoinResponse] = {}
         self.generation = 0
 
     def _try(self, work: Any) -> None:
@@ -688,13 +697,13 @@ class GroupMachine(RuleBasedStateMachine):
 
     def _instance(self, member_id: str) -> str | None:
         member = self.table.group.members.get(member_id)
-        return None if member is None else member.wish.instance_id
+        return None if member is None else member.request.instance_id
 
     @invariant()
     def replies_come_once(self) -> None:
         assert all(len(answers) <= 1 for answers in self.parked)
         for answers in self.parked:
-            if answers and isinstance(answers[0], Joined):
+            if answers and isinstance(answers[0], JoinResponse):
                 self.known[answers[0].member_id] = answers[0]
 
     @invariant()
@@ -736,15 +745,17 @@ def settle(bench: Bench) -> None:
         bench.turn.run()
 
 
-def joined_and_synced(bench: Bench, groups: Groups, group_id: str = "g", now: float = 0.0) -> Joined:
+def joined_and_synced(bench: Bench, groups: Groups, group_id: str = "g", now: float = 0.0) -> JoinResponse:
     answers: list[Any] = []
-    groups.join(group_id, a_wish(), now, NOW_MS, answers.append)
+    groups.join(group_id, a_join(), now, NOW_MS, answers.append)
     member = answers[0]
-    wish = Syncing(member_id=member.member_id, generation=member.generation, assignments={member.member_id: b"mine"})
-    groups.sync(group_id, wish, now, NOW_MS, answers.append)
+    request = SyncRequest(
+        member_id=member.member_id, generation=member.generation, assignments={member.member_id: b"mine"}
+    )
+    groups.sync(group_id, request, now, NOW_MS, answers.append)
     settle(bench)
-    assert isinstance(answers[1], Synced)
-    assert isinstance(member, Joined)
+    assert isinstance(answers[1], SyncResponse)
+    assert isinstance(member, JoinResponse)
     return member
 
 
@@ -754,7 +765,7 @@ def test_session_timeout_has_bounds(bench: Bench, session_ms: int) -> None:
     groups = Groups("hubmere", bench.catalog, now=0.0)
 
     with pytest.raises(SessionTimeoutOutOfRange):
-        groups.join("g", a_wish(session_timeout_s=session_ms / 1000), 0.0, NOW_MS, print)
+        groups.join("g", a_join(session_timeout_s=session_ms / 1000), 0.0, NOW_MS, print)
 
 
 @pytest.mark.parametrize("group_id", ["", "x" * 257, "a\nb"])
@@ -763,7 +774,7 @@ def test_group_id_must_be_a_possible_one(bench: Bench, group_id: str) -> None:
     groups = Groups("hubmere", bench.catalog, now=0.0)
 
     with pytest.raises(InvalidGroupId):
-        groups.join(group_id, a_wish(), 0.0, NOW_MS, print)
+        groups.join(group_id, a_join(), 0.0, NOW_MS, print)
 
 
 def test_group_is_taken_up_after_a_restart(bench: Bench) -> None:
@@ -800,7 +811,7 @@ def test_unknown_group_has_no_members(bench: Bench) -> None:
     with pytest.raises(UnknownMember):
         groups.heartbeat("g", "m", None, 1, 0.0)
     with pytest.raises(UnknownMember):
-        groups.join("g", a_wish("m"), 0.0, NOW_MS, print)
+        groups.join("g", a_join("m"), 0.0, NOW_MS, print)
     assert groups.describe("g").state is GroupState.DEAD
     assert groups.list() == []
 
@@ -828,12 +839,12 @@ def test_group_that_nobody_uses_is_forgotten(bench: Bench) -> None:
     """Without members and offsets there is nothing to remember."""
     groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
     member = joined_and_synced(bench, groups)
-    groups.forget_unused()
+    groups.delete_unused()
     assert [one.group_id for one in groups.list()] == ["g"]
 
     groups.leave("g", member.member_id, None, 1.0, NOW_MS)
     settle(bench)
-    groups.forget_unused()
+    groups.delete_unused()
     settle(bench)
 
     assert groups.list() == []

@@ -14,13 +14,8 @@ from hubmere.broker.coordinator.refusals import (
     TransactionalProducerFenced,
     TransactionTimeoutTooLong,
 )
-from hubmere.broker.coordinator.transactions import (
-    ID_EXPIRY_MS,
-    LONGEST_TRANSACTION_MS,
-    PendingOffset,
-    Phase,
-    Transactions,
-)
+from hubmere.broker.coordinator.transaction import PendingOffset, Phase
+from hubmere.broker.coordinator.transactions import ID_EXPIRY_MS, LONGEST_TRANSACTION_MS, Transactions
 from hubmere.model.errors import LimitReached, ProducerFenced, Refusal, StorageFull
 from hubmere.records.header import TRANSACTIONAL, read_header, seal, write_header
 
@@ -462,11 +457,11 @@ def test_transactional_id_that_nobody_uses_is_forgotten(desk: Desk) -> None:
     """After a week, and not while it has a transaction."""
     producer = desk.start()
     desk.add(producer)
-    desk.transactions.forget_unused(NOW_MS + ID_EXPIRY_MS + 1)
+    desk.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
     assert desk.transactions.find("t") is not None
     desk.end(producer)
 
-    desk.transactions.forget_unused(NOW_MS + ID_EXPIRY_MS + 1)
+    desk.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
     desk.settle()
 
     assert desk.transactions.list() == []
@@ -476,7 +471,7 @@ def test_transactional_id_that_nobody_uses_is_forgotten(desk: Desk) -> None:
 
 def test_transaction_covers_only_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it covers is written at its end."""
-    monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_PLACES", 2)
+    monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_PARTITIONS", 2)
     producer = desk.start()
 
     with pytest.raises(LimitReached):

@@ -14,14 +14,14 @@ from typing import Final
 from hubmere.broker.coordinator.membership import (
     GroupState,
     GroupType,
-    Joined,
-    Joining,
     JoinReply,
+    JoinRequest,
+    JoinResponse,
     Member,
     MemberView,
-    Synced,
-    Syncing,
     SyncReply,
+    SyncRequest,
+    SyncResponse,
 )
 from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
@@ -47,17 +47,17 @@ ENTERED_FROM: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.DEAD: frozenset({GroupState.EMPTY}),
 }
 
-Kept = Callable[[Refusal | None], None]
+OnPersisted = Callable[[Refusal | None], None]
 # Makes a group's state durable, then calls back.
-Keep = Callable[["Group", Kept], None]
+Persist = Callable[["ClassicGroup", OnPersisted], None]
 
 
-class Group:
+class ClassicGroup:
     """The members of one group and the generation they are in."""
 
     type: Final = GroupType.CLASSIC
 
-    def __init__(self, group_id: str, *, initial_delay_s: float, keep: Keep) -> None:
+    def __init__(self, group_id: str, *, initial_delay_s: float, persist: Persist) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.generation = 0
@@ -69,7 +69,7 @@ class Group:
         # Ids that were handed out and not joined with yet, with the time at which they are forgotten.
         self._pending: dict[str, float] = {}
         self._initial_delay_s = initial_delay_s
-        self._keep = keep
+        self._persist = persist
         self._join_by = 0.0
         # While the first members of an empty group gather: the latest end of it, else None.
         self._gather_until: float | None = None
@@ -77,91 +77,91 @@ class Group:
         self._sync_by = 0.0
         self._unsynced: set[str] = set()
         # The generation whose assignments are on their way to the disk.
-        self._keeping_generation = -1
+        self._persisting_generation = -1
 
     # --- joining ---
 
-    def join(self, wish: Joining, now: float, reply: JoinReply) -> None:
+    def join(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
         """Become or stay a member; answered when the generation is complete, or at once when it need not change."""
         self._require_alive()
-        self._require_protocols(wish)
-        if wish.member_id:
-            self._join_again(wish, now, reply)
-        elif wish.instance_id is not None and wish.instance_id in self._instances:
-            self._replace(self.members[self._instances[wish.instance_id]], wish, now, reply)
+        self._require_protocols(request)
+        if request.member_id:
+            self._join_again(request, now, reply)
+        elif request.instance_id is not None and request.instance_id in self._instances:
+            self._replace(self.members[self._instances[request.instance_id]], request, now, reply)
         else:
-            self._require_room()
-            fresh = f"{wish.instance_id or wish.client_id}-{uuid.uuid4()}"
-            if wish.needs_known_id and wish.instance_id is None:
-                self._pending[fresh] = now + wish.session_timeout_s
+            self._require_capacity()
+            fresh = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
+            if request.needs_known_id and request.instance_id is None:
+                self._pending[fresh] = now + request.session_timeout_s
                 raise MemberIdRequired(self.group_id, fresh)
-            self._admit(fresh, wish, now, reply)
+            self._admit(fresh, request, now, reply)
 
     def _require_alive(self) -> None:
         if self.state is GroupState.DEAD:
             raise CoordinatorUnavailable(self.group_id)
 
-    def _require_room(self) -> None:
+    def _require_capacity(self) -> None:
         if len(self.members) + len(self._pending) >= MAX_MEMBERS:
             raise GroupFull(self.group_id, MAX_MEMBERS)
 
-    def _require_protocols(self, wish: Joining) -> None:
-        names = {protocol.name for protocol in wish.protocols}
-        others = [member for member in self.members.values() if not self._is_same_member(member, wish)]
-        is_fitting = bool(wish.protocol_type and names) and (
-            not others or (wish.protocol_type == self.protocol_type and bool(names & self._shared(others)))
+    def _require_protocols(self, request: JoinRequest) -> None:
+        names = {protocol.name for protocol in request.protocols}
+        others = [member for member in self.members.values() if not self._is_same_member(member, request)]
+        is_fitting = bool(request.protocol_type and names) and (
+            not others or (request.protocol_type == self.protocol_type and bool(names & self._common_protocols(others)))
         )
         if not is_fitting:
             raise InconsistentProtocol(self.group_id)
 
-    def _is_same_member(self, member: Member, wish: Joining) -> bool:
-        if wish.instance_id is not None:
-            return member.wish.instance_id == wish.instance_id
-        return member.member_id == wish.member_id
+    def _is_same_member(self, member: Member, request: JoinRequest) -> bool:
+        if request.instance_id is not None:
+            return member.request.instance_id == request.instance_id
+        return member.member_id == request.member_id
 
-    def _admit(self, member_id: str, wish: Joining, now: float, reply: JoinReply) -> None:
-        member = Member(member_id, wish, now + wish.session_timeout_s)
+    def _admit(self, member_id: str, request: JoinRequest, now: float, reply: JoinReply) -> None:
+        member = Member(member_id, request, now + request.session_timeout_s)
         self.members[member_id] = member
-        if wish.instance_id is not None:
-            self._instances[wish.instance_id] = member_id
+        if request.instance_id is not None:
+            self._instances[request.instance_id] = member_id
         if self.leader is None:
             self.leader = member_id
-        self.protocol_type = wish.protocol_type
+        self.protocol_type = request.protocol_type
         self._has_newcomer = True
         self._wait_for_join(member, reply, now)
 
-    def _join_again(self, wish: Joining, now: float, reply: JoinReply) -> None:
-        if wish.instance_id is None and self._pending.pop(wish.member_id, None) is not None:
-            self._admit(wish.member_id, wish, now, reply)
+    def _join_again(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
+        if request.instance_id is None and self._pending.pop(request.member_id, None) is not None:
+            self._admit(request.member_id, request, now, reply)
             return
-        member = self._member(wish.member_id, wish.instance_id)
-        is_changed = member.wish.protocols != wish.protocols
+        member = self._member(request.member_id, request.instance_id)
+        is_changed = member.request.protocols != request.protocols
         if self.state is GroupState.PREPARING or is_changed or self._is_leader_of_stable(member):
-            member.wish = wish
+            member.request = request
             self._wait_for_join(member, reply, now)
         else:
             # It missed our answer: nothing changes for the others.
-            member.expires_at = now + wish.session_timeout_s
-            reply(self._joined(member))
+            member.expires_at = now + request.session_timeout_s
+            reply(self._join_response(member))
 
     def _is_leader_of_stable(self, member: Member) -> bool:
         """A leader that joins a stable group again asks for a rebalance: it has seen new partitions."""
         return self.state is GroupState.STABLE and member.member_id == self.leader
 
-    def _replace(self, old: Member, wish: Joining, now: float, reply: JoinReply) -> None:
+    def _replace(self, old: Member, request: JoinRequest, now: float, reply: JoinReply) -> None:
         """A static member is back as another process: it takes over, the old process is fenced (KIP-345)."""
-        assert wish.instance_id is not None
-        fresh = f"{wish.instance_id}-{uuid.uuid4()}"
-        fenced = MemberFenced(self.group_id, wish.instance_id)
+        assert request.instance_id is not None
+        fresh = f"{request.instance_id}-{uuid.uuid4()}"
+        fenced = MemberFenced(self.group_id, request.instance_id)
         old.answer_join(fenced)
         old.answer_sync(fenced)
-        member = Member(fresh, wish, now + wish.session_timeout_s, old.assignment)
+        member = Member(fresh, request, now + request.session_timeout_s, old.assignment)
         # The newcomer keeps the place of the old one in the order of members.
         self.members = {
-            (fresh if key == old.member_id else key): (member if key == old.member_id else kept)
-            for key, kept in self.members.items()
+            (fresh if key == old.member_id else key): (member if key == old.member_id else other)
+            for key, other in self.members.items()
         }
-        self._instances[wish.instance_id] = fresh
+        self._instances[request.instance_id] = fresh
         self._unsynced.discard(old.member_id)
         was_leader = self.leader == old.member_id
         if was_leader:
@@ -173,17 +173,17 @@ class Group:
 
     def _welcome_back(self, member: Member, old: Member, reply: JoinReply, *, was_leader: bool) -> None:
         """No rebalance: the same assignment under a new id, once that is durable."""
-        joined = self._joined(member)
-        if was_leader and not member.wish.may_skip_assignment:
+        joined = self._join_response(member)
+        if was_leader and not member.request.may_skip_assignment:
             # Before KIP-814 only the old id keeps it from taking itself for the leader and assigning anew.
             joined = replace(joined, leader=old.member_id, members=())
         elif was_leader:
             joined = replace(joined, skip_assignment=True)
 
-        def kept(refusal: Refusal | None) -> None:
+        def on_persisted(refusal: Refusal | None) -> None:
             reply(joined if refusal is None else CoordinatorUnavailable(self.group_id))
 
-        self._keep(self, kept)
+        self._persist(self, on_persisted)
 
     def _wait_for_join(self, member: Member, reply: JoinReply, now: float) -> None:
         member.answer_join(RebalanceInProgress(self.group_id))
@@ -213,7 +213,7 @@ class Group:
             self._has_newcomer = False
 
     def _longest_rebalance_s(self) -> float:
-        return max((member.wish.rebalance_timeout_s for member in self.members.values()), default=0.0)
+        return max((member.request.rebalance_timeout_s for member in self.members.values()), default=0.0)
 
     def _complete_join_if_all(self, now: float) -> None:
         is_waiting_for_none = not self._pending and all(member.join_reply for member in self.members.values())
@@ -245,7 +245,7 @@ class Group:
         self._enter(GroupState.EMPTY)
         self.generation += 1
         self.leader = self.protocol = None
-        self._keep(self, _nobody_waits)
+        self._persist(self, _ignore_result)
 
     def _begin_generation(self, joined: list[Member], now: float) -> None:
         if self.leader not in {member.member_id for member in joined}:
@@ -256,28 +256,28 @@ class Group:
         self._sync_by = now + self._longest_rebalance_s()
         self._unsynced = {member.member_id for member in joined}
         for member in self.members.values():
-            member.expires_at = now + member.wish.session_timeout_s
+            member.expires_at = now + member.request.session_timeout_s
         for member in joined:
-            member.answer_join(self._joined(member))
+            member.answer_join(self._join_response(member))
 
-    def _shared(self, members: Iterable[Member]) -> set[str]:
-        names = [{protocol.name for protocol in member.wish.protocols} for member in members]
+    def _common_protocols(self, members: Iterable[Member]) -> set[str]:
+        names = [{protocol.name for protocol in member.request.protocols} for member in members]
         return set.intersection(*names) if names else set()
 
     def _choose_protocol(self) -> str:
         """Among the protocols that all members know, the one that most of them like best."""
-        shared = self._shared(self.members.values())
+        shared = self._common_protocols(self.members.values())
         votes: dict[str, int] = {}
         for member in self.members.values():
-            favourite = next(protocol.name for protocol in member.wish.protocols if protocol.name in shared)
+            favourite = next(protocol.name for protocol in member.request.protocols if protocol.name in shared)
             votes[favourite] = votes.get(favourite, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
-    def _joined(self, member: Member) -> Joined:
+    def _join_response(self, member: Member) -> JoinResponse:
         assert self.protocol_type is not None
         assert self.protocol is not None
         assert self.leader is not None
-        return Joined(
+        return JoinResponse(
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol=self.protocol,
@@ -291,9 +291,9 @@ class Group:
         return tuple(
             MemberView(
                 member.member_id,
-                member.wish.instance_id,
-                member.wish.client_id,
-                member.wish.client_host,
+                member.request.instance_id,
+                member.request.client_id,
+                member.request.client_host,
                 member.metadata_of(self.protocol),
                 member.assignment,
             )
@@ -302,50 +302,53 @@ class Group:
 
     # --- assignments ---
 
-    def sync(self, wish: Syncing, now: float, reply: SyncReply) -> None:
+    def sync(self, request: SyncRequest, now: float, reply: SyncReply) -> None:
         """Ask for an assignment; answered when the leader has brought it."""
         self._require_alive()
-        member = self._member(wish.member_id, wish.instance_id)
-        self._require_generation(wish.generation)
-        is_other = wish.protocol_type not in (None, self.protocol_type) or wish.protocol not in (None, self.protocol)
+        member = self._member(request.member_id, request.instance_id)
+        self._require_generation(request.generation)
+        is_other = request.protocol_type not in (None, self.protocol_type) or request.protocol not in (
+            None,
+            self.protocol,
+        )
         if is_other:
             raise InconsistentProtocol(self.group_id)
         if self.state is GroupState.PREPARING:
             raise RebalanceInProgress(self.group_id)
-        member.expires_at = now + member.wish.session_timeout_s
+        member.expires_at = now + member.request.session_timeout_s
         self._unsynced.discard(member.member_id)
         if self.state is GroupState.STABLE:
-            reply(self._synced(member))
+            reply(self._sync_response(member))
             return
         member.answer_sync(RebalanceInProgress(self.group_id))
         member.sync_reply = reply
-        if member.member_id == self.leader and self._keeping_generation != self.generation:
-            self._distribute(wish.assignments, now)
+        if member.member_id == self.leader and self._persisting_generation != self.generation:
+            self._distribute(request.assignments, now)
 
     def _distribute(self, assignments: Mapping[str, bytes], now: float) -> None:
         """Take the leader's assignments; members hear of them when they are durable."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-        generation = self._keeping_generation = self.generation
+        generation = self._persisting_generation = self.generation
 
-        def kept(refusal: Refusal | None) -> None:
+        def on_persisted(refusal: Refusal | None) -> None:
             if self.generation != generation or self.state is not GroupState.COMPLETING:
                 return
             if refusal is not None:
-                self._keeping_generation = -1
+                self._persisting_generation = -1
                 for member in list(self.members.values()):
                     member.answer_sync(CoordinatorUnavailable(self.group_id))
                 return
             self._enter(GroupState.STABLE)
             for member in list(self.members.values()):
-                member.answer_sync(self._synced(member))
+                member.answer_sync(self._sync_response(member))
 
-        self._keep(self, kept)
+        self._persist(self, on_persisted)
 
-    def _synced(self, member: Member) -> Synced:
+    def _sync_response(self, member: Member) -> SyncResponse:
         assert self.protocol_type is not None
         assert self.protocol is not None
-        return Synced(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
+        return SyncResponse(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
 
     # --- staying and leaving ---
 
@@ -354,7 +357,7 @@ class Group:
         self._require_alive()
         member = self._member(member_id, instance_id)
         self._require_generation(generation)
-        member.expires_at = now + member.wish.session_timeout_s
+        member.expires_at = now + member.request.session_timeout_s
         if self.state is GroupState.PREPARING:
             raise RebalanceInProgress(self.group_id)
 
@@ -368,7 +371,7 @@ class Group:
         self._require_generation(generation)
         if self.state is GroupState.COMPLETING:
             raise RebalanceInProgress(self.group_id)
-        member.expires_at = now + member.wish.session_timeout_s
+        member.expires_at = now + member.request.session_timeout_s
 
     def leave(self, member_id: str, instance_id: str | None, now: float) -> None:
         """A member goes, or is put out by its instance id."""
@@ -386,7 +389,7 @@ class Group:
             if known is not None and known != member_id:
                 raise MemberFenced(self.group_id, instance_id)
         member = self.members.get(member_id)
-        if member is None or (instance_id is not None and member.wish.instance_id != instance_id):
+        if member is None or (instance_id is not None and member.request.instance_id != instance_id):
             raise UnknownMember(self.group_id, member_id)
         return member
 
@@ -402,8 +405,8 @@ class Group:
 
     def _forget(self, member: Member) -> None:
         del self.members[member.member_id]
-        if member.wish.instance_id is not None:
-            del self._instances[member.wish.instance_id]
+        if member.request.instance_id is not None:
+            del self._instances[member.request.instance_id]
         self._unsynced.discard(member.member_id)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
@@ -424,8 +427,8 @@ class Group:
         self.generation, self.protocol_type = generation, protocol_type
         for member in members:
             self.members[member.member_id] = member
-            if member.wish.instance_id is not None:
-                self._instances[member.wish.instance_id] = member.member_id
+            if member.request.instance_id is not None:
+                self._instances[member.request.instance_id] = member.member_id
         if self.members:
             self.protocol, self.leader = protocol, leader
             self.state = GroupState.STABLE
@@ -462,5 +465,5 @@ class Group:
         self._complete_join_if_all(now)
 
 
-def _nobody_waits(_: Refusal | None) -> None:
+def _ignore_result(_: Refusal | None) -> None:
     """An empty group that could not be kept is kept as it was before, which costs its next members one generation."""

@@ -137,8 +137,8 @@ class Coordinators:
         self._tidied_at = now
         for made in self._live():
             made.offsets.expire(made.groups.is_empty, now_ms)
-            made.groups.forget_unused()
-            made.transactions.forget_unused(now_ms)
+            made.groups.delete_unused()
+            made.transactions.delete_unused(now_ms)
 
     def _live(self) -> list[Coordinator]:
         """Those whose namespace is still there; the others are forgotten here."""

@@ -5,11 +5,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from hubmere.broker.coordinator.classic_group import Group
-from hubmere.broker.coordinator.membership import Joining, Member, Protocol
+from hubmere.broker.coordinator.classic_group import ClassicGroup
+from hubmere.broker.coordinator.membership import JoinRequest, Member, Protocol
 
 
-def encode_group(group: Group) -> str:
+def encode_group(group: ClassicGroup) -> str:
     """Everything of a group that has to outlive a restart."""
     return json.dumps(
         {
@@ -24,21 +24,21 @@ def encode_group(group: Group) -> str:
 
 
 def _encode_member(member: Member) -> Mapping[str, Any]:
-    wish = member.wish
+    request = member.request
     return {
         "id": member.member_id,
-        "instance": wish.instance_id,
-        "client": wish.client_id,
-        "host": wish.client_host,
-        "session_s": wish.session_timeout_s,
-        "rebalance_s": wish.rebalance_timeout_s,
-        "type": wish.protocol_type,
-        "protocols": [[protocol.name, b64encode(protocol.metadata).decode()] for protocol in wish.protocols],
+        "instance": request.instance_id,
+        "client": request.client_id,
+        "host": request.client_host,
+        "session_s": request.session_timeout_s,
+        "rebalance_s": request.rebalance_timeout_s,
+        "type": request.protocol_type,
+        "protocols": [[protocol.name, b64encode(protocol.metadata).decode()] for protocol in request.protocols],
         "assignment": b64encode(member.assignment).decode(),
     }
 
 
-def decode_group(group: Group, state: Mapping[str, Any], now: float) -> None:
+def decode_group(group: ClassicGroup, state: Mapping[str, Any], now: float) -> None:
     """Take up where a group was: every member with a fresh session."""
     group.restore(
         [_decode_member(row, now) for row in state["members"]],
@@ -50,7 +50,7 @@ def decode_group(group: Group, state: Mapping[str, Any], now: float) -> None:
 
 
 def _decode_member(row: Mapping[str, Any], now: float) -> Member:
-    wish = Joining(
+    request = JoinRequest(
         member_id=row["id"],
         instance_id=row["instance"],
         client_id=row["client"],
@@ -60,4 +60,4 @@ def _decode_member(row: Mapping[str, Any], now: float) -> Member:
         protocol_type=row["type"],
         protocols=tuple(Protocol(name, b64decode(metadata)) for name, metadata in row["protocols"]),
     )
-    return Member(row["id"], wish, now + wish.session_timeout_s, b64decode(row["assignment"]))
+    return Member(row["id"], request, now + request.session_timeout_s, b64decode(row["assignment"]))

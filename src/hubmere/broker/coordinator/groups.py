@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from hubmere.broker.coordinator import group_records
-from hubmere.broker.coordinator.classic_group import Group, Kept
-from hubmere.broker.coordinator.consumer_group import kept as consumer_records
+from hubmere.broker.coordinator.classic_group import ClassicGroup, OnPersisted
+from hubmere.broker.coordinator.consumer_group import serialization as consumer_serialization
 from hubmere.broker.coordinator.consumer_group.assignments import NoTopics, TopicDirectory
 from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedProtocol, NamedPartition, NoEmbeddedProtocol
 from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
@@ -26,19 +26,18 @@ from hubmere.broker.coordinator.consumer_group.members import (
     HeartbeatReply,
 )
 from hubmere.broker.coordinator.consumer_group.migration import downgrade, upgrade
-from hubmere.broker.coordinator.consumer_group.offsets import require_commit, require_fetch
 from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
-from hubmere.broker.coordinator.consumer_group.validation import require_valid
+from hubmere.broker.coordinator.consumer_group.validation import require_commit, require_fetch, require_valid
 from hubmere.broker.coordinator.consumer_group.views import classic_views, describe
 from hubmere.broker.coordinator.deadlines import Deadlines
 from hubmere.broker.coordinator.membership import (
     GroupState,
     GroupType,
-    Joining,
     JoinReply,
+    JoinRequest,
     MemberView,
-    Syncing,
     SyncReply,
+    SyncRequest,
 )
 from hubmere.broker.coordinator.refusals import (
     GroupFull,
@@ -63,7 +62,7 @@ INITIAL_DELAY_S = 0.5
 MAX_GROUPS = 100_000
 
 Done = Callable[[Refusal | None], None]
-AnyGroup = Group | ConsumerGroup
+AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupSummary(NamedTuple):
@@ -111,47 +110,47 @@ class Groups:
         # A group's moment may have moved to later meanwhile: then it is looked at in vain, and set again.
         self._deadlines = Deadlines()
         self._now_ms = 0
-        for kept in catalog.view.group_metadata(namespace):
-            self._load(kept, now)
+        for record in catalog.view.group_metadata(namespace):
+            self._load(record, now)
 
     # --- members ---
 
-    def join(self, group_id: str, wish: Joining, now: float, now_ms: int, reply: JoinReply) -> None:
+    def join(self, group_id: str, request: JoinRequest, now: float, now_ms: int, reply: JoinReply) -> None:
         """Become or stay a member of a group, which need not exist before."""
-        checked = self._checked(group_id)
-        if not SHORTEST_SESSION_MS <= wish.session_timeout_s * 1000 <= LONGEST_SESSION_MS:
+        checked = self._parse_id(group_id)
+        if not SHORTEST_SESSION_MS <= request.session_timeout_s * 1000 <= LONGEST_SESSION_MS:
             raise SessionTimeoutOutOfRange(group_id, SHORTEST_SESSION_MS, LONGEST_SESSION_MS)
         self._now_ms = now_ms
         group = self._groups.get(checked)
-        if group is None and wish.member_id:
-            raise UnknownMember(group_id, wish.member_id)
+        if group is None and request.member_id:
+            raise UnknownMember(group_id, request.member_id)
         if group is None or (isinstance(group, ConsumerGroup) and group.state is GroupState.EMPTY):
             # Members of an empty consumer group are gone; the next ones choose the protocol.
             group = self._open(checked, generation=0 if group is None else group.epoch)
         try:
-            group.join(wish, now, reply)
+            group.join(request, now, reply)
         finally:
-            self._follow(group, now)
+            self._after_change(group, now)
 
-    def sync(self, group_id: str, wish: Syncing, now: float, now_ms: int, reply: SyncReply) -> None:
+    def sync(self, group_id: str, request: SyncRequest, now: float, now_ms: int, reply: SyncReply) -> None:
         """Ask for an assignment, or bring all of them."""
         self._now_ms = now_ms
-        group = self._of_member(group_id, wish.member_id)
+        group = self._of_member(group_id, request.member_id)
         try:
-            group.sync(wish, now, reply)
+            group.sync(request, now, reply)
         finally:
-            self._follow(group, now)
+            self._after_change(group, now)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
         """A member that speaks the classic protocol is alive."""
         group = self._of_member(group_id, member_id)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             group.heartbeat(member_id, instance_id, generation, now)
             return
         try:
             group.classic_heartbeat(member_id, instance_id, generation, now)
         finally:
-            self._follow(group, now)
+            self._after_change(group, now)
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None, now: float, now_ms: int) -> None:
         """A member that speaks the classic protocol goes."""
@@ -160,13 +159,13 @@ class Groups:
         try:
             group.leave(member_id, instance_id, now)
         finally:
-            self._follow(group, now)
+            self._after_change(group, now)
 
     def consumer_heartbeat(
         self, group_id: str, beat: Heartbeat, now: float, now_ms: int, reply: HeartbeatReply
     ) -> None:
         """A member that speaks the consumer protocol joins, stays or leaves."""
-        checked = self._checked(group_id)
+        checked = self._parse_id(group_id)
         require_valid(group_id, beat)
         self._now_ms = now_ms
         self._resolver.refill()
@@ -178,17 +177,17 @@ class Groups:
         changes = group.changes
         group.heartbeat(beat, now, reply)
         if group.changes != changes:
-            self._follow(group, now)
+            self._after_change(group, now)
 
     def _open_for_consumers(
-        self, group_id: KafkaGroupId, old: Group | None, beat: Heartbeat, now: float
+        self, group_id: KafkaGroupId, old: ClassicGroup | None, beat: Heartbeat, now: float
     ) -> ConsumerGroup:
         """A new consumer group, or one with the members of a classic group; nothing is changed if that is refused."""
         if beat.regex:
             self._resolver.require_valid(group_id, beat.regex)
         group = self._new_consumer_group(group_id)
         if old is None:
-            self._require_place()
+            self._require_capacity()
         else:
             if len(old.members) >= self._config.max_size:
                 raise GroupFull(group_id, self._config.max_size)
@@ -209,7 +208,7 @@ class Groups:
         partitions: Iterable[NamedPartition] = (),
     ) -> None:
         """Refuse a commit by someone who may not; a group without members takes it from anyone."""
-        group = self._groups.get(self._checked(group_id))
+        group = self._groups.get(self._parse_id(group_id))
         if isinstance(group, ConsumerGroup):
             require_commit(group, member_id, instance_id, generation, partitions)
         elif group is not None:
@@ -223,14 +222,14 @@ class Groups:
         if isinstance(group, ConsumerGroup):
             require_fetch(group, member_id, epoch)
 
-    def _checked(self, group_id: str) -> KafkaGroupId:
+    def _parse_id(self, group_id: str) -> KafkaGroupId:
         try:
             return kafka_group_id(group_id)
         except InvalidName:
             raise InvalidGroupId(group_id) from None
 
     def _of_member(self, group_id: str, member_id: str) -> AnyGroup:
-        group = self._groups.get(self._checked(group_id))
+        group = self._groups.get(self._parse_id(group_id))
         if group is None:
             raise UnknownMember(group_id, member_id)
         return group
@@ -256,14 +255,14 @@ class Groups:
         group = self._groups.get(group_id)
         if group is not None:
             names = (group.protocol_type or "", group.protocol or "")
-            members = group.views() if isinstance(group, Group) else classic_views(group)
+            members = group.views() if isinstance(group, ClassicGroup) else classic_views(group)
             return GroupDescription(group_id, group.state, *names, members, group.type)
         has_offsets = bool(self._catalog.view.group_offsets(self._namespace, group_id))
         return GroupDescription(group_id, GroupState.EMPTY if has_offsets else GroupState.DEAD, "", "", ())
 
     def describe_consumers(self, group_id: str) -> ConsumerGroupDescription:
         """A consumer group with its epochs and members."""
-        group = self._groups.get(self._checked(group_id))
+        group = self._groups.get(self._parse_id(group_id))
         if not isinstance(group, ConsumerGroup):
             raise GroupUnknown(group_id) if group is None else NotConsumerGroup(group_id)
         return describe(group)
@@ -277,7 +276,7 @@ class Groups:
 
     def delete(self, group_id: str, done: Done) -> None:
         """Forget a group without members, with all that it committed."""
-        self._checked(group_id)
+        self._parse_id(group_id)
         offsets = self._catalog.view.group_offsets(self._namespace, group_id)
         group = self._groups.get(group_id)
         if group is None and not offsets:
@@ -286,14 +285,14 @@ class Groups:
             raise GroupNotEmpty(group_id)
         record = GroupMetadata(namespace=self._namespace, group_id=group_id, state="")
 
-        def dropped(refusal: Refusal | None) -> None:
+        def on_dropped(refusal: Refusal | None) -> None:
             if refusal is None and group is not None and self._groups.get(group_id) is group:
                 self._forget(group)
             done(refusal)
 
-        self._catalog.submit(Drop(record), *map(Drop, offsets), callback=dropped)
+        self._catalog.submit(Drop(record), *map(Drop, offsets), callback=on_dropped)
 
-    def forget_unused(self) -> None:
+    def delete_unused(self) -> None:
         """Let go of groups that have neither members nor offsets."""
         for group in list(self._groups.values()):
             is_used = group.state is not GroupState.EMPTY or group.next_deadline() is not None
@@ -322,25 +321,25 @@ class Groups:
             group = self._groups.get(group_id)
             if group is not None:
                 group.advance(now)
-                self._follow(group, now)
+                self._after_change(group, now)
 
-    def _follow(self, group: AnyGroup, now: float) -> None:
+    def _after_change(self, group: AnyGroup, now: float) -> None:
         """After anything that may have changed a group: let it be a classic one if it can be, and note its deadline."""
         if isinstance(group, ConsumerGroup) and group.has_only_classic_members:
             group = self._downgrade(group, now)
         self._schedule(group)
 
-    def _downgrade(self, old: ConsumerGroup, now: float) -> Group:
-        group = Group(old.group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+    def _downgrade(self, old: ConsumerGroup, now: float) -> ClassicGroup:
+        group = ClassicGroup(old.group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
         downgrade(old, group, now)
         self._groups[old.group_id] = group
         waiting = old.close()
 
-        def kept(refusal: Refusal | None) -> None:
+        def on_persisted(refusal: Refusal | None) -> None:
             for respond in waiting:
                 respond(refusal)
 
-        self._keep(group, kept)
+        self._persist(group, on_persisted)
         return group
 
     def _schedule(self, group: AnyGroup) -> None:
@@ -351,15 +350,15 @@ class Groups:
 
     # --- keeping ---
 
-    def _open(self, group_id: KafkaGroupId, *, generation: int) -> Group:
+    def _open(self, group_id: KafkaGroupId, *, generation: int) -> ClassicGroup:
         """A new classic group; where it takes the place of a consumer group, its generations go on."""
-        self._require_place()
-        group = Group(group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+        self._require_capacity()
+        group = ClassicGroup(group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
         group.generation = generation
         self._groups[group_id] = group
         return group
 
-    def _require_place(self) -> None:
+    def _require_capacity(self) -> None:
         if len(self._groups) >= MAX_GROUPS:
             raise LimitReached("groups", MAX_GROUPS)
 
@@ -370,32 +369,32 @@ class Groups:
             topics=self._topics,
             resolver=self._resolver,
             embedded=self._embedded,
-            keep=self._keep,
+            persist=self._persist,
         )
 
-    def _keep(self, group: AnyGroup, kept: Kept) -> None:
+    def _persist(self, group: AnyGroup, on_persisted: OnPersisted) -> None:
         record = GroupMetadata(
             namespace=self._namespace, group_id=group.group_id, state=_encode(group), modified_ms=self._now_ms
         )
         try:
-            self._catalog.submit(Put(record), callback=kept)
+            self._catalog.submit(Put(record), callback=on_persisted)
         except Refusal as refusal:
-            kept(refusal)
+            on_persisted(refusal)
 
-    def _load(self, kept: GroupMetadata, now: float) -> None:
-        state = json.loads(kept.state)
+    def _load(self, record: GroupMetadata, now: float) -> None:
+        state = json.loads(record.state)
         group: AnyGroup
         if state.get("type") == GroupType.CONSUMER:
-            group = self._new_consumer_group(kept.group_id)
-            consumer_records.decode_group(group, state, now)
+            group = self._new_consumer_group(record.group_id)
+            consumer_serialization.decode_group(group, state, now)
         else:
-            group = Group(kept.group_id, initial_delay_s=self._initial_delay_s, keep=self._keep)
+            group = ClassicGroup(record.group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
             group_records.decode_group(group, state, now)
-        self._groups[kept.group_id] = group
+        self._groups[record.group_id] = group
         self._schedule(group)
 
 
 def _encode(group: AnyGroup) -> str:
-    if isinstance(group, Group):
+    if isinstance(group, ClassicGroup):
         return group_records.encode_group(group)
-    return consumer_records.encode_group(group)
+    return consumer_serialization.encode_group(group)

@@ -25,7 +25,8 @@ from hubmere.model.errors import ProducerRefused, Refusal, StorageRefusal
 from hubmere.store.engine import PartitionLog, ProducerState
 
 if TYPE_CHECKING:
-    from hubmere.broker.coordinator.transactions import Place, Transaction, Transactions
+    from hubmere.broker.coordinator.transaction import HubPartition, Transaction
+    from hubmere.broker.coordinator.transactions import Transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ def end_hanging(namespace: LiveNamespace, transactions: "Transactions", now_ms: 
 
 
 def end_before_enlisting(
-    namespace: LiveNamespace, known: "Transaction", places: Iterable["Place"], now_ms: int
+    namespace: LiveNamespace, known: "Transaction", partitions: Iterable["HubPartition"], now_ms: int
 ) -> list[EndedTransaction]:
     """End what a producer has open in partitions that it is about to add to a transaction; gives those.
 
@@ -78,7 +79,7 @@ def end_before_enlisting(
     """
     hubs = {hub.entity.uid: hub for hub in namespace.hubs.values()}
     ended: list[EndedTransaction] = []
-    for uid, partition in places:
+    for uid, partition in partitions:
         hub = hubs.get(uid)
         log = None if hub is None else _log_of(hub, partition)
         if hub is None or log is None:
@@ -101,7 +102,7 @@ def _log_of(hub: LiveHub, partition: int) -> PartitionLog | None:
 
 
 def _is_in_hand(transactions: "Transactions", known: "Transaction", hub: LiveHub, partition: int) -> bool:
-    return (hub.entity.uid, partition) in known.places or transactions.is_changing(known.transactional_id)
+    return (hub.entity.uid, partition) in known.partitions or transactions.is_changing(known.transactional_id)
 
 
 def _end(
@@ -128,5 +129,5 @@ def _end(
 
 
 def _has_committed(known: "Transaction", hub: LiveHub, partition: int, state: ProducerState) -> bool:
-    is_last = (hub.entity.uid, partition) in known.ended_places
+    is_last = (hub.entity.uid, partition) in known.ended_partitions
     return is_last and known.has_committed and hub.is_damaged_after(partition, state.transaction_first)

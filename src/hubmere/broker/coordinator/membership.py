@@ -39,7 +39,7 @@ class Protocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
+class JoinRequest:
     """A wish to become or stay a member."""
 
     member_id: str = ""
@@ -68,7 +68,7 @@ class MemberView(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinResponse:
     """The member is part of a generation; only the leader is told who the others are."""
 
     generation: int
@@ -81,7 +81,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Syncing:
+class SyncRequest:
     """A member asks for its assignment; the leader brings those of all."""
 
     member_id: str
@@ -93,7 +93,7 @@ class Syncing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class SyncResponse:
     """What a member has to read."""
 
     protocol_type: str
@@ -101,18 +101,18 @@ class Synced:
     assignment: bytes
 
 
-JoinReply = Callable[[Joined | GroupRefused], None]
-SyncReply = Callable[[Synced | GroupRefused], None]
+JoinReply = Callable[[JoinResponse | GroupRefused], None]
+SyncReply = Callable[[SyncResponse | GroupRefused], None]
 
 
 class Member:
     """One member: its wish, its assignment, and the requests of it that wait."""
 
-    __slots__ = ("assignment", "expires_at", "join_reply", "member_id", "sync_reply", "wish")
+    __slots__ = ("assignment", "expires_at", "join_reply", "member_id", "request", "sync_reply")
 
-    def __init__(self, member_id: str, wish: Joining, expires_at: float, assignment: bytes = b"") -> None:
+    def __init__(self, member_id: str, request: JoinRequest, expires_at: float, assignment: bytes = b"") -> None:
         self.member_id = member_id
-        self.wish = wish
+        self.request = request
         self.expires_at = expires_at
         self.assignment = assignment
         self.join_reply: JoinReply | None = None
@@ -121,7 +121,7 @@ class Member:
     @property
     def is_static(self) -> bool:
         """Whether it has a name that outlives its process (KIP-345)."""
-        return self.wish.instance_id is not None
+        return self.request.instance_id is not None
 
     @property
     def is_waiting(self) -> bool:
@@ -130,15 +130,15 @@ class Member:
 
     def metadata_of(self, protocol: str | None) -> bytes:
         """What it brought along for a protocol."""
-        return next((metadata for name, metadata in self.wish.protocols if name == protocol), b"")
+        return next((metadata for name, metadata in self.request.protocols if name == protocol), b"")
 
-    def answer_join(self, answer: Joined | GroupRefused) -> None:
+    def answer_join(self, answer: JoinResponse | GroupRefused) -> None:
         """Answer a join that waits, if one does."""
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
             reply(answer)
 
-    def answer_sync(self, answer: Synced | GroupRefused) -> None:
+    def answer_sync(self, answer: SyncResponse | GroupRefused) -> None:
         """Answer a sync that waits, if one does."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:

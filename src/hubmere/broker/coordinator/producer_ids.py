@@ -43,11 +43,11 @@ class ProducerIds:
         block = range(first, first + _BLOCK)
         counter = Counter(name=_COUNTER, next_value=block.stop)
         try:
-            self._catalog.submit(Put(counter), callback=lambda refusal: self._reserved(block, refusal))
+            self._catalog.submit(Put(counter), callback=lambda refusal: self._on_reserved(block, refusal))
         except Refusal as refusal:
-            self._reserved(range(0), refusal)
+            self._on_reserved(range(0), refusal)
 
-    def _reserved(self, block: range, refusal: Refusal | None) -> None:
+    def _on_reserved(self, block: range, refusal: Refusal | None) -> None:
         waiting, self._waiting = self._waiting, deque()
         if refusal is not None:
             for taken in waiting:

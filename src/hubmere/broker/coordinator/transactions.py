@@ -7,12 +7,10 @@ transaction. Follows Kafka's coordinator (KIP-98, KIP-360, KIP-447; reference: k
 Nothing here waits or reads a clock. Thread rule: the owner's thread only.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hubmere.broker.coordinator.deadlines import Deadlines
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction, end_before_enlisting, end_hanging
@@ -23,6 +21,14 @@ from hubmere.broker.coordinator.refusals import (
     ProducerMismatch,
     TransactionalProducerFenced,
     TransactionTimeoutTooLong,
+)
+from hubmere.broker.coordinator.transaction import (
+    HubPartition,
+    PendingOffset,
+    Phase,
+    Transaction,
+    decode_transaction,
+    encode_transaction,
 )
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
@@ -38,26 +44,11 @@ ID_EXPIRY_MS = 7 * 24 * 3_600_000
 # Transactional ids of one namespace: each is some hundred bytes in memory and in the catalog.
 MAX_TRANSACTIONAL_IDS = 100_000
 # Partitions and offsets of one transaction: bounds what is written at its end.
-MAX_PLACES = 10_000
+MAX_PARTITIONS = 10_000
 # The last epoch is kept for fencing; then a producer gets another id (Kafka: Short.MaxValue - 1).
 _LAST_EPOCH = 32_766
 # A partition that cannot take a marker now is tried again after this long.
 _RETRY_S = 1.0
-
-# A partition by its hub's uid and its number.
-Place = tuple[str, int]
-
-
-class Phase(StrEnum):
-    """Where a transactional producer stands; the names are those that Kafka's tools show."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-
 
 _DECIDED: Final = frozenset({Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT})
 _PREPARE: Final = {True: Phase.PREPARE_COMMIT, False: Phase.PREPARE_ABORT}
@@ -66,45 +57,9 @@ _COMPLETE: Final = {Phase.PREPARE_COMMIT: Phase.COMPLETE_COMMIT, Phase.PREPARE_A
 _REPEATS: Final = frozenset({(Phase.COMPLETE_COMMIT, True), (Phase.COMPLETE_ABORT, False)})
 
 
-class PendingOffset(NamedTuple):
-    """An offset that a group will have committed if the transaction commits."""
-
-    group_id: str
-    hub_uid: str
-    partition: int
-    sequence: int
-    leader_epoch: int
-    metadata: str
-
-    @property
-    def place(self) -> tuple[str, str, int]:
-        """The group and the partition."""
-        return (self.group_id, self.hub_uid, self.partition)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
-    """A transactional id, its current producer, and its open or last transaction."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    last_epoch: int = -1  # the one before, when the same producer asked for the current one
-    phase: Phase = Phase.EMPTY
-    places: frozenset[Place] = frozenset()
-    groups: frozenset[str] = frozenset()
-    offsets: Mapping[tuple[str, str, int], PendingOffset] = field(default_factory=lambda: MappingProxyType({}))
-    started_ms: int = -1
-    updated_ms: int = 0
-    # The partitions of the last transaction that has ended, and its outcome: a partition may lose its marker on disk.
-    ended_places: frozenset[Place] = frozenset()
-    has_committed: bool = False
-
-
 Done = Callable[[Refusal | None], None]
 # Producer id and epoch, or the refusal.
-Initialised = Callable[[tuple[int, int] | Refusal], None]
+OnInitialized = Callable[[tuple[int, int] | Refusal], None]
 
 
 class Transactions:
@@ -122,8 +77,8 @@ class Transactions:
         # Transactions without a marker that were ended since somebody asked.
         self._ended: list[EndedTransaction] = []
         self._deadlines = Deadlines()
-        for kept in catalog.view.transactions(self._key):
-            self._load(_decode(kept), now, now_ms)
+        for record in catalog.view.transactions(self._key):
+            self._load(decode_transaction(record), now, now_ms)
 
     @property
     def _key(self) -> str:
@@ -138,7 +93,7 @@ class Transactions:
         expected: tuple[int, int] | None,
         now: float,
         now_ms: int,
-        done: Initialised,
+        done: OnInitialized,
     ) -> None:
         """Make the caller the current producer of a transactional id; an open transaction of the last one is aborted.
 
@@ -149,7 +104,7 @@ class Transactions:
         self._require_idle(transactional_id)
         known = self._known.get(transactional_id)
         if known is None:
-            self._introduce(transactional_id, timeout_ms, now_ms, done)
+            self._register(transactional_id, timeout_ms, now_ms, done)
             return
         self._require_expected(known, expected)
         if expected is not None and expected[1] != known.epoch:
@@ -173,7 +128,7 @@ class Transactions:
         if not (is_repeat and known.phase is Phase.EMPTY):
             raise TransactionalProducerFenced(known.transactional_id)
 
-    def _introduce(self, transactional_id: str, timeout_ms: int, now_ms: int, done: Initialised) -> None:
+    def _register(self, transactional_id: str, timeout_ms: int, now_ms: int, done: OnInitialized) -> None:
         if len(self._known) >= MAX_TRANSACTIONAL_IDS:
             raise LimitReached("transactional ids", MAX_TRANSACTIONAL_IDS)
         blank = Transaction(
@@ -181,20 +136,20 @@ class Transactions:
         )
         self._renumber(blank, now_ms, done)
 
-    def _renumber(self, known: Transaction, now_ms: int, done: Initialised) -> None:
+    def _renumber(self, known: Transaction, now_ms: int, done: OnInitialized) -> None:
         """Give a transactional id another producer id; its epochs begin anew."""
         self._busy.add(known.transactional_id)
 
-        def numbered(number: int, refusal: Refusal | None) -> None:
+        def on_numbered(number: int, refusal: Refusal | None) -> None:
             self._busy.discard(known.transactional_id)
             if refusal is not None:
                 done(refusal)
                 return
             fresh = replace(known, producer_id=number, epoch=0, phase=Phase.EMPTY, started_ms=-1, updated_ms=now_ms)
-            fresh = replace(fresh, ended_places=frozenset(), has_committed=False)
+            fresh = replace(fresh, ended_partitions=frozenset(), has_committed=False)
             self._change(fresh, _then(done, fresh))
 
-        self._producer_ids.take(numbered)
+        self._producer_ids.take(on_numbered)
 
     # --- what a transaction covers ---
 
@@ -202,16 +157,16 @@ class Transactions:
         self,
         transactional_id: str,
         producer: tuple[int, int],
-        places: Iterable[Place],
+        partitions: Iterable[HubPartition],
         now: float,
         now_ms: int,
         done: Done,
     ) -> None:
         """The producer is about to write to partitions; the first ones begin the transaction."""
         known = self._current(transactional_id, producer)
-        added = frozenset(places) - known.places
+        added = frozenset(partitions) - known.partitions
         self._ended += end_before_enlisting(self._namespace, known, added, now_ms)
-        self._grow(known, self._begun(known, now_ms, places=known.places | added), now, done)
+        self._grow(known, self._extend(known, now_ms, partitions=known.partitions | added), now, done)
 
     def add_group(
         self, transactional_id: str, producer: tuple[int, int], group_id: str, now: float, now_ms: int, done: Done
@@ -219,7 +174,7 @@ class Transactions:
         """The producer is about to commit offsets of a group."""
         known = self._current(transactional_id, producer)
         groups = known.groups if _is_open(known) else frozenset[str]()
-        self._grow(known, self._begun(known, now_ms, groups=groups | {group_id}), now, done)
+        self._grow(known, self._extend(known, now_ms, groups=groups | {group_id}), now, done)
 
     def commit_offsets(
         self,
@@ -235,34 +190,34 @@ class Transactions:
         known = self._current(transactional_id, producer)
         if not _is_open(known) or group_id not in known.groups:
             raise InvalidTransactionState(transactional_id)
-        pending = {**known.offsets, **{offset.place: offset for offset in offsets}}
-        self._grow(known, self._begun(known, now_ms, offsets=MappingProxyType(pending)), now, done)
+        pending = {**known.offsets, **{offset.key: offset for offset in offsets}}
+        self._grow(known, self._extend(known, now_ms, offsets=MappingProxyType(pending)), now, done)
 
-    def require_enlisted(self, transactional_id: str, producer_id: int, epoch: int, place: Place) -> None:
+    def require_enlisted(self, transactional_id: str, producer_id: int, epoch: int, partition: HubPartition) -> None:
         """Refuse a batch whose producer has not added the partition to an open transaction (KIP-890, first part)."""
         known = self._known.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             raise ProducerMismatch(transactional_id)
         if known.epoch != epoch:
             raise ProducerFenced(producer_id, epoch, known.epoch)
-        if not _is_open(known) or place not in known.places or transactional_id in self._busy:
+        if not _is_open(known) or partition not in known.partitions or transactional_id in self._busy:
             raise InvalidTransactionState(transactional_id)
 
     def has_pending(self, group_id: str, hub_uid: str, partition: int) -> bool:
         """Whether an open transaction holds a newer offset of a group."""
-        place = (group_id, hub_uid, partition)
-        return any(place in known.offsets for known in self._known.values())
+        key = (group_id, hub_uid, partition)
+        return any(key in known.offsets for known in self._known.values())
 
-    def _begun(self, known: Transaction, now_ms: int, **covers: Any) -> Transaction:
+    def _extend(self, known: Transaction, now_ms: int, **covers: Any) -> Transaction:
         if _is_open(known):
             return replace(known, updated_ms=now_ms, **covers)
-        blank: Mapping[str, Any] = {"places": frozenset(), "groups": frozenset(), "offsets": MappingProxyType({})}
+        blank: Mapping[str, Any] = {"partitions": frozenset(), "groups": frozenset(), "offsets": MappingProxyType({})}
         begun = {**blank, **covers}
         return replace(known, phase=Phase.ONGOING, started_ms=now_ms, updated_ms=now_ms, **begun)
 
     def _grow(self, known: Transaction, grown: Transaction, now: float, done: Done) -> None:
-        if len(grown.places) + len(grown.offsets) > MAX_PLACES:
-            raise LimitReached("partitions and offsets of a transaction", MAX_PLACES)
+        if len(grown.partitions) + len(grown.offsets) > MAX_PARTITIONS:
+            raise LimitReached("partitions and offsets of a transaction", MAX_PARTITIONS)
         if replace(grown, updated_ms=known.updated_ms) == known:
             done(None)
             return
@@ -287,13 +242,13 @@ class Transactions:
     def _end(self, known: Transaction, now: float, now_ms: int, done: Done, *, commit: bool) -> None:
         decided = replace(known, phase=_PREPARE[commit], updated_ms=now_ms)
 
-        def kept(refusal: Refusal | None) -> None:
+        def on_persisted(refusal: Refusal | None) -> None:
             if refusal is not None:
                 done(refusal)
             else:
                 self._carry_out(decided, now, now_ms, done)
 
-        self._change(decided, kept)
+        self._change(decided, on_persisted)
 
     def _carry_out(self, decided: Transaction, now: float, now_ms: int, done: Done) -> None:
         """Write the markers; a partition that cannot take one now is tried again later, until it can."""
@@ -301,12 +256,14 @@ class Transactions:
         self._deadlines.drop(decided.transactional_id)
         hubs = {hub.entity.uid: hub for hub in self._namespace.hubs.values()}
         # What a deleted hub held needs no end.
-        places = [(hubs[uid], partition) for uid, partition in sorted(decided.places) if uid in hubs]
-        outcome = _Markers(len(places), lambda is_whole: self._marked(decided, now, now_ms, done, is_whole=is_whole))
-        for hub, partition in places:
+        targets = [(hubs[uid], partition) for uid, partition in sorted(decided.partitions) if uid in hubs]
+        outcome = _Markers(
+            len(targets), lambda is_whole: self._on_marked(decided, now, now_ms, done, is_whole=is_whole)
+        )
+        for hub, partition in targets:
             _mark(hub, partition, decided, now_ms, outcome.one)
 
-    def _marked(self, decided: Transaction, now: float, now_ms: int, done: Done, *, is_whole: bool) -> None:
+    def _on_marked(self, decided: Transaction, now: float, now_ms: int, done: Done, *, is_whole: bool) -> None:
         self._busy.discard(decided.transactional_id)
         if not is_whole:
             self._deadlines.set(decided.transactional_id, now + _RETRY_S)
@@ -315,11 +272,11 @@ class Transactions:
         complete = replace(
             decided,
             phase=_COMPLETE[decided.phase],
-            places=frozenset(),
+            partitions=frozenset(),
             groups=frozenset(),
             offsets=MappingProxyType({}),
             started_ms=-1,
-            ended_places=decided.places,
+            ended_partitions=decided.partitions,
             has_committed=decided.phase is Phase.PREPARE_COMMIT,
         )
         self._change(complete, done, self._committed_offsets(decided, now_ms))
@@ -364,10 +321,13 @@ class Transactions:
         """Make a step durable, then take it and tell; a step that cannot be kept was not taken."""
         transactional_id = fresh.transactional_id
         record = TransactionState(
-            namespace=self._key, transactional_id=transactional_id, state=_encode(fresh), modified_ms=fresh.updated_ms
+            namespace=self._key,
+            transactional_id=transactional_id,
+            state=encode_transaction(fresh),
+            modified_ms=fresh.updated_ms,
         )
 
-        def kept(refusal: Refusal | None) -> None:
+        def on_persisted(refusal: Refusal | None) -> None:
             self._busy.discard(transactional_id)
             if refusal is None:
                 self._known[transactional_id] = fresh
@@ -375,9 +335,9 @@ class Transactions:
 
         self._busy.add(transactional_id)
         try:
-            self._catalog.submit(Put(record), *map(Put, offsets), callback=kept)
+            self._catalog.submit(Put(record), *map(Put, offsets), callback=on_persisted)
         except Refusal as refusal:
-            kept(refusal)
+            on_persisted(refusal)
 
     # --- looking ---
 
@@ -417,12 +377,12 @@ class Transactions:
             if transactional_id in self._busy:
                 self._deadlines.set(transactional_id, now + _RETRY_S)
             elif known.phase in _DECIDED:
-                self._carry_out(known, now, now_ms, _nobody_waits)
+                self._carry_out(known, now, now_ms, _ignore_result)
             elif _is_open(known):
                 # The bumped epoch keeps the silent producer out, should it come back.
-                self._end(replace(known, epoch=known.epoch + 1), now, now_ms, _nobody_waits, commit=False)
+                self._end(replace(known, epoch=known.epoch + 1), now, now_ms, _ignore_result, commit=False)
 
-    def forget_unused(self, now_ms: int) -> None:
+    def delete_unused(self, now_ms: int) -> None:
         """Let go of transactional ids that nobody has used for long."""
         for known in list(self._known.values()):
             is_over = known.phase not in _DECIDED and not _is_open(known) and known.updated_ms < now_ms - ID_EXPIRY_MS
@@ -431,13 +391,13 @@ class Transactions:
                 state = TransactionState(namespace=self._key, transactional_id=known.transactional_id, state="")
                 self._catalog.submit(Drop(state))
 
-    def _load(self, kept: Transaction, now: float, now_ms: int) -> None:
-        self._known[kept.transactional_id] = kept
-        if kept.phase in _DECIDED:
-            self._deadlines.set(kept.transactional_id, now)
-        elif _is_open(kept):
-            left_ms = max(kept.started_ms + kept.timeout_ms - now_ms, 0)
-            self._deadlines.set(kept.transactional_id, now + left_ms / 1000)
+    def _load(self, known: Transaction, now: float, now_ms: int) -> None:
+        self._known[known.transactional_id] = known
+        if known.phase in _DECIDED:
+            self._deadlines.set(known.transactional_id, now)
+        elif _is_open(known):
+            left_ms = max(known.started_ms + known.timeout_ms - now_ms, 0)
+            self._deadlines.set(known.transactional_id, now + left_ms / 1000)
 
 
 class _Markers:
@@ -459,7 +419,7 @@ class _Markers:
 
 
 def _mark(hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: Callable[[bool], None]) -> None:
-    def settled(receipt: Receipt) -> None:
+    def on_committed(receipt: Receipt) -> None:
         one(receipt.error is None)
 
     try:
@@ -468,7 +428,7 @@ def _mark(hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: 
             decided.epoch,
             now_ms,
             commit=decided.phase is Phase.PREPARE_COMMIT,
-            callback=settled,
+            callback=on_committed,
         )
     except ProducerRefused:
         # The partition has seen a newer epoch, so this transaction is over there already.
@@ -481,52 +441,9 @@ def _is_open(known: Transaction) -> bool:
     return known.phase is Phase.ONGOING
 
 
-def _then(done: Initialised, fresh: Transaction) -> Done:
+def _then(done: OnInitialized, fresh: Transaction) -> Done:
     return lambda refusal: done((fresh.producer_id, fresh.epoch) if refusal is None else refusal)
 
 
-def _nobody_waits(_: Refusal | None) -> None:
+def _ignore_result(_: Refusal | None) -> None:
     """Nobody asked for it; what failed is due again."""
-
-
-# --- the kept form ---------------------------------------------------------------------------------------------------
-
-
-def _encode(known: Transaction) -> str:
-    return json.dumps(
-        {
-            "producer_id": known.producer_id,
-            "epoch": known.epoch,
-            "timeout_ms": known.timeout_ms,
-            "last_epoch": known.last_epoch,
-            "phase": known.phase.value,
-            "places": sorted(known.places),
-            "groups": sorted(known.groups),
-            "offsets": list(known.offsets.values()),
-            "started_ms": known.started_ms,
-            "ended_places": sorted(known.ended_places),
-            "has_committed": known.has_committed,
-        },
-        separators=(",", ":"),
-    )
-
-
-def _decode(kept: TransactionState) -> Transaction:
-    state = json.loads(kept.state)
-    offsets = [PendingOffset(*row) for row in state["offsets"]]
-    return Transaction(
-        transactional_id=kept.transactional_id,
-        producer_id=state["producer_id"],
-        epoch=state["epoch"],
-        timeout_ms=state["timeout_ms"],
-        last_epoch=state["last_epoch"],
-        phase=Phase(state["phase"]),
-        places=frozenset((uid, partition) for uid, partition in state["places"]),
-        groups=frozenset(state["groups"]),
-        offsets=MappingProxyType({offset.place: offset for offset in offsets}),
-        started_ms=state["started_ms"],
-        updated_ms=kept.modified_ms,
-        # Earlier versions did not keep these two.
-        ended_places=frozenset((uid, partition) for uid, partition in state.get("ended_places", ())),
-        has_committed=state.get("has_committed", False),
-    )

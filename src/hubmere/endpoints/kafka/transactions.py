@@ -10,7 +10,7 @@ from typing import Final
 
 from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
-from hubmere.broker.coordinator.transactions import PendingOffset, Phase, Transaction
+from hubmere.broker.coordinator.transaction import PendingOffset, Phase, Transaction
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
@@ -312,7 +312,7 @@ def _described(session: KafkaSession, transactional_id: str) -> DescribedTransac
 def _topics(session: KafkaSession, known: Transaction) -> tuple[TransactionTopic, ...]:
     names = {hub.entity.uid: hub.name for hub in session.namespace.hubs.values()}
     found: dict[str, list[int]] = {}
-    for uid, partition in sorted(known.places):
+    for uid, partition in sorted(known.partitions):
         if uid in names:
             found.setdefault(names[uid], []).append(partition)
     return tuple(TransactionTopic(name=name, partitions=tuple(parts)) for name, parts in found.items())

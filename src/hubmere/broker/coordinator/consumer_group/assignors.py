@@ -100,9 +100,9 @@ def _assign_equal_subscriptions(members: Members, counts: PartitionCounts) -> di
     share, extra = divmod(len(unassigned), len(members))
     shares: dict[str, list[TopicPartition]] = {}
     for member_id in sorted(members, key=lambda one: (-len(members[one].previous), one)):
-        kept = sorted(partition for partition in members[member_id].previous if partition in unassigned)
+        retained = sorted(partition for partition in members[member_id].previous if partition in unassigned)
         allowed = share + (extra > 0)
-        shares[member_id] = kept[:allowed]
+        shares[member_id] = retained[:allowed]
         extra -= len(shares[member_id]) > share
         for partition in shares[member_id]:
             del unassigned[partition]

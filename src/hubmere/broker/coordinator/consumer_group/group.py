@@ -43,7 +43,7 @@ from hubmere.broker.coordinator.consumer_group.members import (
 from hubmere.broker.coordinator.consumer_group.reconciliation import reconcile
 from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
 from hubmere.broker.coordinator.consumer_group.validation import require_valid
-from hubmere.broker.coordinator.membership import GroupState, GroupType, Joining, JoinReply, Syncing, SyncReply
+from hubmere.broker.coordinator.membership import GroupState, GroupType, JoinReply, JoinRequest, SyncReply, SyncRequest
 from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
     FencedMemberEpoch,
@@ -54,7 +54,7 @@ from hubmere.broker.coordinator.refusals import (
 )
 from hubmere.model.errors import Refusal
 
-Keep = Callable[["ConsumerGroup", Respond], None]
+Persist = Callable[["ConsumerGroup", Respond], None]
 
 
 class ConsumerGroup:
@@ -70,7 +70,7 @@ class ConsumerGroup:
         topics: TopicDirectory,
         resolver: RegexResolver,
         embedded: EmbeddedProtocol,
-        keep: Keep,
+        persist: Persist,
     ) -> None:
         self.group_id = group_id
         self.config = config
@@ -86,7 +86,7 @@ class ConsumerGroup:
         # Who holds which partition. A partition has one entry, so it cannot have two owners.
         self._owners: dict[TopicPartition, str] = {}
         self._matching = Matching(group_id, resolver)
-        self._durability = Durability(lambda respond: keep(self, respond))
+        self._durability = Durability(lambda respond: persist(self, respond))
         self._revision: int | None = None
         self._is_epoch_due = False
 
@@ -205,10 +205,10 @@ class ConsumerGroup:
     def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """A static member is back under another id: it takes over what the old one had, without a new epoch."""
         self._restart(old, old.assigned)
-        for partition in old.held:
+        for partition in old.held_partitions:
             self._owners[partition] = member_id
         # It keeps the place of the old one in the order of members.
-        self.members = {(member_id if key == old.member_id else key): kept for key, kept in self.members.items()}
+        self.members = {(member_id if key == old.member_id else key): other for key, other in self.members.items()}
         self._matching.discard(old.member_id)
         old.member_id = member_id
         self._matching.add(old)
@@ -219,7 +219,7 @@ class ConsumerGroup:
 
     def _restart(self, member: ConsumerMember, assigned: Assignment) -> None:
         """Begin at epoch 0 with these partitions."""
-        with_less = member.held - assigned
+        with_less = member.held_partitions - assigned
         member.epoch = member.previous_epoch = JOIN_EPOCH
         member.state, member.assigned, member.revoking, member.revoke_by = MemberState.STABLE, assigned, NOTHING, None
         self._release(with_less)
@@ -322,7 +322,7 @@ class ConsumerGroup:
 
     def move(self, member: ConsumerMember, owned: Assignment | None, now: float) -> None:
         """Take the member's next step towards its target."""
-        held, before = member.held, (member.epoch, member.state, member.assigned, member.revoking)
+        held_partitions, before = member.held_partitions, (member.epoch, member.state, member.assigned, member.revoking)
         reconcile(
             member,
             self.assignment_epoch,
@@ -331,9 +331,9 @@ class ConsumerGroup:
         )
         if before == (member.epoch, member.state, member.assigned, member.revoking):
             return
-        self._release(held - member.held)
-        self._owners.update(dict.fromkeys(member.held - held, member.member_id))
-        member.since = {one: member.since.get(one, member.epoch) for one in member.held}
+        self._release(held_partitions - member.held_partitions)
+        self._owners.update(dict.fromkeys(member.held_partitions - held_partitions, member.member_id))
+        member.since = {one: member.since.get(one, member.epoch) for one in member.held_partitions}
         is_unrevoked = member.state is MemberState.UNREVOKED and member.classic is None
         member.revoke_by = now + member.rebalance_timeout_s if is_unrevoked else None
         self.touch(member)
@@ -357,20 +357,20 @@ class ConsumerGroup:
         if member.instance_id is not None:
             del self._instances[member.instance_id]
         self._matching.discard(member.member_id)
-        self._release(member.held)
+        self._release(member.held_partitions)
         self.topics = self._subscribed_topics()
         self.epoch += 1
         self._durability.note_change()
 
     # --- members that speak the classic protocol ---
 
-    def join(self, wish: Joining, now: float, reply: JoinReply) -> None:
+    def join(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
         """JoinGroup of a classic consumer."""
-        classic.join(self, wish, now, reply)
+        classic.join(self, request, now, reply)
 
-    def sync(self, wish: Syncing, now: float, reply: SyncReply) -> None:
+    def sync(self, request: SyncRequest, now: float, reply: SyncReply) -> None:
         """SyncGroup of a classic consumer."""
-        classic.sync(self, wish, now, reply)
+        classic.sync(self, request, now, reply)
 
     def owners(self) -> dict[TopicPartition, str]:
         """Which member holds which partition."""
@@ -415,7 +415,7 @@ class ConsumerGroup:
 
     def keep_changes(self) -> None:
         """Make changes durable that nobody waits for; what fails is written with the next change."""
-        self._durability.when_durable(_nobody_waits)
+        self._durability.when_durable(_ignore_result)
 
     # --- looking, and the end ---
 
@@ -441,7 +441,7 @@ class ConsumerGroup:
         """As descriptions show it: the assignor."""
         return self.assignor
 
-    def named(self, partitions: Assignment) -> frozenset[NamedPartition]:
+    def by_topic_name(self, partitions: Assignment) -> frozenset[NamedPartition]:
         """Partitions by topic name; those of deleted topics are left out."""
         names = {topic.topic_id: topic.name for topic in self.topics.values()}
         return frozenset((names[one.topic_id], one.partition) for one in partitions if one.topic_id in names)
@@ -462,8 +462,8 @@ class ConsumerGroup:
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self._instances[member.instance_id] = member.member_id
-            self._owners.update(dict.fromkeys(member.held, member.member_id))
-            member.since = dict.fromkeys(member.held, member.epoch)
+            self._owners.update(dict.fromkeys(member.held_partitions, member.member_id))
+            member.since = dict.fromkeys(member.held_partitions, member.epoch)
         self.topics = self._subscribed_topics() if topics is None else {topic.name: topic for topic in topics}
 
     def close(self) -> list[Respond]:
@@ -477,5 +477,5 @@ class ConsumerGroup:
         self.is_dead = True
 
 
-def _nobody_waits(_: Refusal | None) -> None:
+def _ignore_result(_: Refusal | None) -> None:
     """The group stays changed in memory, and the next write includes the change."""

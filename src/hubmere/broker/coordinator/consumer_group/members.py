@@ -105,7 +105,7 @@ class ClassicSide:
 
 
 class ConsumerMember:
-    """One member. `held` is what no other member may read: assigned, or not yet given up."""
+    """One member. `held_partitions` is what no other member may read: assigned, or not yet given up."""
 
     __slots__ = (
         "assigned",
@@ -156,7 +156,7 @@ class ConsumerMember:
         self.encoded: str | None = None
 
     @property
-    def held(self) -> Assignment:
+    def held_partitions(self) -> Assignment:
         """The partitions that nobody else may be given."""
         return self.assigned | self.revoking
 

@@ -6,16 +6,16 @@ Down: the last member that speaks the consumer protocol is gone. The others form
 and are asked to join again.
 """
 
-from hubmere.broker.coordinator.classic_group import Group
-from hubmere.broker.coordinator.consumer_group.classic import identified
+from hubmere.broker.coordinator.classic_group import ClassicGroup
+from hubmere.broker.coordinator.consumer_group.classic import by_topic_id
 from hubmere.broker.coordinator.consumer_group.embedded import CONSUMER_PROTOCOL_TYPE, MalformedBytes
 from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.consumer_group.members import ClassicSide, ConsumerMember
-from hubmere.broker.coordinator.membership import Joining, Member
+from hubmere.broker.coordinator.membership import JoinRequest, Member
 from hubmere.broker.coordinator.refusals import NotConsumerGroup, RebalanceInProgress
 
 
-def upgrade(old: Group, new: ConsumerGroup, now: float) -> None:
+def upgrade(old: ClassicGroup, new: ConsumerGroup, now: float) -> None:
     """Move the members of a classic group; refused, without a change, if they are not all consumers."""
     if old.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise NotConsumerGroup(old.group_id)
@@ -29,25 +29,25 @@ def upgrade(old: Group, new: ConsumerGroup, now: float) -> None:
     new.restore(members, epoch=old.generation, assignment_epoch=old.generation)
 
 
-def _to_consumer(old: Group, member: Member, new: ConsumerGroup, now: float) -> ConsumerMember:
-    wish = member.wish
-    subscription = new.embedded.read_subscription(member.metadata_of(old.protocol) or wish.protocols[0].metadata)
-    moved = ConsumerMember(member.member_id, instance_id=wish.instance_id)
-    moved.rack_id, moved.client_id, moved.client_host = subscription.rack_id, wish.client_id, wish.client_host
-    moved.rebalance_timeout_s = wish.rebalance_timeout_s
-    moved.subscription = moved.subscription.with_topics(frozenset(filter(wish.may_read, subscription.topics)))
+def _to_consumer(old: ClassicGroup, member: Member, new: ConsumerGroup, now: float) -> ConsumerMember:
+    request = member.request
+    subscription = new.embedded.read_subscription(member.metadata_of(old.protocol) or request.protocols[0].metadata)
+    moved = ConsumerMember(member.member_id, instance_id=request.instance_id)
+    moved.rack_id, moved.client_id, moved.client_host = subscription.rack_id, request.client_id, request.client_host
+    moved.rebalance_timeout_s = request.rebalance_timeout_s
+    moved.subscription = moved.subscription.with_topics(frozenset(filter(request.may_read, subscription.topics)))
     moved.epoch = moved.previous_epoch = old.generation
-    moved.assigned = moved.target = identified(new, new.embedded.read_assignment(member.assignment))
-    moved.classic = ClassicSide(protocols=wish.protocols, session_timeout_s=wish.session_timeout_s)
-    moved.expires_at = now + wish.session_timeout_s
+    moved.assigned = moved.target = by_topic_id(new, new.embedded.read_assignment(member.assignment))
+    moved.classic = ClassicSide(protocols=request.protocols, session_timeout_s=request.session_timeout_s)
+    moved.expires_at = now + request.session_timeout_s
     return moved
 
 
-def downgrade(old: ConsumerGroup, new: Group, now: float) -> None:
+def downgrade(old: ConsumerGroup, new: ClassicGroup, now: float) -> None:
     """Move the members of a consumer group that all speak the classic protocol, and have them join again."""
     members = [_to_classic(old, member, now) for member in old.members.values()]
-    shared = set.intersection(*({one.name for one in member.wish.protocols} for member in members))
-    protocol = next(one.name for one in members[0].wish.protocols if one.name in shared)
+    shared = set.intersection(*({one.name for one in member.request.protocols} for member in members))
+    protocol = next(one.name for one in members[0].request.protocols if one.name in shared)
     new.restore(
         members,
         generation=old.epoch,
@@ -61,7 +61,7 @@ def downgrade(old: ConsumerGroup, new: Group, now: float) -> None:
 def _to_classic(old: ConsumerGroup, member: ConsumerMember, now: float) -> Member:
     side = member.classic
     assert side is not None
-    wish = Joining(
+    request = JoinRequest(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -71,5 +71,5 @@ def _to_classic(old: ConsumerGroup, member: ConsumerMember, now: float) -> Membe
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocols=side.protocols,
     )
-    assignment = old.embedded.write_assignment(old.named(member.assigned), side.protocols[0].metadata)
-    return Member(member.member_id, wish, now + side.session_timeout_s, assignment)
+    assignment = old.embedded.write_assignment(old.by_topic_name(member.assigned), side.protocols[0].metadata)
+    return Member(member.member_id, request, now + side.session_timeout_s, assignment)

@@ -45,15 +45,15 @@ def _step(
     owned: Assignment | None,
     is_free: Callable[[TopicPartition], bool],
 ) -> None:
-    kept = member.assigned & member.target
-    surplus = member.assigned - kept
+    retained = member.assigned & member.target
+    surplus = member.assigned - retained
     if surplus and _owns(owned, surplus):
-        _enter(member, MemberState.UNREVOKED, epoch, kept, surplus)
+        _enter(member, MemberState.UNREVOKED, epoch, retained, surplus)
         return
-    missing = member.target - kept
+    missing = member.target - retained
     available = frozenset(filter(is_free, missing))
     state = MemberState.STABLE if available == missing else MemberState.UNRELEASED
-    _enter(member, state, target_epoch, kept | available, NOTHING)
+    _enter(member, state, target_epoch, retained | available, NOTHING)
 
 
 def _enter(member: ConsumerMember, state: MemberState, epoch: int, assigned: Assignment, revoking: Assignment) -> None:

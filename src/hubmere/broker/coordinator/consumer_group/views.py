@@ -42,7 +42,7 @@ def classic_views(group: ConsumerGroup) -> tuple[MemberView, ...]:
             client_id=member.client_id,
             client_host=member.client_host,
             metadata=b"",
-            assignment=group.embedded.write_assignment(group.named(member.assigned), b""),
+            assignment=group.embedded.write_assignment(group.by_topic_name(member.assigned), b""),
         )
         for member in group.members.values()
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hubmere.broker.access import Principal, Resource
-from hubmere.broker.coordinator.classic_group import Group
+from hubmere.broker.coordinator.classic_group import ClassicGroup
 from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.refusals import GroupForbidden
 from hubmere.endpoints.kafka.session import KafkaSession
@@ -64,15 +64,15 @@ def require_group(session: KafkaSession, group_id: str) -> None:
         raise GroupForbidden(group_id)
 
 
-def topics_of(group: Group | ConsumerGroup | None) -> frozenset[str] | None:
+def topics_of(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | None:
     """What the members of a group subscribe to, in any of the protocols that they offer; None if it cannot be known."""
     if group is None:
         return frozenset()
     if isinstance(group, ConsumerGroup):
         return group.subscribed_names()
-    wishes = [member.wish for member in group.members.values()]
-    subscriptions = (protocol.metadata for wish in wishes for protocol in wish.protocols)
-    return _subscribed(CONSUMER_PROTOCOL_TYPE if not wishes else group.protocol_type, subscriptions)
+    requests = [member.request for member in group.members.values()]
+    subscriptions = (protocol.metadata for request in requests for protocol in request.protocols)
+    return _subscribed(CONSUMER_PROTOCOL_TYPE if not requests else group.protocol_type, subscriptions)
 
 
 def _subscribed(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:

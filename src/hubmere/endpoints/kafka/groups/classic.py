@@ -15,12 +15,12 @@ from hubmere.broker.coordinator.groups import GroupDescription
 from hubmere.broker.coordinator.membership import (
     GroupState,
     GroupType,
-    Joined,
-    Joining,
+    JoinRequest,
+    JoinResponse,
     MemberView,
     Protocol,
-    Synced,
-    Syncing,
+    SyncRequest,
+    SyncResponse,
 )
 from hubmere.broker.coordinator.refusals import GroupForbidden, MemberIdRequired
 from hubmere.endpoints.kafka.admin.operations import group_operations
@@ -124,7 +124,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
     """Become or stay a member; the answer comes when the others have joined too."""
     body: JoinGroupRequest = request.body
     rebalance_ms = body.rebalance_timeout_ms if body.rebalance_timeout_ms >= 0 else body.session_timeout_ms
-    wish = Joining(
+    wish = JoinRequest(
         member_id=body.member_id,
         instance_id=body.group_instance_id,
         client_id=request.client_id or "",
@@ -138,8 +138,8 @@ def join_group(session: KafkaSession, request: Request) -> None:
         may_read=may_read(session),
     )
 
-    def reply(answer: Joined | Refusal) -> None:
-        if isinstance(answer, Joined) and not GroupAccess(session).reaches(body.group_id):
+    def reply(answer: JoinResponse | Refusal) -> None:
+        if isinstance(answer, JoinResponse) and not GroupAccess(session).reaches(body.group_id):
             # Others have joined meanwhile who read what this client may not even know of.
             answer = GroupForbidden(body.group_id)
         session.respond(request, _join_response(request, answer))
@@ -154,7 +154,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
     session.shared.watch_deadlines()
 
 
-def _join_response(request: Request, answer: Joined | Refusal) -> JoinGroupResponse:
+def _join_response(request: Request, answer: JoinResponse | Refusal) -> JoinGroupResponse:
     if isinstance(answer, Refusal):
         member_id = answer.member if isinstance(answer, MemberIdRequired) else request.body.member_id
         return _not_joined(request, code_of(answer), member_id)
@@ -187,7 +187,7 @@ def _not_joined(request: Request, code: ErrorCode, member_id: str) -> JoinGroupR
 def sync_group(session: KafkaSession, request: Request) -> None:
     """Ask for an assignment; the answer comes when the leader has brought it."""
     body: SyncGroupRequest = request.body
-    wish = Syncing(
+    wish = SyncRequest(
         member_id=body.member_id,
         instance_id=body.group_instance_id,
         generation=body.generation_id,
@@ -196,7 +196,7 @@ def sync_group(session: KafkaSession, request: Request) -> None:
         assignments={entry.member_id: entry.assignment for entry in body.assignments},
     )
 
-    def reply(answer: Synced | Refusal) -> None:
+    def reply(answer: SyncResponse | Refusal) -> None:
         session.respond(request, _sync_response(answer))
 
     try:
@@ -207,7 +207,7 @@ def sync_group(session: KafkaSession, request: Request) -> None:
     session.shared.watch_deadlines()
 
 
-def _sync_response(answer: Synced | Refusal) -> SyncGroupResponse:
+def _sync_response(answer: SyncResponse | Refusal) -> SyncGroupResponse:
     if isinstance(answer, Refusal):
         return SyncGroupResponse(error_code=code_of(answer), assignment=b"")
     return SyncGroupResponse(

@@ -7,7 +7,7 @@ the right to listen on its hub; whether a member may commit is the group's decis
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
-from hubmere.broker.coordinator.classic_group import Group
+from hubmere.broker.coordinator.classic_group import ClassicGroup
 from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
@@ -281,7 +281,7 @@ def _topics_read(session: KafkaSession, group_id: str) -> frozenset[str]:
     return frozenset(_subscribed(group))
 
 
-def _subscribed(group: Group) -> Iterable[str]:
+def _subscribed(group: ClassicGroup) -> Iterable[str]:
     for member in group.views():
         try:
             yield from read_subscription(member.metadata).topics
