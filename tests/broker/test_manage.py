@@ -22,7 +22,6 @@ from hubmere.model.errors import (
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, publisher_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import Profile
-from store.builders import log_ids
 
 
 def test_a_new_hub_has_the_service_s_defaults(bench: Bench) -> None:
@@ -76,7 +75,7 @@ def test_a_deleted_hub_frees_its_files_and_its_name(bench: Bench) -> None:
     bench.turn.run()
 
     bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
-    left = log_ids(bench.engine)
+    left = list(bench.engine.existing())
     again = bench.a_hub("orders")
 
     assert left == []
@@ -171,7 +170,7 @@ def test_namespaces_come_and_go_with_everything_in_them(bench: Bench) -> None:
 
     bench.do(lambda d: bench.manager.delete_namespace("SECOND", bench.actor(), d))
 
-    assert log_ids(bench.engine) == []
+    assert list(bench.engine.existing()) == []
     with pytest.raises(NamespaceNotFound):
         bench.broker.namespace("second")
 

@@ -14,7 +14,7 @@ from hubmere.model.position import Position
 from hubmere.model.tier import Profile
 from hubmere.portal.app import SESSION_KEY, Pages, Portal, Receive, Scope, Send
 from hubmere.portal.logins import Login, Logins
-from hubmere.portal.portal_session import PortalSession
+from hubmere.portal.portal_session import PageContext, PortalSession
 from hubmere.portal.sampler import Sampler
 from hubmere.records.header import seal
 from hubmere.testing import ManualClock
@@ -33,7 +33,7 @@ class EchoPages:
             return
         session: PortalSession = scope[SESSION_KEY]
         await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"public")]})
-        await send({"type": "http.response.body", "body": session.principal.rule.encode()})
+        await send({"type": "http.response.body", "body": session.caller.principal.rule.encode()})
 
     async def stop(self) -> None:
         """No page is open."""
@@ -46,7 +46,7 @@ class PortalHarness(Bench):
         super().__init__(profile=profile)
         self.clock = ManualClock()
         self.sampler = Sampler(self.broker, self.clock)
-        self.logins = Logins(self.broker, ADMIN_TOKEN)
+        self.logins = Logins(self.broker)
 
     def portal(self) -> Portal:
         """The portal with `EchoPages`."""
@@ -54,7 +54,7 @@ class PortalHarness(Bench):
         async def load() -> Pages:
             return EchoPages()
 
-        return Portal(self.broker, self.clock, ADDRESSES, admin_token=ADMIN_TOKEN, load=load)
+        return Portal(self.broker, self.clock, ADDRESSES, load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """Create a rule. Returns the connection string of its primary key."""
@@ -85,6 +85,10 @@ class PortalHarness(Bench):
             sampler=self.sampler,
             login=self.a_login(credential),
         )
+
+    def a_page_context(self, credential: str = ADMIN_TOKEN) -> PageContext:
+        """What a page of the namespace is built with."""
+        return PageContext(self.a_portal_session(credential), "hubmere", "/portal")
 
     def publish(
         self, *bodies: bytes, partition: str | None = "0", key: str | None = None, hub: LiveHub | None = None

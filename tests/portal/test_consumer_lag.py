@@ -18,7 +18,7 @@ def test_readers_checkpoints_and_kafka_groups_are_side_by_side(harness: PortalHa
         Put(GroupOffset(namespace="hubmere", group_id="billing", hub_uid=other, partition=0, sequence=0)),
     )
 
-    found = consumer_positions(harness.broker, harness.hub)
+    found = consumer_positions(harness.broker, harness.hub.view)
 
     shown = [(row.group, row.protocol, row.reader, row.epoch, row.position, row.lag) for row in found]
     assert shown == [
@@ -36,7 +36,7 @@ def test_lag_counts_each_partition_once(harness: PortalHarness) -> None:
     uid = harness.hub.entity.uid
     harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=0)))
 
-    lags = lag_by_group(harness.broker, harness.hub)
+    lags = lag_by_group(harness.broker, harness.hub.view)
 
     assert lags == {"$Default": 2}
 
@@ -49,7 +49,7 @@ def test_lag_excludes_events_that_retention_deleted(harness: PortalHarness) -> N
     uid = harness.hub.entity.uid
     harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=-1)))
 
-    [row] = consumer_positions(harness.broker, harness.hub)
+    [row] = consumer_positions(harness.broker, harness.hub.view)
 
     first = harness.hub.log(0).state.log_start
     assert row.lag == 2 - first

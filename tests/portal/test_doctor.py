@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from hubmere.broker.conditions import DISK, Condition, ConditionSeverity
-from hubmere.broker.live import LiveHub
 from hubmere.broker.management.connections import ConnectionView, LinkView, Role
 from hubmere.broker.read import Reader
 from hubmere.model.entity import Status
@@ -35,8 +34,8 @@ def diagnose(
     connections: Sequence[ConnectionView] = (),
 ) -> list[Finding]:
     """The current findings."""
-    namespace = harness.broker.namespace("hubmere")
-    hubs: list[LiveHub] = list(namespace.hubs.values())
+    namespace = harness.broker.namespace("hubmere").view
+    hubs = namespace.hubs()
     if observer is None:
         observer = Observer()
         observer.observe(hubs, harness.clock.monotonic(), harness.clock.now_ms() - ahead_ms)
@@ -85,7 +84,7 @@ def a_rate(counter: str) -> Rates:
 def observe_after(harness: PortalHarness, observer: Observer, seconds: float) -> None:
     """Advance the clock and observe once more."""
     harness.clock.advance(seconds)
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
 
 
 def test_healthy_namespace_has_no_findings(harness: PortalHarness) -> None:
@@ -93,7 +92,7 @@ def test_healthy_namespace_has_no_findings(harness: PortalHarness) -> None:
     observer = Observer()
     harness.publish(b"x")
     reader = harness.a_reader(epoch=1)
-    observer.observe([harness.hub], 0.0, harness.clock.now_ms())
+    observer.observe([harness.hub.view], 0.0, harness.clock.now_ms())
 
     reader.advance(1, 1, 1, 0.0)
     observe_after(harness, observer, 3600)
@@ -133,7 +132,7 @@ def test_reader_that_takes_nothing_is_stalled(harness: PortalHarness) -> None:
     observer = Observer()
     harness.publish(b"x")
     harness.a_reader(name="slow")
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
 
     observe_after(harness, observer, STALLED_SECONDS)
 
@@ -151,7 +150,7 @@ def test_stalled_reader_is_named_with_its_connection_and_credit(
     observer = Observer()
     harness.publish(b"x")
     reader = harness.a_reader(name="slow")
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
 
     observe_after(harness, observer, STALLED_SECONDS)
 
@@ -163,7 +162,7 @@ def test_stalled_reader_is_named_with_its_connection_and_credit(
 def test_takeover_of_a_partition_is_a_warning(harness: PortalHarness) -> None:
     """A single takeover may be a deployment; the finding names both readers."""
     observer = Observer()
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
     harness.a_reader(epoch=1, name="old")
 
     reader = harness.a_reader(epoch=2, name="new")
@@ -180,7 +179,7 @@ def test_takeovers_before_the_first_observation_are_ignored(harness: PortalHarne
     harness.a_reader(epoch=1, name="old")
     harness.a_reader(epoch=2, name="new")
 
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
 
     assert diagnose(harness, observer) == []
 
@@ -200,11 +199,11 @@ def test_reader_that_advances_is_not_stalled(harness: PortalHarness) -> None:
     observer = Observer()
     harness.publish(b"x", b"y")
     reader = harness.a_reader()
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
 
     harness.clock.advance(STALLED_SECONDS - 1)
     reader.advance(1, 1, 1, 0.0)
-    observer.observe([harness.hub], harness.clock.monotonic(), harness.clock.now_ms())
+    observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
     observe_after(harness, observer, STALLED_SECONDS - 1)
 
     assert diagnose(harness, observer) == []
@@ -328,19 +327,20 @@ def test_idle_hubs_are_not_opened_by_an_examination(harness: PortalHarness) -> N
     assert harness.hub.open_logs() == []
 
 
-def test_partitions_of_a_large_namespace_are_asked_in_turn(
+def test_large_namespace_is_examined_in_several_refreshes(
     harness: PortalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look asks a bounded number, the next goes on behind it, and all come round."""
+    """Each refresh examines a bounded number of partitions and continues where the last one stopped."""
     monkeypatch.setattr(doctor, "MAX_EXAMINED_PARTITIONS", 4)
     other = harness.a_hub("other")
     for hub in (harness.hub, other):
         harness.publish(b"x", hub=hub)
+    views = [harness.hub.view, other.view]
     observer, early_ms = Observer(), harness.clock.now_ms() - 2 * doctor.SKEW_MS
 
     seen = []
     for _ in range(2):
-        observer.observe([harness.hub, other], 0.0, early_ms)
-        seen.append([len(observer.partition_problems(hub)) for hub in (harness.hub, other)])
+        observer.observe(views, 0.0, early_ms)
+        seen.append([len(observer.partition_problems(hub)) for hub in views])
 
     assert seen == [[1, 0], [1, 1]]

@@ -9,6 +9,7 @@ from hubmere.model.names import namespace_name
 from hubmere.model.spec import NamespaceSpec
 from hubmere.portal import logins as module
 from hubmere.portal.logins import IDLE_SECONDS, Logins, SignedOut
+from hubmere.portal.portal_session import PageContext
 from portal.builders import PortalHarness
 
 
@@ -16,12 +17,12 @@ def test_login_ends_when_it_is_idle_too_long(harness: PortalHarness) -> None:
     """A browser that was left open must not stay signed in."""
     session = harness.a_portal_session()
     harness.clock.advance(IDLE_SECONDS - 1)
-    session.principal  # noqa: B018  use resets the idle time
+    session.caller  # noqa: B018  use resets the idle time
 
     harness.clock.advance(IDLE_SECONDS + 1)
 
     with pytest.raises(SignedOut):
-        session.principal  # noqa: B018
+        session.caller  # noqa: B018
 
 
 def test_signed_out_session_does_nothing_more(harness: PortalHarness) -> None:
@@ -31,7 +32,7 @@ def test_signed_out_session_does_nothing_more(harness: PortalHarness) -> None:
     session.login.is_open = False
 
     with pytest.raises(SignedOut):
-        session.namespaces()
+        session.caller  # noqa: B018
 
 
 def test_deleted_rule_ends_its_logins(harness: PortalHarness) -> None:
@@ -41,18 +42,17 @@ def test_deleted_rule_ends_its_logins(harness: PortalHarness) -> None:
     harness.do(lambda done: harness.manager.delete_rule("hubmere", None, "watcher", harness.actor(), done))
 
     with pytest.raises(SignedOut):
-        session.principal  # noqa: B018
+        session.caller  # noqa: B018
 
 
 def test_changed_rights_apply_immediately(harness: PortalHarness) -> None:
     """An open login must not keep rights that were removed."""
-    session = harness.a_portal_session(harness.a_rule("worker", "Listen", "Send"))
-    namespace = harness.broker.namespace("hubmere")
-    assert session.may(Rights.SEND, namespace)
+    context = harness.a_page_context(harness.a_rule("worker", "Listen", "Send"))
+    assert context.may(Rights.SEND)
 
     harness.a_rule("worker", "Listen")
 
-    assert not session.may(Rights.SEND, namespace)
+    assert not context.may(Rights.SEND)
 
 
 def test_new_address_rule_ends_the_login(harness: PortalHarness) -> None:
@@ -63,13 +63,13 @@ def test_new_address_rule_ends_the_login(harness: PortalHarness) -> None:
     harness.do(lambda done: harness.manager.update_network("hubmere", rules, harness.actor(), done))
 
     with pytest.raises(SignedOut):
-        session.principal  # noqa: B018
+        session.caller  # noqa: B018
 
 
 def test_number_of_logins_is_bounded(harness: PortalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated sign-ins must not use more and more memory; the login that was idle longest is removed."""
     monkeypatch.setattr(module, "MAX_LOGINS", 3)
-    logins = Logins(harness.broker, ADMIN_TOKEN)
+    logins = Logins(harness.broker)
 
     cookies = [logins.sign_in(ADMIN_TOKEN, "127.0.0.1", float(now), 0.0) for now in range(5)]
 
@@ -79,35 +79,34 @@ def test_number_of_logins_is_bounded(harness: PortalHarness, monkeypatch: pytest
 def test_key_of_a_hub_shows_that_hub_only(harness: PortalHarness) -> None:
     """Even the names of other hubs stay hidden."""
     harness.a_hub("secrets")
-    session = harness.a_portal_session(harness.a_rule("watcher", "Listen", hub="orders"))
-    namespace = session.namespaces()[0]
+    context = harness.a_page_context(harness.a_rule("watcher", "Listen", hub="orders"))
 
-    names = [hub.name for hub in session.hubs(namespace)]
+    names = [hub.name for hub in context.hubs()]
 
     assert names == ["orders"]
-    assert not session.sees_all(namespace)
+    assert not context.covers_namespace
     with pytest.raises(HubNotFound):
-        session.hub(namespace, "secrets")
+        context.hub("secrets")
     with pytest.raises(InvalidAudience):
-        session.require(Rights.LISTEN, namespace)
+        context.require(Rights.LISTEN)
 
 
 def test_key_shows_no_other_namespace(harness: PortalHarness) -> None:
     """An inaccessible namespace is reported as missing."""
     other = namespace_name("elsewhere")
     harness.do(lambda done: harness.manager.create_namespace(other, NamespaceSpec(), harness.actor(), done))
-    session = harness.a_portal_session(harness.connection_string())
+    holder, admin = harness.a_portal_session(harness.connection_string()), harness.a_portal_session()
 
     with pytest.raises(NamespaceNotFound):
-        session.namespace("elsewhere")
+        PageContext(holder, "elsewhere", "/portal").namespace  # noqa: B018
 
-    assert [live.entity.name for live in session.namespaces()] == ["hubmere"]
-    assert [live.entity.name for live in harness.a_portal_session().namespaces()] == ["elsewhere", "hubmere"]
+    assert [namespace.name for namespace in holder.caller.namespaces()] == ["hubmere"]
+    assert [namespace.name for namespace in admin.caller.namespaces()] == ["elsewhere", "hubmere"]
 
 
 def test_listener_may_not_manage(harness: PortalHarness) -> None:
     """The session refuses it even if a page offered it by mistake."""
-    session = harness.a_portal_session(harness.a_rule("watcher", "Listen"))
+    context = harness.a_page_context(harness.a_rule("watcher", "Listen"))
 
     with pytest.raises(ClaimMissing):
-        session.require(Rights.MANAGE, harness.broker.namespace("hubmere"), harness.hub)
+        context.require(Rights.MANAGE, context.hub("orders"))

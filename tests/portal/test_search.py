@@ -49,8 +49,10 @@ def test_look_goes_on_where_the_page_ended(harness: PortalHarness) -> None:
     harness.publish(b"0", b"1", b"2")
     harness.publish(b"3", b"4")
 
-    first = search.read_page(harness.broker, harness.hub, 0, Position.first(), limit=2)
-    rest = search.read_page(harness.broker, harness.hub, 0, Position.sequence(first.next_sequence, inclusive=True))
+    first = search.read_page(harness.a_page_context(), harness.hub.view, 0, Position.first(), limit=2)
+    rest = search.read_page(
+        harness.a_page_context(), harness.hub.view, 0, Position.sequence(first.next_sequence, inclusive=True)
+    )
 
     assert bodies(first.events) + bodies(rest.events) == [b"0", b"1", b"2", b"3", b"4"]
     assert (first.is_end, rest.is_end) == (False, True)
@@ -58,7 +60,7 @@ def test_look_goes_on_where_the_page_ended(harness: PortalHarness) -> None:
 
 def test_look_at_an_empty_partition_is_an_empty_end(harness: PortalHarness) -> None:
     """Nothing there is an answer, not a failure."""
-    page = search.read_page(harness.broker, harness.hub, 2, Position.first())
+    page = search.read_page(harness.a_page_context(), harness.hub.view, 2, Position.first())
 
     assert (page.events, page.is_end) == ([], True)
 
@@ -67,7 +69,9 @@ def test_last_events_are_counted_from_the_end(harness: PortalHarness) -> None:
     """The most asked for look-up: what came in just now."""
     harness.publish(*[str(number).encode() for number in range(10)])
 
-    page = search.read_page(harness.broker, harness.hub, 0, search.position_of_last(harness.hub, 0, 3))
+    page = search.read_page(
+        harness.a_page_context(), harness.hub.view, 0, search.position_of_last(harness.hub.view, 0, 3)
+    )
 
     assert bodies(page.events) == [b"7", b"8", b"9"]
 
@@ -78,7 +82,7 @@ def test_look_up_deals_the_limit_out_to_partitions(harness: PortalHarness) -> No
         harness.publish(*[b"x"] * 10, partition=partition)
     starts = {partition: Position.first() for partition in range(4)}
 
-    pages = asyncio.run(search.read_pages(harness.broker, harness.hub, starts, limit=8))
+    pages = asyncio.run(search.read_pages(harness.a_page_context(), harness.hub.view, starts, limit=8))
 
     assert [len(page.events) for page in pages.values()] == [2, 2, 0, 0]
 
@@ -90,7 +94,9 @@ def test_key_is_found_in_its_partition_among_others(harness: PortalHarness) -> N
     harness.publish(b"other", partition=str(partition))
     harness.publish(b"wanted too", key="device-1")
 
-    page = asyncio.run(search.find_key(harness.broker, harness.hub, "device-1", Position.first(), limit=10))
+    page = asyncio.run(
+        search.find_key(harness.a_page_context(), harness.hub.view, "device-1", Position.first(), limit=10)
+    )
 
     assert bodies(page.events) == [b"wanted", b"wanted too"]
     assert {hit.partition for hit in page.events} == {partition}
@@ -105,9 +111,9 @@ def test_search_by_key_stops_after_its_share_of_work(harness: PortalHarness, mon
         harness.publish(*[b"x"] * 100, partition=partition)
     harness.publish(b"found", key="rare")
 
-    first = asyncio.run(search.find_key(harness.broker, harness.hub, "rare", Position.first(), limit=10))
+    first = asyncio.run(search.find_key(harness.a_page_context(), harness.hub.view, "rare", Position.first(), limit=10))
     onward = Position.sequence(first.next_sequence, inclusive=True)
-    second = asyncio.run(search.find_key(harness.broker, harness.hub, "rare", onward, limit=10))
+    second = asyncio.run(search.find_key(harness.a_page_context(), harness.hub.view, "rare", onward, limit=10))
 
     assert (first.events, first.is_end, first.next_sequence) == ([], False, 200)
     assert bodies(second.events) == [b"found"]
@@ -116,7 +122,7 @@ def test_search_by_key_stops_after_its_share_of_work(harness: PortalHarness, mon
 def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:
     """Each event once, from every partition that is followed."""
     harness.publish(b"before")
-    tail = Tail(harness.broker, harness.hub, (0, 1))
+    tail = Tail(harness.a_page_context(), harness.hub.view, (0, 1))
     tail.start()
 
     harness.publish(b"a", partition="0")
@@ -130,7 +136,7 @@ def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:
 
 def test_tail_skips_what_is_too_fast_and_says_so(harness: PortalHarness) -> None:
     """A flood is not opened event by event for a page that nobody could read."""
-    tail = Tail(harness.broker, harness.hub, (0,))
+    tail = Tail(harness.a_page_context(), harness.hub.view, (0,))
     tail.start()
 
     for _ in range(5):

@@ -5,6 +5,25 @@ of 100 events is one request and 100 messages (reference: service 8).
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+
+class Traffic(NamedTuple):
+    """The counters from which monitoring computes rates, at one moment."""
+
+    incoming_messages: int = 0
+    outgoing_messages: int = 0
+    incoming_bytes: int = 0
+    outgoing_bytes: int = 0
+    incoming_requests: int = 0
+    successful_requests: int = 0
+    throttled_requests: int = 0
+    server_errors: int = 0
+    user_errors: int = 0
+
+
+_traffic_of = attrgetter(*Traffic._fields)
 
 
 @dataclass(slots=True)
@@ -38,6 +57,11 @@ class Counters:
     def active_connections(self) -> int:
         """Connections that are open now."""
         return self.connections_opened - self.connections_closed
+
+    @property
+    def traffic(self) -> Traffic:
+        """A snapshot for computing rates; a tenth of the cost of a copy of all counters."""
+        return Traffic._make(_traffic_of(self))
 
     def count_memory_refusal(self) -> None:
         """Something was refused because the node's memory budget was used up."""

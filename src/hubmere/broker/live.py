@@ -94,7 +94,7 @@ class LiveNamespace:
         self.hubs: dict[str, LiveHub] = {}
         # Grows whenever a hub is created, changed or deleted.
         self.hub_revision = 0
-        rates = rates_of(limits, entity.capacity)
+        rates = self.rates
         self.throughput = None if rates is None else Throughput(rates, now)
         self.view = NamespaceView(self)
 
@@ -102,13 +102,18 @@ class LiveNamespace:
         """Apply changed settings; throughput limits follow at once."""
         self.entity = entity
         self.limits = limits
-        rates = rates_of(limits, entity.capacity)
+        rates = self.rates
         if rates is None:
             self.throughput = None
         elif self.throughput is None:
             self.throughput = Throughput(rates, now)
         else:
             self.throughput.change_rates(rates, now)
+
+    @property
+    def rates(self) -> Rates | None:
+        """Bytes and events per second that the namespace may use; None when it is not throttled."""
+        return rates_of(self.limits, self.entity.capacity)
 
     def hub(self, name: str) -> "LiveHub":
         """A hub by its name in any case; refused with the service's text when there is none."""

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from hubmere.broker.counters import Counters
+from hubmere.broker.counters import Counters, Traffic
 from hubmere.broker.quotas.byte_rates import ByteRate
+from hubmere.broker.quotas.throughput import Rates
 from hubmere.model.damage import DamagedRange
 from hubmere.model.entity import Hub, Namespace
+from hubmere.model.errors import Refusal
 from hubmere.model.names import partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import Limits
@@ -60,6 +62,24 @@ class NamespaceView:
     def counters(self) -> Counters:
         """A copy of the counters of the namespace itself; those of its hubs are separate."""
         return copy(self._live.counters)
+
+    @property
+    def rates(self) -> Rates | None:
+        """Bytes and events per second that the throughput units allow; None when the tier has no such limit."""
+        return self._live.rates
+
+    @property
+    def last_limited_at(self) -> float:
+        """When throughput units last refused or delayed a client; minus infinity if never."""
+        return float("-inf") if self._live.throughput is None else self._live.throughput.last_pressed_at
+
+    def traffic(self) -> Traffic:
+        """The counters of requests that named no hub of the namespace."""
+        return self._live.counters.traffic
+
+    def traffic_by_hub(self) -> dict[str, Traffic]:
+        """The counters of every hub, by its uid; about a microsecond per hub."""
+        return {live.entity.uid: live.counters.traffic for live in self._live.hubs.values()}
 
     def hubs(self) -> list["HubView"]:
         """Every hub, sorted by folded name."""
@@ -126,6 +146,48 @@ class HubView:
     def rate(self, partition: int) -> ByteRate:
         """Bytes per second into and out of a partition."""
         return self._live.rates.of(partition)
+
+    @property
+    def open_partition_count(self) -> int:
+        """How many partitions have an open log; logs are opened on first use."""
+        return len(self._live.open_logs())
+
+    @property
+    def is_fully_open(self) -> bool:
+        """Whether the logs of all partitions are open, so that `size_bytes` is the size of the hub."""
+        return self.open_partition_count == self.partition_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size of the open logs, without partitions that are offline."""
+        total = 0
+        for log in self._live.open_logs():
+            try:
+                total += log.state.size_bytes
+            except Refusal:
+                continue
+        return total
+
+    def open_partitions(self, limit: int) -> int:
+        """Open at most `limit` logs that are not open yet; returns how many were opened. Skips offline partitions."""
+        before = self.open_partition_count
+        for number in range(self.partition_count):
+            if self.open_partition_count - before >= limit:
+                break
+            try:
+                self._live.log(number)
+            except Refusal:
+                continue
+        return self.open_partition_count - before
+
+    def publisher_names(self) -> list[str | None]:
+        """One entry for each open publishing link: the publisher's folded name, None for links without one."""
+        return list(self._live.publishers.values())
+
+    @property
+    def revoked_publisher_count(self) -> int:
+        """How many publishers are revoked."""
+        return len(self._live.revoked)
 
     def partition(self, number: int) -> "PartitionView":
         """One partition, which must exist."""

@@ -172,7 +172,7 @@ class NodeEndpoints:
         )
         if self._spans is not None:
             app.trace(self._spans)
-        self._portal = Portal(self._broker, self._clock, self.addresses, admin_token=self._admin_token)
+        self._portal = Portal(self._broker, self._clock, self.addresses)
         app.mount("portal", self._portal)
         return app
 

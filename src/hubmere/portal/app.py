@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, M
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from hubmere.broker.broker import Broker
+from hubmere.broker import Broker
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
@@ -75,13 +75,11 @@ class Portal:
     Thread rule: the node's loop only.
     """
 
-    def __init__(
-        self, broker: Broker, clock: Clock, addresses: Addresses, *, admin_token: str, load: Load | None = None
-    ) -> None:
+    def __init__(self, broker: Broker, clock: Clock, addresses: Addresses, *, load: Load | None = None) -> None:
         self._broker = broker
         self._clock = clock
         self._addresses = addresses
-        self._logins = Logins(broker, admin_token)
+        self._logins = Logins(broker)
         self._sampler = Sampler(broker, clock)
         self._load_pages = load or _load_pages
         self._loading: asyncio.Task[Pages] | None = None
@@ -170,7 +168,7 @@ class Portal:
         if login is None:
             return None
         try:
-            login.principal(self._broker.catalog.view.version, *self._times())
+            login.caller(*self._times())
         except Refusal:
             return None
         return login

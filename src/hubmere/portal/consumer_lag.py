@@ -8,9 +8,7 @@ next event, and the lag.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.coordinator.groups import GroupDescription
-from hubmere.broker.live import LiveHub
+from hubmere.broker import Broker, GroupDescription, HubView
 from hubmere.model.names import fold
 from hubmere.translate import assigned_partitions
 
@@ -31,13 +29,13 @@ class ConsumerPosition:
     lag: int
 
 
-def consumer_positions(broker: Broker, hub: LiveHub) -> list[ConsumerPosition]:
+def consumer_positions(broker: Broker, hub: HubView) -> list[ConsumerPosition]:
     """All readers, checkpoints and committed offsets of a hub, sorted by group and partition."""
     found = [*_readers(broker, hub), *_checkpoints(broker, hub), *_kafka(broker, hub)]
     return sorted(found, key=lambda row: (row.group, row.partition, row.protocol))
 
 
-def lag_by_group(broker: Broker, hub: LiveHub) -> dict[str, int]:
+def lag_by_group(broker: Broker, hub: HubView) -> dict[str, int]:
     """The lag of each group in events, over all partitions that it reads.
 
     If a group has both a reader and a checkpoint on a partition, the larger lag counts: events that were delivered but
@@ -53,9 +51,9 @@ def lag_by_group(broker: Broker, hub: LiveHub) -> dict[str, int]:
     return lags
 
 
-def _readers(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
-    names = {fold(group.name): str(group.name) for group in broker.catalog.view.groups(hub.entity)}
-    for reader in hub.readers.all():
+def _readers(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
+    names = {fold(group.name): str(group.name) for group in broker.entities.groups(hub.entity)}
+    for reader in hub.readers():
         yield ConsumerPosition(
             group=names.get(reader.group, reader.group),
             protocol="AMQP",
@@ -67,11 +65,11 @@ def _readers(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
         )
 
 
-def _checkpoints(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
-    view = broker.catalog.view
-    for group in view.groups(hub.entity):
-        for checkpoint in view.checkpoints(hub.entity.uid, group.name):
-            owner = view.find_ownership(hub.entity.uid, group.name, checkpoint.partition)
+def _checkpoints(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
+    entities = broker.entities
+    for group in entities.groups(hub.entity):
+        for checkpoint in entities.checkpoints(hub.uid, group.name):
+            owner = entities.find_ownership(hub.uid, group.name, checkpoint.partition)
             yield ConsumerPosition(
                 group=group.name,
                 protocol="Checkpoint",
@@ -83,24 +81,19 @@ def _checkpoints(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
             )
 
 
-def _kafka(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
+def _kafka(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
     """Committed offsets with the current owner of the partition, and owners that have not committed yet."""
-    coordinator = broker.coordinators.find(hub.namespace)
-    view, namespace = broker.catalog.view, hub.namespace.entity.key[0]
-    if coordinator is None:
-        group_ids = list(view.groups_with_offsets(namespace))
-    else:
-        group_ids = [group.group_id for group in coordinator.groups.list()]
-    for group_id in group_ids[:MAX_KAFKA_GROUPS]:
-        owners = {} if coordinator is None else _kafka_owners(coordinator.groups.describe(group_id), hub)
-        offsets = view.group_offsets(namespace, group_id)
+    namespace = fold(hub.namespace.name)
+    for group in broker.coordinators.describe_groups(namespace, MAX_KAFKA_GROUPS):
+        owners = _kafka_owners(group, hub)
+        offsets = broker.entities.group_offsets(namespace, group.group_id)
         # A negative offset means that the client starts at its default position.
-        known = (offset for offset in offsets if offset.hub_uid == hub.entity.uid and offset.sequence >= 0)
+        known = (offset for offset in offsets if offset.hub_uid == hub.uid and offset.sequence >= 0)
         committed = {offset.partition: offset.sequence for offset in known}
         for partition in sorted(owners.keys() | committed.keys()):
             position = committed.get(partition)
             yield ConsumerPosition(
-                group=group_id,
+                group=group.group_id,
                 protocol="Kafka",
                 partition=partition,
                 reader=owners.get(partition, ""),
@@ -110,7 +103,7 @@ def _kafka(broker: Broker, hub: LiveHub) -> Iterator[ConsumerPosition]:
             )
 
 
-def _kafka_owners(group: GroupDescription, hub: LiveHub) -> dict[int, str]:
+def _kafka_owners(group: GroupDescription, hub: HubView) -> dict[int, str]:
     """The member that reads each partition of a hub: its name and address."""
     return {
         # The host of a member starts with a slash, as in Kafka's own tools.
@@ -121,5 +114,5 @@ def _kafka_owners(group: GroupDescription, hub: LiveHub) -> dict[int, str]:
     }
 
 
-def _lag(hub: LiveHub, partition: int, position: int) -> int:
-    return hub.behind(partition, position) if partition < hub.entity.partition_count else 0
+def _lag(hub: HubView, partition: int, position: int) -> int:
+    return hub.lag(partition, position) if partition < hub.partition_count else 0

@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hubmere.broker.conditions import Condition, ConditionSeverity
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.connections import ConnectionView, LinkView, Role
-from hubmere.broker.read import Reader, Steal
+from hubmere.broker import (
+    Condition,
+    ConditionSeverity,
+    ConnectionView,
+    HubView,
+    LinkView,
+    NamespaceView,
+    Reader,
+    Role,
+    Steal,
+)
 from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
 from hubmere.portal.sampler import COUNTERS, Rates
@@ -98,10 +105,10 @@ class PartitionProblem(NamedTuple):
     ahead_ms: int = 0
 
 
-def _partition_problems(hub: LiveHub, now_ms: int) -> Iterator[PartitionProblem]:
-    for partition in range(hub.entity.partition_count):
+def _partition_problems(hub: HubView, now_ms: int) -> Iterator[PartitionProblem]:
+    for partition in range(hub.partition_count):
         try:
-            ahead_ms = hub.log(partition).state.last_enqueued_ms - now_ms
+            ahead_ms = hub.partition(partition).state.last_enqueued_ms - now_ms
         except Refusal as refusal:
             yield PartitionProblem(partition, refusal=refusal.text())
         else:
@@ -121,10 +128,10 @@ class _ObservedSteal(NamedTuple):
 class Snapshot:
     """The input of the checks."""
 
-    namespace: LiveNamespace
-    hubs: Sequence[LiveHub]
+    namespace: NamespaceView
+    hubs: Sequence[HubView]
     observer: "Observer"
-    rates: Callable[[LiveHub], Rates]
+    rates: Callable[[HubView], Rates]
     now: float
     now_ms: int
     # The connections that the person may know of, and the readers on them.
@@ -140,7 +147,7 @@ class Snapshot:
         link = self.reader_links.get(reader)
         return f"'{reader.name}'" if link is None else f"'{reader.name}' on {link.connection.label}"
 
-    def publishers(self, hub: LiveHub) -> str:
+    def publishers(self, hub: HubView) -> str:
         """A sentence that names connections which publish to a hub; empty if the person may know none."""
         labels = [
             connection.label
@@ -171,21 +178,21 @@ class Observer:
         self._problems: dict[str, tuple[PartitionProblem, ...]] = {}
         self._next_hub = 0
 
-    def observe(self, hubs: Sequence[LiveHub], now: float, now_ms: int) -> None:
+    def observe(self, hubs: Sequence[HubView], now: float, now_ms: int) -> None:
         """Record the state of every reader and examine the next partitions. Call it about every second."""
         self._record_steals(hubs, now)
         self._examine(hubs, now_ms)
         seen: dict[OwnershipKey, list[Reader]] = {}
         for hub in hubs:
-            for reader in hub.readers.all():
-                seen.setdefault((hub.entity.uid, reader.group, reader.partition), []).append(reader)
+            for reader in hub.readers():
+                seen.setdefault((hub.uid, reader.group, reader.partition), []).append(reader)
         for key, readers in seen.items():
             if key in self._partitions or len(self._partitions) < MAX_OBSERVED:
                 self._partitions.setdefault(key, _PartitionHistory()).update(readers, now)
         for key in [key for key in self._partitions if key not in seen and not self._is_recent(key, now)]:
             del self._partitions[key]
 
-    def _examine(self, hubs: Sequence[LiveHub], now_ms: int) -> None:
+    def _examine(self, hubs: Sequence[HubView], now_ms: int) -> None:
         """Examine the partitions of the next hubs; a large namespace is examined in several refreshes.
 
         Only hubs with open logs are examined: the page must not open the logs of a thousand idle hubs.
@@ -193,29 +200,29 @@ class Observer:
         examined = 0
         for step in range(len(hubs)):
             hub = hubs[(self._next_hub + step) % len(hubs)]
-            self._problems.pop(hub.entity.uid, None)
-            if hub.open_logs():
-                examined += hub.entity.partition_count
+            self._problems.pop(hub.uid, None)
+            if hub.open_partition_count:
+                examined += hub.partition_count
                 if problems := tuple(_partition_problems(hub, now_ms)):
-                    self._problems[hub.entity.uid] = problems
+                    self._problems[hub.uid] = problems
             if examined >= MAX_EXAMINED_PARTITIONS:
                 self._next_hub = (self._next_hub + step + 1) % len(hubs)
                 return
 
-    def partition_problems(self, hub: LiveHub) -> Sequence[PartitionProblem]:
+    def partition_problems(self, hub: HubView) -> Sequence[PartitionProblem]:
         """The problems of the partitions of a hub when they were last examined."""
-        return self._problems.get(hub.entity.uid, ())
+        return self._problems.get(hub.uid, ())
 
-    def _record_steals(self, hubs: Sequence[LiveHub], now: float) -> None:
+    def _record_steals(self, hubs: Sequence[HubView], now: float) -> None:
         """Record the takeovers since the last call. Those before the first call are ignored: their time is unknown."""
-        before, counts = self._steal_counts, {hub.entity.uid: hub.readers.steal_count for hub in hubs}
+        before, counts = self._steal_counts, {hub.uid: hub.steal_count for hub in hubs}
         self._steal_counts = counts
         if before is None:
             return
         for hub in hubs:
-            new = hub.readers.steal_count - before.get(hub.entity.uid, 0)
+            new = hub.steal_count - before.get(hub.uid, 0)
             if new > 0:
-                self._steals.extend(_ObservedSteal(now, hub.entity.uid, steal) for steal in hub.readers.steals[-new:])
+                self._steals.extend(_ObservedSteal(now, hub.uid, steal) for steal in hub.steals[-new:])
 
     def steals(self, now: float) -> Iterator[tuple[str, Steal]]:
         """Recent takeovers of partitions, each with the uid of the hub."""
@@ -232,9 +239,9 @@ class Observer:
         changes = self._partitions[key].owner_changes
         return bool(changes) and now - changes[-1] <= CONTEST_SECONDS
 
-    def stalled_for(self, hub: LiveHub, reader: Reader, now: float) -> float:
+    def stalled_for(self, hub: HubView, reader: Reader, now: float) -> float:
         """Seconds since a reader with events to read last advanced."""
-        history = self._partitions.get((hub.entity.uid, reader.group, reader.partition))
+        history = self._partitions.get((hub.uid, reader.group, reader.partition))
         known = None if history is None else history.positions.get(reader)
         return 0.0 if known is None else now - known[1]
 
@@ -312,13 +319,13 @@ def _disabled(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _stalled(snapshot: Snapshot) -> Iterator[Finding]:
     for hub in snapshot.hubs:
-        for reader in hub.readers.all():
+        for reader in hub.readers():
             idle_s = snapshot.observer.stalled_for(hub, reader, snapshot.now)
             if reader.waiting_events > 0 and idle_s >= STALLED_SECONDS:
                 yield _stalled_reader(snapshot, hub, reader, idle_s)
 
 
-def _stalled_reader(snapshot: Snapshot, hub: LiveHub, reader: Reader, idle_s: float) -> Finding:
+def _stalled_reader(snapshot: Snapshot, hub: HubView, reader: Reader, idle_s: float) -> Finding:
     found = snapshot.reader_links.get(reader)
     has_no_credit = found is not None and found.link.credit == 0
     if found is None:
@@ -338,7 +345,7 @@ def _stalled_reader(snapshot: Snapshot, hub: LiveHub, reader: Reader, idle_s: fl
 
 
 def _contested(snapshot: Snapshot) -> Iterator[Finding]:
-    names = {hub.entity.uid: hub.name for hub in snapshot.hubs}
+    names = {hub.uid: hub.name for hub in snapshot.hubs}
     for uid, group, partition in snapshot.observer.contested_partitions(snapshot.now):
         last = snapshot.observer.owner((uid, group, partition))
         if uid in names:
@@ -353,7 +360,7 @@ def _contested(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _stolen(snapshot: Snapshot) -> Iterator[Finding]:
-    names = {hub.entity.uid: hub.name for hub in snapshot.hubs}
+    names = {hub.uid: hub.name for hub in snapshot.hubs}
     contested = set(snapshot.observer.contested_partitions(snapshot.now))
     for uid, steal in snapshot.observer.steals(snapshot.now):
         winner = steal.winner
@@ -372,7 +379,7 @@ def _stolen(snapshot: Snapshot) -> Iterator[Finding]:
 def _shared(snapshot: Snapshot) -> Iterator[Finding]:
     for hub in snapshot.hubs:
         counts: dict[tuple[str, int], int] = {}
-        for reader in hub.readers.all():
+        for reader in hub.readers():
             if reader.epoch is None:
                 counts[reader.group, reader.partition] = counts.get((reader.group, reader.partition), 0) + 1
         for (group, partition), count in counts.items():
@@ -401,12 +408,11 @@ def _throttled(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _at_limit(snapshot: Snapshot) -> Iterator[Finding]:
-    throughput = snapshot.namespace.throughput
-    if throughput is not None and snapshot.now - throughput.last_pressed_at < _RECENT_LIMIT_SECONDS:
+    if snapshot.now - snapshot.namespace.last_limited_at < _RECENT_LIMIT_SECONDS:
         yield Finding(
             severity=Severity.WARNING,
             problem="At the throughput limit",
-            location=snapshot.namespace.entity.name,
+            location=snapshot.namespace.name,
             description="The namespace used all of its throughput units during the last seconds.",
             remedy="Add throughput units on the Scale page.",
         )

@@ -1,7 +1,8 @@
 """The broker as one signed-in person may see and use it.
 
-Every query and every change checks the login first, so a page that is still open after a key was rotated shows and
-changes nothing more. Hubs that the credential does not cover are hidden. Changes are awaited until they are durable.
+Every query and every change asks the login for its `Caller` first, so a page that is still open after a key was rotated
+shows and changes nothing more. The caller hides hubs and namespaces that the credential does not cover. Changes are
+awaited until they are durable.
 """
 
 import asyncio
@@ -9,16 +10,13 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
+from urllib.parse import quote
 
-from hubmere.broker.access import Principal, Resource
-from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.manager import Actor, Done
+from hubmere.broker import Actor, Broker, Caller, Done, HubView, NamespaceView
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
-from hubmere.model.errors import HubNotFound, NamespaceNotFound, Refusal
-from hubmere.model.names import fold
+from hubmere.model.errors import Refusal
 from hubmere.portal.logins import Login
 from hubmere.portal.sampler import Sampler
 
@@ -37,65 +35,19 @@ class PortalSession:
     peer: str = ""
 
     @property
-    def principal(self) -> Principal:
-        """The authenticated principal; raises SignedOut if the login has ended."""
-        now_ms = self.clock.now_ms()
-        return self.login.principal(self.broker.catalog.view.version, self.clock.monotonic(), now_ms / 1000)
+    def caller(self) -> Caller:
+        """The authenticated caller; raises SignedOut if the login has ended."""
+        return self.login.caller(self.clock.monotonic(), self.now_s)
 
-    # --- queries ---
-
-    def namespaces(self) -> list[LiveNamespace]:
-        """The namespaces that the credential covers, sorted by name."""
-        principal = self.principal
-        return [
-            live
-            for name, live in sorted(self.broker.namespaces.items())
-            if principal.is_admin or name == principal.namespace
-        ]
-
-    def namespace(self, name: str) -> LiveNamespace:
-        """A namespace by name. A namespace that the credential does not cover is reported as missing."""
-        found = next((live for live in self.namespaces() if fold(live.entity.name) == fold(name)), None)
-        if found is None:
-            raise NamespaceNotFound(f"sb://{name}")
-        return found
-
-    def hubs(self, namespace: LiveNamespace) -> list[LiveHub]:
-        """The hubs that the credential covers, sorted by name."""
-        principal, name = self.principal, namespace.entity.name
-        hubs = [hub for _, hub in sorted(namespace.hubs.items())]
-        # A credential of the namespace covers all hubs: skip the check of each of up to a thousand hubs every second.
-        if principal.covers(Resource.of_namespace(name)):
-            return hubs
-        return [hub for hub in hubs if principal.covers(Resource.of_hub(name, hub.name))]
-
-    def hub(self, namespace: LiveNamespace, name: str) -> LiveHub:
-        """A hub by name. A hub that the credential does not cover is reported as missing."""
-        hub = namespace.hubs.get(fold(name))
-        if hub is None or not self.principal.covers(Resource.of_hub(namespace.entity.name, hub.name)):
-            raise HubNotFound(namespace.resource(name))
-        return hub
-
-    def sees_all(self, namespace: LiveNamespace) -> bool:
-        """Whether the credential covers the whole namespace rather than one hub or path."""
-        return self.principal.covers(Resource.of_namespace(namespace.entity.name))
-
-    # --- rights ---
-
-    def may(self, right: Rights, namespace: LiveNamespace, hub: LiveHub | None = None) -> bool:
-        """Whether the principal has a right on a namespace or on one of its hubs."""
-        return self.principal.may(right, _resource(namespace, hub))
-
-    def require(self, right: Rights, namespace: LiveNamespace, hub: LiveHub | None = None) -> None:
-        """Raise a refusal unless the principal has a right on a namespace or on one of its hubs."""
-        self.principal.require(right, _resource(namespace, hub))
-
-    # --- changes ---
+    @property
+    def now_s(self) -> float:
+        """The time of day in seconds, by which credentials expire."""
+        return self.clock.now_ms() / 1000
 
     def actor(self) -> Actor:
         """The actor of a change, with time and address, for the audit log."""
         return Actor(
-            name=self.principal.rule,
+            name=self.caller.principal.rule,
             now_ms=self.clock.now_ms(),
             now=self.clock.monotonic(),
             peer=self.peer,
@@ -123,6 +75,47 @@ class PortalSession:
         return result
 
 
-def _resource(namespace: LiveNamespace, hub: LiveHub | None) -> Resource:
-    name = namespace.entity.name
-    return Resource.of_namespace(name) if hub is None else Resource.of_hub(name, hub.name)
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """What a page is built with: the session, the namespace, and the URL prefix of the portal."""
+
+    session: PortalSession
+    namespace_name: str
+    prefix: str
+
+    @property
+    def caller(self) -> Caller:
+        """The caller in this namespace; raises if the login has ended or the namespace is not visible to it."""
+        return self.session.caller.at(self.namespace_name)
+
+    @property
+    def namespace(self) -> NamespaceView:
+        """The namespace; raises if it was deleted."""
+        return self.caller.namespace
+
+    def hubs(self) -> list[HubView]:
+        """The hubs that the credential covers, sorted by name."""
+        return self.caller.hubs()
+
+    def hub(self, name: str) -> HubView:
+        """A hub; raises if it was deleted or is not covered. Look it up for each use."""
+        return self.caller.visible_hub(name)
+
+    @property
+    def covers_namespace(self) -> bool:
+        """Whether the credential covers the whole namespace rather than one hub or path."""
+        return self.caller.covers()
+
+    def may(self, right: Rights, hub: HubView | None = None) -> bool:
+        """Whether the person has a right on the namespace or on one of its hubs."""
+        return self.caller.may(right, None if hub is None else hub.name)
+
+    def require(self, right: Rights, hub: HubView | None = None) -> None:
+        """Raise a refusal unless the person has a right on the namespace or on one of its hubs."""
+        caller = self.caller
+        caller.require(right, caller.resource() if hub is None else caller.resource(hub.name), self.session.now_s)
+
+    def url(self, page: str, **query: str) -> str:
+        """The URL of a page of this namespace, relative to the portal."""
+        parameters = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        return f"/n/{quote(self.namespace_name)}{page}{'?' if parameters else ''}{parameters}"

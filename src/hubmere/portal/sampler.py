@@ -8,26 +8,14 @@ millisecond). The history is bounded and restarts after a pause, because a rate 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker import Broker, HubView, NamespaceView, Traffic
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.portal.consumer_lag import lag_by_group
 
 # The sampled counters; every tuple of rates has this order.
-COUNTERS = (
-    "incoming_messages",
-    "outgoing_messages",
-    "incoming_bytes",
-    "outgoing_bytes",
-    "incoming_requests",
-    "successful_requests",
-    "throttled_requests",
-    "server_errors",
-    "user_errors",
-)
+COUNTERS = Traffic._fields
 # Five minutes at one sample per second, the range of a chart: about 60 KB per namespace.
 HISTORY_SAMPLES = 300
 # Pages refresh at slightly different times; within this time after a sample they share it.
@@ -39,11 +27,9 @@ MAX_HISTORIES = 64
 # Maximum number of consumer groups in the lag chart; more lines would be unreadable.
 MAX_LAG_LINES = 12
 
-Totals = tuple[int, ...]
 Rates = tuple[float, ...]
 
-_totals = attrgetter(*COUNTERS)
-_ZERO_TOTALS: Totals = (0,) * len(COUNTERS)
+_NO_TRAFFIC = Traffic()
 NO_RATES: Rates = (0.0,) * len(COUNTERS)
 
 
@@ -69,9 +55,9 @@ class HubHistory:
     lags: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
     _ends: tuple[int, ...] = ()
 
-    def add(self, hub: LiveHub, sample: Sample, lags: Mapping[str, int], elapsed_s: float | None) -> None:
+    def add(self, hub: HubView, sample: Sample, lags: Mapping[str, int], elapsed_s: float | None) -> None:
         """Add a sample."""
-        ends = tuple(_end_of(hub, partition) for partition in range(hub.entity.partition_count))
+        ends = tuple(_end_of(hub, partition) for partition in range(hub.partition_count))
         if elapsed_s is not None and len(ends) == len(self._ends):
             pairs = zip(ends, self._ends, strict=True)
             self.partition_rates = tuple(max(end - before, 0) / elapsed_s for end, before in pairs)
@@ -92,7 +78,7 @@ class NamespaceHistory:
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=HISTORY_SAMPLES))
     rates: dict[str, Rates] = field(default_factory=dict)
     hubs: dict[str, HubHistory] = field(default_factory=dict)
-    totals: dict[str, Totals] = field(default_factory=dict)
+    totals: dict[str, Traffic] = field(default_factory=dict)
     sampled_at: float | None = None
 
 
@@ -104,65 +90,65 @@ class Sampler:
         self._clock = clock
         self._histories: dict[str, NamespaceHistory] = {}
 
-    def sample(self, namespace: LiveNamespace, hub: LiveHub | None = None) -> NamespaceHistory:
+    def sample(self, namespace: NamespaceView, hub: HubView | None = None) -> NamespaceHistory:
         """The history of a namespace, after taking a sample if one is due. `hub` gets a history of its own."""
         history = self._history(namespace)
-        if hub is not None and hub.entity.uid not in history.hubs:
+        if hub is not None and hub.uid not in history.hubs:
             while len(history.hubs) >= MAX_HISTORIES:
                 history.hubs.pop(next(iter(history.hubs)))
-            history.hubs[hub.entity.uid] = HubHistory()
+            history.hubs[hub.uid] = HubHistory()
         now = self._clock.monotonic()
         if history.sampled_at is None or now - history.sampled_at >= _SAMPLE_SECONDS:
             self._take_sample(namespace, history, now)
         return history
 
-    def rates(self, hub: LiveHub) -> Rates:
+    def rates(self, hub: HubView) -> Rates:
         """The rates of a hub at the last sample."""
-        history = self._histories.get(hub.namespace.entity.name)
-        return NO_RATES if history is None else history.rates.get(hub.entity.uid, NO_RATES)
+        history = self._histories.get(hub.namespace.name)
+        return NO_RATES if history is None else history.rates.get(hub.uid, NO_RATES)
 
-    def history(self, namespace: LiveNamespace, hub: LiveHub | None = None) -> Sequence[Sample]:
+    def history(self, namespace: NamespaceView, hub: HubView | None = None) -> Sequence[Sample]:
         """The samples of a namespace or of one of its hubs, oldest first."""
         history = self._history(namespace)
         if hub is None:
             return history.samples
-        found = history.hubs.get(hub.entity.uid)
+        found = history.hubs.get(hub.uid)
         return () if found is None else found.samples
 
-    def _history(self, namespace: LiveNamespace) -> NamespaceHistory:
-        name = namespace.entity.name
+    def _history(self, namespace: NamespaceView) -> NamespaceHistory:
+        name = namespace.name
         history = self._histories.pop(name, None) or NamespaceHistory()
         while len(self._histories) >= MAX_HISTORIES:
             self._histories.pop(next(iter(self._histories)))
         self._histories[name] = history
         return history
 
-    def _take_sample(self, namespace: LiveNamespace, history: NamespaceHistory, now: float) -> None:
+    def _take_sample(self, namespace: NamespaceView, history: NamespaceHistory, now: float) -> None:
         elapsed_s = None if history.sampled_at is None else now - history.sampled_at
         if elapsed_s is not None and elapsed_s > _PAUSE_SECONDS:
             history.samples.clear()
             history.hubs = {uid: HubHistory() for uid in history.hubs}
             elapsed_s = None
         history.sampled_at = now
-        totals = {hub.entity.uid: _totals(hub.counters) for hub in namespace.hubs.values()}
+        totals = namespace.traffic_by_hub()
         # Requests without a valid hub, mostly refused ones, are counted by the namespace.
-        totals[""] = _totals(namespace.counters)
+        totals[""] = namespace.traffic()
         before, history.totals = history.totals, totals
         # Most of a thousand hubs are idle: they get no entry and cost one comparison.
         history.rates = {}
         if elapsed_s is not None:
             for uid, total in totals.items():
-                if total != before.get(uid, _ZERO_TOTALS):
-                    history.rates[uid] = _rates(total, before.get(uid, _ZERO_TOTALS), elapsed_s)
+                if total != before.get(uid, _NO_TRAFFIC):
+                    history.rates[uid] = _rates(total, before.get(uid, _NO_TRAFFIC), elapsed_s)
         self._add_sample(namespace, history, elapsed_s)
 
-    def _add_sample(self, namespace: LiveNamespace, history: NamespaceHistory, elapsed_s: float | None) -> None:
+    def _add_sample(self, namespace: NamespaceView, history: NamespaceHistory, elapsed_s: float | None) -> None:
         at_ms = self._clock.now_ms()
         connections = self._broker.counters.active_connections
         if elapsed_s is not None:
             summed = tuple(map(sum, zip(NO_RATES, *history.rates.values(), strict=True)))
             history.samples.append(Sample(at_ms, summed, connections))
-        by_uid = {hub.entity.uid: hub for hub in namespace.hubs.values()}
+        by_uid = {hub.uid: hub for hub in namespace.hubs()} if history.hubs else {}
         for uid, hub_history in list(history.hubs.items()):
             hub = by_uid.get(uid)
             if hub is None:
@@ -172,13 +158,13 @@ class Sampler:
                 hub_history.add(hub, sample, lag_by_group(self._broker, hub), elapsed_s)
 
 
-def _rates(now: Totals, before: Totals, elapsed_s: float) -> Rates:
+def _rates(now: Traffic, before: Traffic, elapsed_s: float) -> Rates:
     return tuple((new - old) / elapsed_s for new, old in zip(now, before, strict=True))
 
 
-def _end_of(hub: LiveHub, partition: int) -> int:
+def _end_of(hub: HubView, partition: int) -> int:
     """The end sequence number of a partition; 0 while it is offline."""
     try:
-        return hub.log(partition).state.committed
+        return hub.partition(partition).state.committed
     except Refusal:
         return 0

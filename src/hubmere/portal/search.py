@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView
+from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import DEFAULT_GROUP
 from hubmere.model.position import Position
+from hubmere.portal.portal_session import PageContext
 from hubmere.translate import EventView, events
 
 # Maximum events decoded in one turn of the loop: about 5 ms at 50 µs per event.
@@ -76,9 +77,14 @@ def _milliseconds(text: str) -> int:
         ) from None
 
 
-def read_page(broker: Broker, hub: LiveHub, partition: int, position: Position, limit: int = EVENTS_PER_TURN) -> Page:
-    """Events of a partition from a position on. The caller must have checked the Listen right."""
-    seen = broker.look(hub, group=DEFAULT_GROUP, partition=str(partition), position=position, max_bytes=BYTES_PER_TURN)
+def read_page(
+    context: PageContext, hub: HubView, partition: int, position: Position, limit: int = EVENTS_PER_TURN
+) -> Page:
+    """Events of a partition from a position on; needs the Listen right."""
+    context.require(Rights.LISTEN, hub)
+    broker = context.session.broker
+    live = broker.namespace(hub.namespace.name).hub(hub.name)
+    seen = broker.look(live, group=DEFAULT_GROUP, partition=str(partition), position=position, max_bytes=BYTES_PER_TURN)
     if seen.chunk is None:
         return Page([], seen.sequence, is_end=True)
     chunk, is_compacted = seen.chunk, hub.entity.retention.is_compacted
@@ -96,27 +102,27 @@ def read_page(broker: Broker, hub: LiveHub, partition: int, position: Position, 
     return Page([FoundEvent(partition, event) for event in found], following, is_end)
 
 
-def position_of_last(hub: LiveHub, partition: int, count: int) -> Position:
+def position_of_last(hub: HubView, partition: int, count: int) -> Position:
     """The position of the last `count` events of a partition."""
-    return Position.sequence(max(hub.log(partition).state.last_stable - count, 0), inclusive=True)
+    return Position.sequence(max(hub.partition(partition).state.last_stable - count, 0), inclusive=True)
 
 
-async def read_pages(broker: Broker, hub: LiveHub, starts: Mapping[int, Position], limit: int) -> dict[int, Page]:
+async def read_pages(context: PageContext, hub: HubView, starts: Mapping[int, Position], limit: int) -> dict[int, Page]:
     """A page of each partition, from its own position on. Yields to the loop after every partition."""
     pages: dict[int, Page] = {}
     for partition, position in starts.items():
-        pages[partition] = read_page(broker, hub, partition, position, max(limit // len(starts), 1))
+        pages[partition] = read_page(context, hub, partition, position, max(limit // len(starts), 1))
         await asyncio.sleep(0)
     return pages
 
 
-async def find_key(broker: Broker, hub: LiveHub, key: str, position: Position, limit: int) -> Page:
+async def find_key(context: PageContext, hub: HubView, key: str, position: Position, limit: int) -> Page:
     """Events with a partition key, in the partition of the key. Yields to the loop after every read."""
-    partition = partition_of_key(key, hub.entity.partition_count)
+    partition = partition_of_key(key, hub.partition_count)
     found: list[FoundEvent] = []
     wanted = key.encode()
     for _ in range(MAX_SEARCHED_EVENTS // EVENTS_PER_TURN):
-        page = read_page(broker, hub, partition, position)
+        page = read_page(context, hub, partition, position)
         found += [hit for hit in page.events if hit.event.partition_key == key or hit.event.key == wanted]
         if page.is_end or len(found) >= limit:
             return Page(found[:limit], page.next_sequence, page.is_end)
@@ -133,8 +139,8 @@ class Tail:
     could read them as they scroll by.
     """
 
-    broker: Broker
-    hub: LiveHub
+    context: PageContext
+    hub: HubView
     partitions: tuple[int, ...]
     skipped: int = 0
     _next: dict[int, int] = field(default_factory=dict)
@@ -153,13 +159,13 @@ class Tail:
                 continue
             begin = max(self._next[partition], end - limit)
             self.skipped += begin - self._next[partition]
-            page = read_page(self.broker, self.hub, partition, Position.sequence(begin, inclusive=True), limit)
+            page = read_page(self.context, self.hub, partition, Position.sequence(begin, inclusive=True), limit)
             self._next[partition] = max(page.next_sequence, begin)
             found += page.events
         return sorted(found, key=lambda hit: (hit.event.enqueued_ms, hit.partition, hit.event.sequence))
 
     def _end(self, partition: int) -> int | None:
         try:
-            return self.hub.log(partition).state.last_stable
+            return self.hub.partition(partition).state.last_stable
         except Refusal:
             return None

@@ -11,12 +11,11 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.portal.app import SIGN_IN_PATH
 from hubmere.portal.logins import SignedOut
-from hubmere.portal.portal_session import PortalSession
+from hubmere.portal.portal_session import PageContext
 
 T = TypeVar("T")
 
@@ -80,33 +79,6 @@ body.body--dark .h-badge.error { color: #ff8a80; } body.body--dark .h-badge.warn
 
 
 @dataclass(frozen=True, slots=True)
-class PageContext:
-    """What a page is built with: the session, the namespace, and the URL prefix of the portal."""
-
-    session: PortalSession
-    namespace_name: str
-    prefix: str
-
-    @property
-    def namespace(self) -> LiveNamespace:
-        """The current state of the namespace; raises if it was deleted."""
-        return self.session.namespace(self.namespace_name)
-
-    def hub(self, name: str) -> LiveHub:
-        """The current state of a hub; raises if it was deleted. Look it up for each use."""
-        return self.session.hub(self.namespace, name)
-
-    def may(self, right: Rights, hub: LiveHub | None = None) -> bool:
-        """Whether the person has a right on the namespace or on one of its hubs."""
-        return self.session.may(right, self.namespace, hub)
-
-    def url(self, page: str, **query: str) -> str:
-        """The URL of a page of this namespace, relative to the portal."""
-        parameters = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-        return f"/n/{quote(self.namespace_name)}{page}{'?' if parameters else ''}{parameters}"
-
-
-@dataclass(frozen=True, slots=True)
 class NavigationEntry:
     """One link of the navigation."""
 
@@ -153,10 +125,10 @@ def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
 
 
 def _navigation(context: PageContext, page: str) -> ui.element:
-    principal, sees_all = context.session.principal, context.session.sees_all(context.namespace)
+    principal, covers_namespace = context.caller.principal, context.covers_namespace
     with ui.element("nav").classes("h-nav").props('aria-label="Pages"') as navigation:
         for entry in NAVIGATION:
-            if not principal.rights.allows(entry.required) or (entry.needs_namespace and not sees_all):
+            if not principal.rights.allows(entry.required) or (entry.needs_namespace and not covers_namespace):
                 continue
             with ui.link(target=context.url(entry.page)) as link:
                 ui.icon(entry.icon).props('aria-hidden="true"')
@@ -195,7 +167,7 @@ def _header(context: PageContext, navigation: ui.element, dark: ui.dark_mode) ->
 
 
 def _namespace_choice(context: PageContext) -> None:
-    names = [str(live.entity.name) for live in context.session.namespaces()]
+    names = [str(namespace.name) for namespace in context.caller.namespaces()]
     if len(names) <= 1:
         ui.label(context.namespace_name).classes("h-soft")
         return
@@ -203,13 +175,13 @@ def _namespace_choice(context: PageContext) -> None:
     def open_namespace(event: Any) -> None:
         ui.navigate.to(f"/n/{quote(event.value)}")
 
-    ui.select(names, value=context.namespace.entity.name, on_change=open_namespace).props(
+    ui.select(names, value=context.namespace.name, on_change=open_namespace).props(
         'dense borderless aria-label="Namespace"'
     )
 
 
 def _principal_label(context: PageContext) -> str:
-    principal = context.session.principal
+    principal = context.caller.principal
     return "Administrator" if principal.is_admin else f"{principal.rule} ({', '.join(principal.rights.names)})"
 
 

@@ -1,12 +1,13 @@
-"""The protocols of the store: LogEngine and PartitionLog for events, Catalog for entities and runtime state.
+"""LogEngine: the surface that a local disk, plain memory or a Kafka cluster offers to the broker.
 
-The broker uses these and no implementation: a log may be a local file, memory, or a partition of a Kafka cluster.
-Sequence numbers are monotonic; on a local disk they are also dense. All methods are called on one thread, the owner's
-(the node's event loop), and none waits for a flush: slow work completes later through a Receipt or a watcher.
+Nothing above this surface may know whether a log is a local file. Positions are monotonic; they are dense on a local
+disk but need not be on other engines. All methods are called on one thread, the owner's (the node's event loop), and
+none of them waits for a flush: what takes time completes later through a Receipt or a watcher.
 
 A receipt completes, and its callback runs, on the owner's thread in a later turn, never inside the call that returned
-it. With durability `fsync` that is after the flush. With `os` it is at the end of the owner's turn, when the operating
-system has the data: a power cut may lose the last seconds. Receipts of one log complete in the order of their appends.
+it. That holds for both durabilities: with `fsync` after the flush, with `os` (acknowledged once the operating system
+has it, so a power cut may lose the last seconds) at the end of the owner's turn. Receipts of one log complete in the
+order of their appends.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from hubmere.store.catalog.runtime_state import Deletion
 from hubmere.store.catalog.view import Step, View
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
-# A log is identified by the immutable uid of its hub and the partition number, never by names that may change.
+# A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
 LogId = NewType("LogId", str)
 
 Watcher = Callable[[], None]
@@ -34,23 +35,23 @@ def log_id(hub_uid: str, partition: int) -> LogId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Configuration of one partition's log; may change while the log is open."""
+    """How one partition's log is kept; may change while it is open."""
 
-    retention_ms: int | None = 7 * 24 * 3600 * 1000  # None: no limit
+    retention_ms: int | None = 7 * 24 * 3600 * 1000  # None: for ever
     retention_bytes: int | None = None
     segment_bytes: int = 256 * 1024 * 1024
     segment_ms: int = 24 * 3600 * 1000
-    append_time: bool = True  # False: events keep the producer's timestamp (CreateTime)
+    append_time: bool = True  # False: events keep the producer's time (timestampType Create)
     compact: bool = False  # fixed at creation; offsets are then sequence numbers
     tombstone_retention_ms: int = 24 * 3600 * 1000
     min_compaction_lag_ms: int = 0
 
 
-class RetentionHold(NamedTuple):
-    """Retention keeps the events from a sequence number on, as long as the log is no larger than `max_bytes`."""
+class Hold(NamedTuple):
+    """What retention leaves alone: events from a sequence number on, while the log has at most so many bytes."""
 
     from_sequence: int
-    max_bytes: int
+    most_bytes: int
 
 
 class LogState(NamedTuple):
@@ -69,7 +70,7 @@ class LogState(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A range of one producer's events that readers of committed transactions must skip."""
+    """A range of one producer's events that readers of committed data must drop."""
 
     producer_id: int
     first_sequence: int
@@ -77,21 +78,21 @@ class AbortedTransaction(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """State of one producer id in a partition."""
+    """What a partition remembers of one producer id."""
 
     producer_id: int
     epoch: int
-    last_sequence: int  # -1 if it only started or ended a transaction
-    last_written_ms: int  # -1 likewise
-    transaction_first: int  # first sequence number of its open transaction, -1 if none is open
+    last_sequence: int  # -1 when it only began or ended a transaction
+    last_written_ms: int  # -1 as above
+    transaction_first: int  # where its open transaction begins, -1 when there is none
 
 
 class Chunk(NamedTuple):
-    """The result of one read: whole batches in order, contiguous."""
+    """What one read gives: whole closed batches in order, the bytes contiguous."""
 
-    data: memoryview  # concatenated whole batches; the first may start before the requested sequence number
-    offset: int  # byte offset (the AMQP offset) of the first batch
-    first_sequence: int  # base sequence number of the first batch
+    data: memoryview  # concatenated whole batches, possibly starting before the wanted sequence
+    offset: int  # byte number (AMQP offset) of the first batch
+    first_sequence: int  # base sequence of the first batch
     next_sequence: int  # where the next read continues
 
 
@@ -99,14 +100,14 @@ class CompactionPass(Protocol):
     """One pass of compaction over one log."""
 
     def rewrite(self) -> None:
-        """Rewrite segments beside the old ones; may run on any thread, once."""
+        """Do the slow part; may run on any thread, once."""
 
     def adopt(self, now_ms: int) -> int:
-        """Replace the old segments, on the owner's thread; returns the reclaimed bytes."""
+        """Put what was rewritten in place, on the owner's thread; returns how many bytes went."""
 
 
 class PartitionLog(Protocol):
-    """One partition: append, read, find, and one number that moves, `committed`."""
+    """One partition: append, read, find, and one number that moves (`end_sequence` of committed events)."""
 
     @property
     def state(self) -> LogState:
@@ -114,11 +115,11 @@ class PartitionLog(Protocol):
 
     @property
     def is_offline(self) -> bool:
-        """Whether the log refuses appends because a flush failed, until it has been verified."""
+        """Whether the log takes nothing until it was verified, after a flush has failed."""
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that batches are stamped with; increases when committed events were lost (KIP-101)."""
+        """The epoch that batches are stamped with: moves on when committed events were lost (KIP-101)."""
 
     def append(
         self,
@@ -130,23 +131,23 @@ class PartitionLog(Protocol):
     ) -> Receipt:
         """Number, stamp and write one closed batch; the receipt completes when it is committed.
 
-        The log takes over the buffer, which must be writable. A checksum of 0 means that the node built or verified the
-        batch itself, and the log computes the checksum; any other checksum is verified. With `lenient_producer` any
-        repeated producer sequence is a duplicate (the AMQP rule); otherwise only an exact repeat of one of the last
-        five batches is (the Kafka rule). Raises ProducerRefused, StorageRefusal or InvalidBatch, without writing.
+        The buffer, which must be one that can be written to, becomes the log's. A checksum of 0 says that the batch was
+        made or checked inside the node and is to be sealed here; any other is verified. `lenient_producer` takes any
+        repeated sequence as a duplicate (the AMQP rule); otherwise only an exact repeat of one of the last five batches
+        is one (the Kafka rule). Raises ProducerRefused, StorageRefusal, InvalidBatch; then nothing was written.
         """
 
     def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
-        """Check concatenated batches of these sizes: the run, if they can be appended together.
+        """The closed batches of these sizes, one behind the other, if they can be appended as one.
 
-        Returns None if a batch is not ordinary or is newer than `newest_ms` (the producer's time), or if the log cannot
-        take appends now: then append them one by one. The log takes over the buffer.
+        None when one of them is not ordinary, is newer than `newest_ms` (the producer's time), or when the log is not
+        ready: they are to be offered one by one. The buffer becomes the log's.
         """
 
     def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
-        """Number, stamp and write a run that was just checked, all or nothing; its events are contiguous.
+        """Number, stamp and write a run that was checked just now, all or nothing; its events are contiguous.
 
-        Raises StorageRefusal, without writing.
+        Raises StorageRefusal; then nothing was written.
         """
 
     def append_marker(
@@ -161,53 +162,52 @@ class PartitionLog(Protocol):
         """Write a transaction's commit or abort marker."""
 
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
-        """Whole batches from the one that contains `sequence`: at least one, at most about `max_bytes`.
+        """Whole batches from the one that holds `sequence`, at least one, at most about `max_bytes`.
 
-        Returns None if `sequence` is not committed yet. Raises SequenceOutOfRange before `log_start` or after
-        `committed`.
+        None when nothing committed is there yet. Raises SequenceOutOfRange below the first or above the end.
         """
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
-        """Aborted transactions that overlap a range of sequence numbers."""
+        """Aborted ranges that overlap a range of sequence numbers."""
 
     def find(self, position: Position) -> int:
-        """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""
+        """The sequence number at which a reader of this position starts, between first and end."""
 
     def offset_of(self, sequence: int) -> int:
-        """The byte offset of an event."""
+        """The byte number of an event."""
 
     def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """Epoch and last sequence number of an idempotent producer, if known."""
 
     def producers(self) -> Sequence[ProducerState]:
-        """All producers that the log remembers, for monitoring."""
+        """Everybody who is remembered as a producer, for those who look."""
 
     def open_transactions(self) -> Sequence[ProducerState]:
         """The producers that have an open transaction in this partition."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` whenever `committed`, `last_stable` or `log_start` moves, until `unwatch`."""
+        """Call `watcher` on each move of the committed end, of the stable end or of the start, until unwatched."""
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling a watcher; unknown ones are ignored."""
 
     def trim(self, before_sequence: int) -> None:
-        """Delete everything before a sequence number (DeleteRecords, retention)."""
+        """Let everything before a sequence number go (DeleteRecords, retention)."""
 
-    def apply_retention(self, now_ms: int, hold: RetentionHold | None = None) -> int:
-        """Delete segments past retention that no hold protects; returns how many."""
+    def apply_retention(self, now_ms: int, hold: Hold | None = None) -> int:
+        """Drop whole segments past retention that no hold keeps; returns how many went."""
 
     def overdue_bytes(self, now_ms: int) -> int:
-        """Bytes past retention that still exist."""
+        """Bytes that are past retention and still there."""
 
     def compaction_pass(self, now_ms: int) -> CompactionPass | None:
-        """A pass that keeps only the last event of each key, if it can reclaim anything."""
+        """A pass over a compacted log that keeps the last event of each key, if it could gain something."""
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Change the configuration; `compact` is fixed at creation."""
+        """Change how the log is kept; `compact` cannot change."""
 
     def close(self) -> None:
-        """Commit everything written and save the indexes."""
+        """Finish the group commit and seal the indexes."""
 
 
 class LogEngine(Protocol):
@@ -218,19 +218,22 @@ class LogEngine(Protocol):
         """Stored events that cannot be read."""
 
     def open(self, log: LogId, config: LogConfig) -> PartitionLog:
-        """Open a partition's log, or create it; recovers after a crash."""
+        """Open a partition's log, making it when it is not there; recovers after a crash."""
 
     def delete(self, log: LogId) -> None:
-        """Delete a partition's log and its files; opening it later creates an empty one."""
+        """Delete a partition's log and free its files; opening it later starts anew."""
 
-    def set_shortage(self, reason: str | None) -> None:
-        """The disk is full: refuse appends to all logs with this reason. None: accept them again. Reads continue."""
+    def existing(self) -> Sequence[LogId]:
+        """The logs that are there."""
+
+    def set_shortage(self, why: str | None) -> None:
+        """Refuse appends to every log from now on, or take them again: the disk is full, or has room. Reads go on."""
 
     def maintain(self, now_ms: int) -> None:
-        """Periodic upkeep: write recovery points, try to reopen logs that are offline."""
+        """Called every second or so: partitions that went offline are verified and brought back."""
 
     def close(self) -> None:
-        """Close all logs, save their indexes, and write the clean-shutdown marker."""
+        """Close every log, sealing indexes, and write the clean-shutdown marker."""
 
 
 OnDurable = Callable[[Refusal | None], None]

@@ -1,6 +1,7 @@
-"""MemoryEngine: the local engine over files in memory, for tests, demos and hubs that need not survive the process.
+"""The same surface without a disk: the local engine over files that are kept in memory.
 
-Nothing is durable; everything else is the code that runs on a disk.
+For tests, for demonstrations and for hubs that need not survive the process. Nothing is durable, everything else is as
+on a disk: one implementation of the log, so there is nothing that could differ.
 """
 
 import errno
@@ -15,7 +16,7 @@ _ROOT = Path("/memory")
 
 
 class MemoryFiles(Files):
-    """A file system in memory, with the calls that the store makes. Thread rule: one thread."""
+    """A tiny file system in memory: as much of one as the store calls. Thread rule: one thread."""
 
     def __init__(self) -> None:
         self._contents: dict[Path, bytearray] = {}
@@ -24,12 +25,12 @@ class MemoryFiles(Files):
         self._next_fd = 1_000_000
         self.write = self._write
         self.pread = self._pread
-        self.fdatasync = _ignore_sync
+        self.fdatasync = _nothing_to_sync
         self.pwrite = self._pwrite
         self.close = self._close
 
     def open_for_overwriting(self, path: Path) -> int:
-        """The same as `open`, with `create`."""
+        """As any other descriptor."""
         return self.open(path, create=True)
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> int:
@@ -61,11 +62,11 @@ class MemoryFiles(Files):
         del self._open[fd]
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        """Truncate a file."""
+        """Cut a file."""
         del self._open[fd][size_bytes:]
 
     def sync_directory(self, path: Path) -> None:
-        """Does nothing: memory is not durable."""
+        """Nothing is ever durable."""
 
     def size(self, path: Path) -> int:
         """Bytes in a file."""
@@ -78,7 +79,7 @@ class MemoryFiles(Files):
         return bytes(self._content(path))
 
     def names(self, path: Path) -> list[str]:
-        """The names in a directory, sorted."""
+        """What a directory holds, sorted."""
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
         return sorted(self._directories[path])
@@ -89,7 +90,7 @@ class MemoryFiles(Files):
         self._directories.setdefault(path.parent, set()).add(path.name)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file or directory."""
+        """Give a file or directory another name."""
         if old in self._directories:
             self._directories[new] = self._directories.pop(old)
             for name in self._directories[new]:
@@ -119,11 +120,11 @@ class MemoryFiles(Files):
 
 
 class MemoryEngine(LocalEngine):
-    """All logs of a node, in memory."""
+    """All the logs of a node, gone when it ends."""
 
     def __init__(self, *, post: Post, defer: Post | None = None) -> None:
         super().__init__(_ROOT, post=post, defer=defer, files=MemoryFiles(), durability="os", threads=0)
 
 
-def _ignore_sync(_fd: int) -> None:
-    """Does nothing: memory is not durable."""
+def _nothing_to_sync(_fd: int) -> None:
+    """Memory is as durable as it gets at once."""

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from hubmere.broker.coordinator.consumer_group.assignments import Topic
 from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
-from hubmere.broker.coordinator.groups import INITIAL_DELAY_S, Groups
+from hubmere.broker.coordinator.groups import INITIAL_DELAY_S, GroupDescription, Groups
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
+from hubmere.broker.coordinator.membership import GroupState
 from hubmere.broker.coordinator.offsets import Offsets
 from hubmere.broker.coordinator.producer_ids import ProducerIds
 from hubmere.broker.coordinator.transactions import Transactions
@@ -95,10 +96,15 @@ class Coordinators:
             )
         return made
 
-    def find(self, namespace: LiveNamespace) -> Coordinator | None:
-        """The coordinator of a namespace for those who only look; None when nobody has needed one yet."""
-        made = self._made.get(namespace.entity.key[0])
-        return made if made is not None and made.namespace is namespace else None
+    def describe_groups(self, namespace: str, limit: int) -> list[GroupDescription]:
+        """Snapshots of at most `limit` Kafka groups of a namespace that have members or committed offsets."""
+        key = fold(namespace)
+        made = self._made.get(key)
+        if made is not None and made.namespace is self._namespaces.get(key):
+            return [made.groups.describe(group.group_id) for group in made.groups.list()[:limit]]
+        # Nothing was coordinated since the node started: groups have offsets and no members.
+        stored = list(self._catalog.view.groups_with_offsets(key))[:limit]
+        return [GroupDescription(group_id, GroupState.EMPTY, "", "", ()) for group_id in stored]
 
     def open(self, now: float, now_ms: int) -> None:
         """Take up what a stop or a crash has left: decided transactions are carried out, open ones get their time."""

@@ -3,13 +3,13 @@
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView
 from hubmere.model.entity import AccessRule, KeyKind, RevokedPublisher, Rights
 from hubmere.model.names import publisher_name, rule_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
-from hubmere.portal.theme import PageContext
+from hubmere.portal.portal_session import PageContext
 
 _KEYS, _DELETE, _RESTORE = "Keys", "Delete", "Restore"
 # Scope of a rule on the namespace; not a valid name of a hub.
@@ -22,19 +22,18 @@ _HIDDEN = "•" * 24
 def access(context: PageContext, request: Request) -> None:
     """Rules and revoked publishers."""
     if not _scopes(context):
-        context.session.require(Rights.MANAGE, context.namespace)
+        context.require(Rights.MANAGE)
     _rules(context, request.query_params.get("hub"))
     _publishers(context)
 
 
-def _scopes(context: PageContext) -> dict[str, LiveHub | None]:
+def _scopes(context: PageContext) -> dict[str, HubView | None]:
     """The scopes that the person may manage, by their names on the page."""
-    namespace = context.namespace
-    scopes: dict[str, LiveHub | None] = {}
+    scopes: dict[str, HubView | None] = {}
     if context.may(Rights.MANAGE):
         scopes[_NAMESPACE_SCOPE] = None
-    for hub in context.session.hubs(namespace):
-        if context.session.may(Rights.MANAGE, namespace, hub):
+    for hub in context.hubs():
+        if context.may(Rights.MANAGE, hub):
             scopes[hub.name] = hub
     return scopes
 
@@ -42,7 +41,7 @@ def _scopes(context: PageContext) -> dict[str, LiveHub | None]:
 def _managed_hub(context: PageContext, scope: str) -> str | None:
     """The name of the hub of a scope, None for the namespace. Refused without the Manage right."""
     hub = None if scope == _NAMESPACE_SCOPE else context.hub(scope)
-    context.session.require(Rights.MANAGE, context.namespace, hub)
+    context.require(Rights.MANAGE, hub)
     return None if hub is None else hub.name
 
 
@@ -90,14 +89,14 @@ def _rules(context: PageContext, only: str | None) -> None:
 
 
 def _all_rules(context: PageContext) -> list[AccessRule]:
-    view, entity = context.session.broker.catalog.view, context.namespace.entity
-    return [rule for hub in _scopes(context).values() for rule in view.rules(entity if hub is None else hub.entity)]
+    entities, entity = context.session.broker.entities, context.namespace.entity
+    return [rule for hub in _scopes(context).values() for rule in entities.rules(entity if hub is None else hub.entity)]
 
 
 def _find(context: PageContext, scope: str, name: str) -> AccessRule:
     hub = _managed_hub(context, scope)
-    view, entity = context.session.broker.catalog.view, context.namespace.entity
-    return view.rule(entity if hub is None else context.hub(hub).entity, name)
+    entities, entity = context.session.broker.entities, context.namespace.entity
+    return entities.rule(entity if hub is None else context.hub(hub).entity, name)
 
 
 def _new_rule(context: PageContext) -> None:
@@ -231,7 +230,7 @@ def _publishers(context: PageContext) -> None:
 
     def refresh() -> None:
         if _scopes(context).get(chosen.value) is not None:
-            table.show(context.session.broker.catalog.view.revoked_publishers(context.hub(chosen.value).entity))
+            table.show(context.session.broker.entities.revoked_publishers(context.hub(chosen.value).entity))
 
     theme.refresh_regularly(refresh)
 

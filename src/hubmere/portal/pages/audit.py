@@ -2,19 +2,19 @@
 
 from fastapi import Request
 
-from hubmere.broker.management.auditing import AuditLine
+from hubmere.broker import AuditLine
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
-from hubmere.portal.theme import PageContext
+from hubmere.portal.portal_session import PageContext
 
 
 @page("/audit", "Audit")
 def audit(context: PageContext, _: Request) -> None:
     """The table of actions."""
-    context.session.require(Rights.MANAGE, context.namespace)
+    context.require(Rights.MANAGE)
     with theme.card("Management actions"):
         theme.note("All management actions over HTTP, Kafka and this portal. The node stores them in audit.log.")
         table = PagedTable[AuditLine](
@@ -34,9 +34,9 @@ def audit(context: PageContext, _: Request) -> None:
 
 def _lines(context: PageContext) -> list[AuditLine]:
     """The audit records that the person may see: the Manage right on a namespace shows those of the namespace."""
-    context.session.require(Rights.MANAGE, context.namespace)
+    context.require(Rights.MANAGE)
     latest = context.session.broker.audit.latest()
-    if context.session.principal.is_admin:
+    if context.caller.is_admin:
         return latest
     own = fold(context.namespace_name)
     return [line for line in latest if fold(line.target).partition("/")[0] == own]

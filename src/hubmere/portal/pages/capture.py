@@ -6,14 +6,13 @@ from dataclasses import replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.live import LiveHub
-from hubmere.broker.management.capture import HubStanding, JobState
+from hubmere.broker import HubStanding, HubView, JobState
 from hubmere.model.entity import CaptureDescription, CaptureEncoding, Rights
 from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE_SIZE_BYTES, HubSpec
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
-from hubmere.portal.theme import PageContext
+from hubmere.portal.portal_session import PageContext
 
 _MIB = 1024 * 1024
 _EDIT = "Edit"
@@ -31,11 +30,11 @@ def capture(context: PageContext, _: Request) -> None:
     def edit(_action: str, key: str) -> None:
         _edit(context, key)
 
-    def actions(hub: LiveHub) -> list[str]:
+    def actions(hub: HubView) -> list[str]:
         return [_EDIT] if context.may(Rights.MANAGE, hub) else []
 
     with theme.card():
-        table = PagedTable[LiveHub](
+        table = PagedTable[HubView](
             _columns(states.get),
             key=lambda hub: str(hub.name),
             href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
@@ -47,7 +46,7 @@ def capture(context: PageContext, _: Request) -> None:
     def refresh() -> None:
         job.text = _job_text(context)
         states.clear()
-        table.show(context.session.hubs(context.namespace))
+        table.show(context.hubs())
 
     theme.refresh_regularly(refresh)
 
@@ -59,9 +58,9 @@ class _States:
         self._context = context
         self._known: dict[str, HubStanding] = {}
 
-    def get(self, hub: LiveHub) -> HubStanding:
+    def get(self, hub: HubView) -> HubStanding:
         """The capture state of a hub."""
-        uid = hub.entity.uid
+        uid = hub.uid
         if uid not in self._known:
             self._known[uid] = standing(self._context, hub)
         return self._known[uid]
@@ -71,7 +70,7 @@ class _States:
         self._known.clear()
 
 
-def _columns(of: Callable[[LiveHub], HubStanding]) -> tuple[Column[LiveHub], ...]:
+def _columns(of: Callable[[HubView], HubStanding]) -> tuple[Column[HubView], ...]:
     return (
         Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
         Column("state", "Capture", lambda hub: state_text(of(hub)), lambda hub: str(of(hub).state)),
@@ -84,9 +83,11 @@ def _columns(of: Callable[[LiveHub], HubStanding]) -> tuple[Column[LiveHub], ...
     )
 
 
-def standing(context: PageContext, hub: LiveHub) -> HubStanding:
+def standing(context: PageContext, hub: HubView) -> HubStanding:
     """The current capture state of a hub."""
-    return context.session.broker.captures.standing(hub, context.session.clock.monotonic())
+    broker = context.session.broker
+    live = broker.namespace(hub.namespace.name).hub(hub.name)
+    return broker.captures.standing(live, context.session.clock.monotonic())
 
 
 def state_text(one: HubStanding) -> str:
@@ -122,20 +123,20 @@ def _job_text(context: PageContext) -> str:
     return f"The capture job is {str(job.state).lower()}{spark}{restarts}{reason}."
 
 
-def _of(hub: LiveHub) -> CaptureDescription:
+def _of(hub: HubView) -> CaptureDescription:
     return hub.entity.capture or _NONE
 
 
-def _is_described(hub: LiveHub) -> bool:
+def _is_described(hub: HubView) -> bool:
     return hub.entity.capture is not None
 
 
-def _window(hub: LiveHub) -> str:
+def _window(hub: HubView) -> str:
     described = hub.entity.capture
     return "" if described is None else f"{described.interval_s} s or {formatting.size(described.size_limit_bytes)}"
 
 
-def _destination(hub: LiveHub) -> str:
+def _destination(hub: HubView) -> str:
     described = hub.entity.capture
     if described is None:
         return ""
@@ -147,13 +148,13 @@ def _destination(hub: LiveHub) -> str:
 def _edit(context: PageContext, name: str) -> None:
     """Show the capture settings of a hub in a dialog and save the changes."""
     hub = context.hub(name)
-    context.session.require(Rights.MANAGE, context.namespace, hub)
+    context.require(Rights.MANAGE, hub)
     with theme.dialog(f"Capture of {name}") as dialog:
         form = _Form(_of(hub))
 
         async def save() -> None:
             current = context.hub(name)
-            context.session.require(Rights.MANAGE, context.namespace, current)
+            context.require(Rights.MANAGE, current)
             spec = replace(HubSpec.of(current.entity), capture=form.description(_of(current)))
             manager, namespace = context.session.broker.manager, context.namespace_name
             await context.session.submit(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
@@ -16,9 +16,8 @@ from hubmere.portal import formatting, search, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.event import open_event
 from hubmere.portal.pages.routes import page
+from hubmere.portal.portal_session import PageContext
 from hubmere.portal.search import FoundEvent, Tail
-from hubmere.portal.theme import PageContext
-from hubmere.records.header import seal
 from hubmere.translate import HttpEvent, publication_from_http
 
 _ALL = "all"
@@ -38,7 +37,7 @@ _TAIL_SECONDS = 0.5
 @page("/explorer", "Explorer")
 def explorer(context: PageContext, request: Request) -> None:
     """Choice of a hub, its events, and the dialog that sends an event."""
-    names = [str(hub.name) for hub in context.session.hubs(context.namespace)]
+    names = [str(hub.name) for hub in context.hubs()]
     if not names:
         theme.note("There are no event hubs yet.")
         return
@@ -112,15 +111,15 @@ class _Events:
             self._more = ui.button("More", on_click=theme.action_handler(self._search_further)).props("no-caps outline")
             self._live = ui.switch("Live", on_change=theme.action_handler(self._switch_live))
 
-    def _readable_hub(self) -> LiveHub:
+    def _readable_hub(self) -> HubView:
         """The hub; refused if the person no longer has the Listen right."""
         hub = self._context.hub(self._hub)
-        self._context.session.require(Rights.LISTEN, self._context.namespace, hub)
+        self._context.require(Rights.LISTEN, hub)
         return hub
 
-    def _partitions(self, hub: LiveHub) -> tuple[int, ...]:
+    def _partitions(self, hub: HubView) -> tuple[int, ...]:
         chosen = self._partition.value
-        return tuple(range(hub.entity.partition_count)) if chosen == _ALL else (int(chosen),)
+        return tuple(range(hub.partition_count)) if chosen == _ALL else (int(chosen),)
 
     # --- search ---
 
@@ -151,8 +150,8 @@ class _Events:
         else:
             await self._read(hub, dict(self._next))
 
-    async def _read(self, hub: LiveHub, starts: Mapping[int, Position]) -> None:
-        pages = await search.read_pages(self._context.session.broker, hub, starts, _PAGE_EVENTS)
+    async def _read(self, hub: HubView, starts: Mapping[int, Position]) -> None:
+        pages = await search.read_pages(self._context, hub, starts, _PAGE_EVENTS)
         self._next = {
             partition: Position.sequence(page.next_sequence, inclusive=True)
             for partition, page in pages.items()
@@ -161,10 +160,10 @@ class _Events:
         self._add(hit for page in pages.values() for hit in page.events)
         self._set_status(f"{len(self._events)} events" + ("" if self._next else "; end reached"))
 
-    async def _find_key(self, hub: LiveHub, key: str, start: Position) -> None:
+    async def _find_key(self, hub: HubView, key: str, start: Position) -> None:
         if not key:
             raise InvalidArgument("partition key", key, "at least one character")
-        page = await search.find_key(self._context.session.broker, hub, key, start, _PAGE_EVENTS)
+        page = await search.find_key(self._context, hub, key, start, _PAGE_EVENTS)
         self._next = {} if page.is_end else {0: Position.sequence(page.next_sequence, inclusive=True)}
         self._add(page.events)
         self._set_status(f"{len(self._events)} events with this key" + ("" if self._next else "; end reached"))
@@ -189,7 +188,7 @@ class _Events:
         self._tail = None
         if self._live.value:
             hub = self._readable_hub()
-            self._tail = Tail(self._context.session.broker, hub, self._partitions(hub))
+            self._tail = Tail(self._context, hub, self._partitions(hub))
             self._tail.start()
             self._next.clear()
             self._set_status("Live: new events appear here.")
@@ -266,10 +265,9 @@ def _properties(text: str) -> dict[str, str | int | float | bool]:
 
 async def _publish(context: PageContext, name: str, event: HttpEvent, partition: str | None) -> Receipt:
     """Publish an event and wait until it is durable."""
-    hub = context.hub(name)
-    context.session.require(Rights.SEND, context.namespace, hub)
+    session = context.session
+    publisher = context.caller.open_publisher(name, session.now_s, partition=partition)
     publication = publication_from_http([event])
-    seal(publication.batch)
     waiting: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
     def on_settled(receipt: Receipt) -> None:
@@ -278,14 +276,13 @@ async def _publish(context: PageContext, name: str, event: HttpEvent, partition:
         else:
             waiting.set_exception(receipt.error)
 
-    clock = context.session.clock
-    context.session.broker.open_publisher(hub, partition=partition).publish(
+    publisher.publish(
         publication.batch,
         count=publication.count,
         size_bytes=len(event.body),
         key=publication.partition_key,
-        now=clock.monotonic(),
-        now_ms=clock.now_ms(),
+        now=session.clock.monotonic(),
+        now_ms=session.clock.now_ms(),
         callback=on_settled,
     )
     return await waiting

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.live import LiveHub
-from hubmere.broker.management.capture import PartitionStanding
+from hubmere.broker import HubView, PartitionStanding
 from hubmere.model.entity import Rights, Status
 from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name
@@ -18,8 +17,8 @@ from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.capture import standing, state_text
 from hubmere.portal.pages.routes import HUB_PATH, page
+from hubmere.portal.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
-from hubmere.portal.theme import PageContext
 
 _DELETE = "Delete"
 
@@ -52,7 +51,7 @@ def hub(context: PageContext, request: Request) -> None:
 
     def refresh() -> None:
         live = context.hub(name)
-        history = context.session.sampler.sample(context.namespace, live).hubs[live.entity.uid]
+        history = context.session.sampler.sample(context.namespace, live).hubs[live.uid]
         throughput.show(
             {
                 "in": charts.points(history.samples, "incoming_messages"),
@@ -104,13 +103,13 @@ def _partition_table() -> PagedTable[_Partition]:
         )
 
 
-def _partitions(hub: LiveHub, rates: Sequence[float]) -> list[_Partition]:
-    return [_partition(hub, number, rates) for number in range(hub.entity.partition_count)]
+def _partitions(hub: HubView, rates: Sequence[float]) -> list[_Partition]:
+    return [_partition(hub, number, rates) for number in range(hub.partition_count)]
 
 
-def _partition(hub: LiveHub, number: int, rates: Sequence[float]) -> _Partition:
+def _partition(hub: HubView, number: int, rates: Sequence[float]) -> _Partition:
     try:
-        state = hub.log(number).state
+        state = hub.partition(number).state
     except Refusal as refusal:
         return _Partition(
             number=number, first=-1, last=-1, size_bytes=0, rate=0, last_enqueued_ms=-1, error=refusal.text()
@@ -161,17 +160,17 @@ class _Groups:
         self._lag = LineChart("Lag in events", ())
         self._shown: list[str] | None = None
 
-    def show(self, hub: LiveHub, lags: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+    def show(self, hub: HubView, lags: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """Display positions and lag of all consumers."""
         self._positions.show(consumer_positions(self._context.session.broker, hub))
         self._lag.set_lines(sorted(lags))
         self._lag.show({group: [(at_ms, float(lag)) for at_ms, lag in history] for group, history in lags.items()})
-        names = [str(group.name) for group in self._context.session.broker.catalog.view.groups(hub.entity)]
+        names = [str(group.name) for group in self._context.session.broker.entities.groups(hub.entity)]
         if names != self._shown:
             self._shown = names
             self._draw_names(hub, names)
 
-    def _draw_names(self, hub: LiveHub, names: Sequence[str]) -> None:
+    def _draw_names(self, hub: HubView, names: Sequence[str]) -> None:
         may_delete = self._context.may(Rights.MANAGE, hub)
         self._names.clear()
         with self._names:
@@ -194,7 +193,7 @@ class _Groups:
 
     async def _delete(self, group: str) -> None:
         hub = self._context.hub(self._name)
-        self._context.session.require(Rights.MANAGE, self._context.namespace, hub)
+        self._context.require(Rights.MANAGE, hub)
         manager, namespace = self._context.session.broker.manager, self._context.namespace_name
         await self._context.session.submit(
             lambda actor, done: manager.delete_group(namespace, self._name, group, actor, done)
@@ -207,7 +206,7 @@ class _Groups:
 
             async def create() -> None:
                 hub = self._context.hub(self._name)
-                self._context.session.require(Rights.MANAGE, self._context.namespace, hub)
+                self._context.require(Rights.MANAGE, hub)
                 checked = group_name((name.value or "").strip())
                 manager, namespace = self._context.session.broker.manager, self._context.namespace_name
                 await self._context.session.submit(
@@ -260,7 +259,7 @@ class _Captured:
                 sorted_by="partition",
             )
 
-    def show(self, hub: LiveHub) -> None:
+    def show(self, hub: HubView) -> None:
         """Display the progress of the capture job."""
         self._part.set_visibility(hub.entity.is_captured)
         if hub.entity.is_captured:
@@ -313,7 +312,7 @@ def _settings(context: PageContext, name: str) -> None:
 
         async def save() -> None:
             current = context.hub(name)
-            context.session.require(Rights.MANAGE, context.namespace, current)
+            context.require(Rights.MANAGE, current)
             spec = replace(
                 HubSpec.of(current.entity),
                 retention_hours=None if retention.value is None else int(retention.value),
@@ -327,7 +326,7 @@ def _settings(context: PageContext, name: str) -> None:
         async def delete() -> None:
             if not await theme.confirm(f"Delete the event hub {name} and all its events?", _DELETE, typed=name):
                 return
-            context.session.require(Rights.MANAGE, context.namespace, context.hub(name))
+            context.require(Rights.MANAGE, context.hub(name))
             manager, namespace = context.session.broker.manager, context.namespace_name
             await context.session.submit(lambda actor, done: manager.delete_hub(namespace, name, actor, done))
             ui.navigate.to(context.url(""))

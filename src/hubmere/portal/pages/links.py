@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.live import LiveHub
-from hubmere.broker.management.connections import MAX_DESCRIBED, ConnectionView, LinkView, Role
+from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkView, Role
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
 from hubmere.portal.doctor import Finding, Observer, Snapshot, findings, links_by_reader
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
-from hubmere.portal.theme import PageContext
+from hubmere.portal.portal_session import PageContext
 
 # Maximum number of findings on the page.
 _MAX_FINDINGS = 50
@@ -43,7 +42,7 @@ class _Reader:
 @page("/links", "Links")
 def links(context: PageContext, _: Request) -> None:
     """Tiles, findings, connections, readers and publishers."""
-    context.session.require(Rights.LISTEN, context.namespace, _only_hub(context))
+    context.require(Rights.LISTEN, _only_hub(context))
     theme.refresh_regularly(_LinksPage(context).refresh)
 
 
@@ -71,21 +70,21 @@ class _LinksPage:
         views = [] if self._connections is None else self._connections.visible()
         self._connection_count.text = formatting.number(session.broker.counters.active_connections)
         self._reader_count.text = formatting.number(len(rows))
-        self._publisher_count.text = formatting.number(sum(len(hub.publishers) for hub in hubs))
+        self._publisher_count.text = formatting.number(sum(len(hub.publisher_names()) for hub in hubs))
         self._findings.show(self._diagnose(hubs, views, now))
         if self._connections is not None:
             self._connections.show(views)
         self._tables.show(rows, hubs)
 
-    def _readable_hubs(self) -> list[LiveHub]:
-        session, namespace = self._context.session, self._context.namespace
-        hubs = session.hubs(namespace)
+    def _readable_hubs(self) -> list[HubView]:
+        context = self._context
+        hubs = context.hubs()
         # The Listen right on the namespace covers all hubs: skip the check of each of up to a thousand hubs.
-        if session.may(Rights.LISTEN, namespace):
+        if context.may(Rights.LISTEN):
             return hubs
-        return [hub for hub in hubs if session.may(Rights.LISTEN, namespace, hub)]
+        return [hub for hub in hubs if context.may(Rights.LISTEN, hub)]
 
-    def _diagnose(self, hubs: Sequence[LiveHub], connections: Sequence[ConnectionView], now: float) -> list[Finding]:
+    def _diagnose(self, hubs: Sequence[HubView], connections: Sequence[ConnectionView], now: float) -> list[Finding]:
         session = self._context.session
         return findings(
             Snapshot(
@@ -102,18 +101,18 @@ class _LinksPage:
         )
 
 
-def _only_hub(context: PageContext) -> LiveHub | None:
+def _only_hub(context: PageContext) -> HubView | None:
     """The hub of a credential that covers one hub only, else None."""
-    if context.session.sees_all(context.namespace):
+    if context.covers_namespace:
         return None
-    return next(iter(context.session.hubs(context.namespace)), None)
+    return next(iter(context.hubs()), None)
 
 
-def _rows(context: PageContext, hub: LiveHub, observer: Observer, now: float) -> list[_Reader]:
-    readers = hub.readers.all()
+def _rows(context: PageContext, hub: HubView, observer: Observer, now: float) -> list[_Reader]:
+    readers = hub.readers()
     if not readers:
         return []
-    names = {fold(group.name): str(group.name) for group in context.session.broker.catalog.view.groups(hub.entity)}
+    names = {fold(group.name): str(group.name) for group in context.session.broker.entities.groups(hub.entity)}
     return [
         _Reader(
             hub=hub.name,
@@ -160,13 +159,13 @@ class _Connections:
 
     def visible(self) -> list[ConnectionView]:
         """The connections that the person may see."""
-        session, namespace = self._context.session, self._context.namespace
-        session.require(Rights.MANAGE, namespace)
+        context = self._context
+        context.require(Rights.MANAGE)
+        namespace, is_admin = fold(context.namespace.name), context.caller.is_admin
         return [
             view
-            for view in session.broker.connections.snapshots()
-            if view.namespace == namespace.entity.key[0]
-            or (not view.namespace and session.principal.is_admin and not self._is_portal(view))
+            for view in context.session.broker.connections.snapshots()
+            if view.namespace == namespace or (not view.namespace and is_admin and not self._is_portal(view))
         ]
 
     def _is_portal(self, view: ConnectionView) -> bool:
@@ -302,26 +301,32 @@ class _Tables:
                 sorted_by="hub",
             )
         with theme.card("Publishers"):
-            self._publishers = PagedTable[LiveHub](
+            self._publishers = PagedTable[HubView](
                 (
                     Column("hub", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
-                    Column(
-                        "links", "Open links", lambda hub: len(hub.publishers), lambda hub: len(hub.publishers), True
-                    ),
+                    Column("links", "Open links", _link_count, _link_count, True),
                     Column("names", "Publishers", _publisher_names),
-                    Column("revoked", "Revoked", lambda hub: len(hub.revoked), lambda hub: len(hub.revoked), True),
+                    Column("revoked", "Revoked", _revoked_count, _revoked_count, True),
                 ),
                 key=lambda hub: str(hub.name),
                 href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
                 sorted_by="hub",
             )
 
-    def show(self, rows: list[_Reader], hubs: list[LiveHub]) -> None:
+    def show(self, rows: list[_Reader], hubs: list[HubView]) -> None:
         """Display readers, and hubs with publishers."""
         self._readers.show(rows)
-        self._publishers.show([hub for hub in hubs if hub.publishers or hub.revoked])
+        self._publishers.show([hub for hub in hubs if _link_count(hub) or _revoked_count(hub)])
 
 
-def _publisher_names(hub: LiveHub) -> str:
-    names = sorted({name for name in hub.publishers.values() if name})
+def _link_count(hub: HubView) -> int:
+    return len(hub.publisher_names())
+
+
+def _revoked_count(hub: HubView) -> int:
+    return hub.revoked_publisher_count
+
+
+def _publisher_names(hub: HubView) -> str:
+    names = sorted({name for name in hub.publisher_names() if name})
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

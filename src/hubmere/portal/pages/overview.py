@@ -6,17 +6,16 @@ from fastapi import Request
 from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView
 from hubmere.model.entity import CleanupPolicy, Rights
-from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
 from hubmere.portal import charts, formatting, theme
 from hubmere.portal.charts import Line, LineChart
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
+from hubmere.portal.portal_session import PageContext
 from hubmere.portal.sampler import COUNTERS, Sample
-from hubmere.portal.theme import PageContext
 
 _IN, _OUT = "in", "out"
 _IN_RATE, _OUT_RATE = COUNTERS.index("incoming_messages"), COUNTERS.index("outgoing_messages")
@@ -34,10 +33,10 @@ def overview(context: PageContext, _: Request) -> None:
     def refresh() -> None:
         namespace = context.namespace
         # The credential of a single hub shows the rates of that hub only.
-        only = None if context.session.sees_all(namespace) else next(iter(context.session.hubs(namespace)), None)
+        only = None if context.covers_namespace else next(iter(context.hubs()), None)
         context.session.sampler.sample(namespace, only)
         history: Sequence[Sample] = ()
-        if only is not None or context.session.sees_all(namespace):
+        if only is not None or context.covers_namespace:
             history = context.session.sampler.history(namespace, only)
         tiles.show(history)
         history_charts.show(history)
@@ -117,7 +116,7 @@ class _Hubs:
                 search.props('dense outlined clearable debounce=200 aria-label="Search event hubs"')
                 if context.may(Rights.MANAGE):
                     ui.button("New event hub", on_click=lambda: _new_hub(context)).props("no-caps unelevated")
-            self._table = PagedTable[LiveHub](
+            self._table = PagedTable[HubView](
                 (
                     Column("name", "Name", lambda hub: hub.name, lambda hub: hub.name.lower()),
                     Column(
@@ -145,7 +144,7 @@ class _Hubs:
                 sorted_by="name",
             )
 
-    def _capture_state(self, hub: LiveHub) -> str:
+    def _capture_state(self, hub: HubView) -> str:
         """The state of the capture job, which is the same for all hubs and cheap; the Capture page has more."""
         captures = self._context.session.broker.captures
         return (
@@ -160,51 +159,31 @@ class _Hubs:
 
     def show(self) -> None:
         """Display the hubs that match the search."""
-        hubs = [
-            hub for hub in self._context.session.hubs(self._context.namespace) if self._search_text in hub.name.lower()
-        ]
+        hubs = [hub for hub in self._context.hubs() if self._search_text in hub.name.lower()]
         _open_logs(self._table.visible(hubs))
         self._table.show(hubs)
 
 
-def _partitions(hub: LiveHub) -> int:
-    return hub.entity.partition_count
+def _partitions(hub: HubView) -> int:
+    return hub.partition_count
 
 
-def _is_open(hub: LiveHub) -> bool:
-    return len(hub.open_logs()) == hub.entity.partition_count
+def _size(hub: HubView) -> int:
+    return hub.size_bytes
 
 
-def _size(hub: LiveHub) -> int:
-    """Total size of the open logs of a hub, without offline partitions."""
-    total = 0
-    for log in hub.open_logs():
-        try:
-            total += log.state.size_bytes
-        except Refusal:
-            continue
-    return total
+def _size_text(hub: HubView) -> str:
+    return formatting.size(hub.size_bytes) if hub.is_fully_open else "…"
 
 
-def _size_text(hub: LiveHub) -> str:
-    return formatting.size(_size(hub)) if _is_open(hub) else "…"
-
-
-def _open_logs(hubs: Sequence[LiveHub]) -> None:
+def _open_logs(hubs: Sequence[HubView]) -> None:
     """Open a few logs of the visible hubs to find their sizes, without blocking the node."""
     left = _MAX_OPENED_PER_REFRESH
     for hub in hubs:
-        if _is_open(hub):
-            continue
-        for partition in range(hub.entity.partition_count):
-            before = len(hub.open_logs())
-            try:
-                hub.log(partition)
-            except Refusal:
-                continue
-            left -= len(hub.open_logs()) - before
-            if left <= 0:
-                return
+        if left <= 0:
+            return
+        if not hub.is_fully_open:
+            left -= hub.open_partitions(left)
 
 
 def _new_hub(context: PageContext) -> None:
@@ -221,7 +200,7 @@ def _new_hub(context: PageContext) -> None:
         policy.props("outlined dense")
 
         async def create() -> None:
-            context.session.require(Rights.MANAGE, context.namespace)
+            context.require(Rights.MANAGE)
             wanted = CleanupPolicy(policy.value)
             spec = HubSpec(
                 partition_count=None if count.value is None else int(count.value),

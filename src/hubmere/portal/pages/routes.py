@@ -10,8 +10,7 @@ from nicegui import ui
 from hubmere.model.errors import Refusal
 from hubmere.portal import theme
 from hubmere.portal.app import SESSION_KEY
-from hubmere.portal.portal_session import PortalSession
-from hubmere.portal.theme import PageContext
+from hubmere.portal.portal_session import PageContext, PortalSession
 
 HUB_PATH = "/hub"
 
@@ -27,7 +26,7 @@ def page(path: str, title: str) -> Callable[[Build], Build]:
             session: PortalSession = request.scope[SESSION_KEY]
             context = PageContext(session, namespace, request.scope["root_path"])
             try:
-                context = PageContext(session, context.namespace.entity.name, context.prefix)
+                context = PageContext(session, context.namespace.name, context.prefix)
                 with theme.frame(context, path, _heading(path, title, request)):
                     _build(build, context, request)
             except Refusal as refusal:
@@ -61,5 +60,5 @@ def _show_refused(refusal: Refusal) -> None:
 def first(request: Request) -> RedirectResponse:
     """Redirect to the overview of the first namespace that the credential covers."""
     session: PortalSession = request.scope[SESSION_KEY]
-    names = [live.entity.name for live in session.namespaces()]
+    names = [namespace.name for namespace in session.caller.namespaces()]
     return RedirectResponse(f"{request.scope['root_path']}/n/{quote(names[0])}", 303)

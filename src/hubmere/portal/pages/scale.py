@@ -5,13 +5,12 @@ from dataclasses import replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker.live import rates_of
 from hubmere.model.entity import Rights
 from hubmere.model.spec import NamespaceSpec
 from hubmere.portal import charts, formatting, theme
 from hubmere.portal.charts import Line, LineChart
 from hubmere.portal.pages.routes import page
-from hubmere.portal.theme import PageContext
+from hubmere.portal.portal_session import PageContext
 
 # The broker represents "no limit" by a rate that no machine reaches.
 _NO_LIMIT = 1e15
@@ -26,7 +25,7 @@ _CHARTS = (
 @page("/scale", "Scale")
 def scale(context: PageContext, _: Request) -> None:
     """Current units, usage, and the form that changes them."""
-    context.session.require(Rights.ALL, context.namespace)
+    context.require(Rights.ALL)
     summary = _summary()
     with ui.element("div").classes("h-grid"):
         drawn = [
@@ -38,7 +37,7 @@ def scale(context: PageContext, _: Request) -> None:
         namespace = context.namespace
         context.session.sampler.sample(namespace)
         history = context.session.sampler.history(namespace)
-        rates = rates_of(namespace.limits, namespace.entity.capacity)
+        rates = namespace.rates
         for chart, counter, name in drawn:
             limit = None if rates is None else getattr(rates, name)
             chart.show(
@@ -48,7 +47,7 @@ def scale(context: PageContext, _: Request) -> None:
         summary["tier"].text = str(entity.tier)
         summary["units"].text = formatting.number(entity.capacity)
         summary["inflate"].text = f"up to {entity.maximum_throughput_units}" if entity.auto_inflate else "off"
-        summary["throttling"].text = "on" if namespace.throughput is not None else "off"
+        summary["throttling"].text = "on" if namespace.is_throttled else "off"
 
     theme.refresh_regularly(refresh)
     if context.may(Rights.MANAGE):
@@ -75,7 +74,7 @@ def _change(context: PageContext) -> None:
             inflate = ui.switch("Auto-inflate", value=entity.auto_inflate)
             maximum = ui.number("Maximum units", value=entity.maximum_throughput_units or None, min=1, precision=0)
             maximum.props("outlined dense").bind_visibility_from(inflate, "value")
-        if context.namespace.throughput is None:
+        if not context.namespace.is_throttled:
             theme.note("Throttling is off on this node: the units are stored but not enforced.")
         if not limits.has_auto_inflate:
             inflate.disable()
@@ -83,7 +82,7 @@ def _change(context: PageContext) -> None:
 
         async def save() -> None:
             namespace = context.namespace
-            context.session.require(Rights.MANAGE, namespace)
+            context.require(Rights.MANAGE)
             spec = replace(
                 NamespaceSpec.of(namespace.entity),
                 capacity=int(units.value or 0),
@@ -91,7 +90,7 @@ def _change(context: PageContext) -> None:
                 maximum_throughput_units=int(maximum.value or 0) if inflate.value else 0,
                 minimum_throughput_units=namespace.entity.minimum_throughput_units if inflate.value else 0,
             )
-            manager, name = context.session.broker.manager, namespace.entity.name
+            manager, name = context.session.broker.manager, namespace.name
             await context.session.submit(lambda actor, done: manager.update_namespace(name, spec, actor, done))
             ui.notify("Saved. The new limits apply immediately.", type="positive")
 
