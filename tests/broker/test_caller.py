@@ -407,3 +407,39 @@ def regenerate(bench: Bench, rule: str) -> None:
     bench.do(
         lambda done: bench.manager.regenerate_key("hubmere", None, rule, KeyKind.PRIMARY, None, bench.actor(), done)
     )
+
+
+def test_peek_needs_the_right_to_listen(bench: Bench) -> None:
+    """Tools that show events are readers in every respect but their number."""
+    caller = a_caller(bench, a_rule(bench, "sender", "Send"))
+
+    with pytest.raises(ClaimMissing):
+        caller.peek("orders", NOW_S, group="$Default", partition="0", position=Position.first(), max_bytes=1024)
+
+
+def test_peek_counts_as_no_reader(bench: Bench) -> None:
+    """It reads what was published and leaves nothing behind."""
+    caller = a_caller(bench)
+    publisher = caller.open_publisher("orders", NOW_S, partition="0")
+    publisher.publish(a_batch(2), count=2, size_bytes=2, key=None, now=0.0, now_ms=NOW_MS)
+    bench.turn.run()
+
+    peek = caller.peek("orders", NOW_S, group="$Default", partition="0", position=Position.first(), max_bytes=1024)
+
+    assert peek.chunk is not None
+    assert peek.partition.state.committed == 2
+    assert caller.visible_hub("orders").readers() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("orders", (HOST, "orders")),
+        ("hubmere/orders", ("hubmere", "orders")),
+        ("hubmere/missing", ("hubmere", "missing")),
+        ("elsewhere/orders", (HOST, "elsewhere/orders")),
+    ],
+)
+def test_path_names_a_namespace_where_host_names_cannot(bench: Bench, path: str, expected: tuple[str, str]) -> None:
+    """The form does not depend on whether the hub exists, so that refusals do not reveal which hubs exist."""
+    assert bench.broker.split_hub_path(HOST, path) == expected

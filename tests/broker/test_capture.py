@@ -82,7 +82,7 @@ class CaptureBench(Bench):
         return names
 
     def standing(self) -> HubStanding:
-        return self.captures.standing(self.hub, self.now)
+        return self.captures.standing(self.hub.view, self.now)
 
 
 @pytest.fixture

@@ -259,23 +259,23 @@ def test_runtime_information_tells_begin_and_end(bench: Bench) -> None:
     bench.hub.log(1).append(a_batch(4), NOW_MS)
     bench.turn.run()
 
-    empty = bench.broker.partition_info(bench.hub, "0", 0.0)
-    filled = bench.broker.partition_info(bench.hub, "1", 0.0)
+    empty = bench.broker.partition_info(bench.hub.view, "0", 0.0)
+    filled = bench.broker.partition_info(bench.hub.view, "1", 0.0)
 
     assert (empty.begin_sequence, empty.last_sequence, empty.last_offset, empty.is_empty) == (0, -1, -1, True)
     assert (filled.begin_sequence, filled.last_sequence, filled.is_empty) == (0, 3, False)
     assert filled.last_enqueued_ms == NOW_MS
-    assert bench.broker.hub_info(bench.hub, 0.0).partition_ids == ("0", "1", "2", "3")
+    assert bench.broker.hub_info(bench.hub.view, 0.0).partition_ids == ("0", "1", "2", "3")
 
 
 def test_too_many_questions_are_refused_in_a_throttled_tier() -> None:
     """50 a second; more is server busy 50008."""
     bench = Bench(profile=Profile.STANDARD)
     for _ in range(50):
-        bench.broker.hub_info(bench.hub, 0.0)
+        bench.broker.hub_info(bench.hub.view, 0.0)
 
     with pytest.raises(ServerBusy) as refusal:
-        bench.broker.hub_info(bench.hub, 0.0)
+        bench.broker.hub_info(bench.hub.view, 0.0)
 
     assert refusal.value.code == 50008
     bench.close()

@@ -32,6 +32,7 @@ from hubmere.broker.read import Client, OnClosed, OnReady, PartitionReader, Read
 from hubmere.broker.revocation import Revocation
 from hubmere.broker.tracing import Tracer
 from hubmere.broker.upkeep import Upkeep
+from hubmere.broker.views import HubView, NamespaceView, PartitionView
 from hubmere.model.capture import CaptureTargets
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.errors import (
@@ -48,7 +49,7 @@ from hubmere.model.position import Position
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.view import Create
-from hubmere.store.engine import Catalog, Chunk, LogEngine, PartitionLog
+from hubmere.store.engine import Catalog, Chunk, LogEngine
 
 # The service's sub-code for too many questions about runtime information.
 _TOO_MANY_QUESTIONS = 50008
@@ -81,11 +82,10 @@ class PartitionInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What a look at a partition gave: whole batches around `sequence`, None when nothing is there yet."""
+class Peek:
+    """Events of a partition at a position: whole batches around `sequence`, None when nothing is there yet."""
 
-    log: PartitionLog
-    partition: int
+    partition: PartitionView
     sequence: int
     chunk: Chunk | None
 
@@ -179,6 +179,35 @@ class Broker:
         if live is None and label and (elsewhere := self.catalog.view.find_secondary(label)) is not None:
             raise AliasElsewhere(elsewhere.name, elsewhere.partner_namespace)
         return live if live is not None else self.own_namespace
+
+    def namespace_at(self, host: str | None) -> NamespaceView:
+        """The namespace that a client means by the host name it used; see `namespace_for_host`."""
+        return self.namespace_for_host(host).view
+
+    def namespace_views(self) -> list[NamespaceView]:
+        """Every namespace by name, for monitoring of the whole node."""
+        return [live.view for _, live in sorted(self.namespaces.items())]
+
+    def split_hub_path(self, host: str | None, path: str) -> tuple[str | None, str]:
+        """The host and the hub that a URL means: `hub`, or `namespace/hub` where host names cannot be used.
+
+        The second form is recognized unless the namespace of the host has a hub of that name: hubs from the emulator's
+        configuration may have slashes in their names.
+        """
+        first, slash, rest = path.partition("/")
+        if slash and fold(first) in self.namespaces and fold(path) not in self.namespace_for_host(host).hubs:
+            return first, rest
+        return host, path
+
+    def count_refused_request(self, namespace: str, *, is_server_error: bool) -> None:
+        """Count a request that was refused before a hub could count it."""
+        counters = self.namespace(namespace).counters
+        counters.incoming_requests += 1
+        counters.refused_requests += 1
+        if is_server_error:
+            counters.server_errors += 1
+        else:
+            counters.user_errors += 1
 
     @property
     def own_namespace(self) -> LiveNamespace:
@@ -332,7 +361,7 @@ class Broker:
             tracer=self._tracer,
         )
 
-    def look(self, hub: LiveHub, *, group: str, partition: str, position: Position, max_bytes: int) -> Look:
+    def peek(self, hub: LiveHub, *, group: str, partition: str, position: Position, max_bytes: int) -> Peek:
         """Closed batches from a position on, without becoming a reader: for tools that show events.
 
         Takes no reader's place and uses no epoch; for callers whose right to listen was checked.
@@ -344,21 +373,21 @@ class Broker:
         log = hub.log(number)
         sequence = log.find(position)
         chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.last_stable else None
-        return Look(log=log, partition=number, sequence=sequence, chunk=chunk)
+        return Peek(partition=hub.view.partition(number), sequence=sequence, chunk=chunk)
 
     # --- asking ---
 
-    def hub_info(self, hub: LiveHub, now: float) -> HubInfo:
+    def hub_info(self, hub: HubView, now: float) -> HubInfo:
         """Name, age and partitions of a hub."""
-        self._admit_question(hub, now)
+        self._admit_question(hub._live, now)
         entity = hub.entity
         return HubInfo(name=entity.name, created_ms=entity.created_ms, partition_ids=entity.partition_ids)
 
-    def partition_info(self, hub: LiveHub, partition: str, now: float) -> PartitionInfo:
+    def partition_info(self, hub: HubView, partition: str, now: float) -> PartitionInfo:
         """Where a partition begins and ends."""
-        self._admit_question(hub, now)
-        number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
-        state = hub.log(number).state
+        self._admit_question(hub._live, now)
+        view = hub.partition_of(partition)
+        number, state = view.number, view.state
         return PartitionInfo(
             hub=hub.name,
             partition=number,
@@ -368,7 +397,7 @@ class Broker:
             last_enqueued_ms=state.last_enqueued_ms,
             is_empty=state.log_start == state.committed,
             size_bytes=state.size_bytes,
-            rate=hub.rates.of(number),
+            rate=hub.rate(number),
         )
 
     def _admit_question(self, hub: LiveHub, now: float) -> None:

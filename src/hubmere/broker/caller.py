@@ -40,7 +40,7 @@ from hubmere.model.names import fold
 from hubmere.model.position import Position
 
 if TYPE_CHECKING:
-    from hubmere.broker.broker import Broker
+    from hubmere.broker.broker import Broker, Peek
 
 # One token per hub, group and partition that a connection uses is what the most careful client sends.
 MAX_CLAIMS: Final = 1024
@@ -436,6 +436,15 @@ class Caller:
             evict=on_closed,
             principal=principal,
         )
+
+    def peek(self, hub: str, now_s: float, *, group: str, partition: str, position: Position, max_bytes: int) -> "Peek":
+        """Events from a position on, without becoming a reader: for tools that show events.
+
+        Uses no epoch and does not count as a reader of the group.
+        """
+        below = _path_below(group=group, partition=partition)
+        live, _ = self._required(hub, Rights.LISTEN, below, now_s, is_events=True)
+        return self._broker.peek(live, group=group, partition=partition, position=position, max_bytes=max_bytes)
 
     def readable(self, hub: str, now_s: float) -> HubView:
         """A hub that the caller may read, cached for protocols that name the hub with every request."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from hubmere.broker.coalesce import Coalescer
+from hubmere.broker import Coalescer
 from hubmere.model.clock import Clock
 from hubmere.translate import messages_to_batch
 

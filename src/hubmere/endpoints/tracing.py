@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation import set_span_in_context
 from starlette.responses import Response
 
 from hubmere import __version__
-from hubmere.broker.tracing import EndSpan
+from hubmere.broker import EndSpan
 from hubmere.endpoints.http.context import Scope, path_for_log
 from hubmere.endpoints.http.publish.timeouts import OnDone
 from hubmere.endpoints.http.request import Handler, Request

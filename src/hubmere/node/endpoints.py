@@ -163,7 +163,6 @@ class NodeEndpoints:
             self._broker,
             self._clock,
             self.addresses,
-            admin_token=self._admin_token,
             body_limit_bytes=self._settings.http_body_bytes,
             amqp_session=lambda: amqp.session("AMQP over WebSocket"),
             partners=self._partners,

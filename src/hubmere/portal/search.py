@@ -82,9 +82,14 @@ def read_page(
 ) -> Page:
     """Events of a partition from a position on; needs the Listen right."""
     context.require(Rights.LISTEN, hub)
-    broker = context.session.broker
-    live = broker.namespace(hub.namespace.name).hub(hub.name)
-    seen = broker.look(live, group=DEFAULT_GROUP, partition=str(partition), position=position, max_bytes=BYTES_PER_TURN)
+    seen = context.caller.peek(
+        hub.name,
+        context.session.now_s,
+        group=DEFAULT_GROUP,
+        partition=str(partition),
+        position=position,
+        max_bytes=BYTES_PER_TURN,
+    )
     if seen.chunk is None:
         return Page([], seen.sequence, is_end=True)
     chunk, is_compacted = seen.chunk, hub.entity.retention.is_compacted
@@ -98,7 +103,7 @@ def read_page(
         offsets_are_sequences=is_compacted,
     )
     following = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
-    is_end = following >= seen.log.state.last_stable
+    is_end = following >= seen.partition.state.last_stable
     return Page([FoundEvent(partition, event) for event in found], following, is_end)
 
 

@@ -134,7 +134,6 @@ class HttpNode:
             self.broker,
             self.clock,
             Addresses(namespace=NAMESPACE, http=self.port, kafka=self._kafka_ports[0], kafkas=self._kafka_ports[1]),
-            admin_token=ADMIN_TOKEN,
             body_limit_bytes=self._body_limit_bytes,
             amqp_session=None if self._amqp_session is None else self._amqp_session(self.broker),
             partners=partners,

@@ -248,7 +248,7 @@ def test_what_was_confirmed_is_not_owed_until_a_failure(pair: Pair) -> None:
     """Only what changed goes over the line; after a failure everything does."""
     pair.east.add_hub("later")
     view = pair.east.broker.catalog.view
-    copies = copies_of(view, view.namespace(NAMESPACE))
+    copies = copies_of(pair.east.broker.entities, view.namespace(NAMESPACE))
     outbox = Outbox()
 
     first = outbox.owed(copies)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.views import HubView
 from hubmere.model.capture import CapturePlace, CaptureTargets
 from hubmere.model.entity import AccessRule, CaptureDescription, Hub, Rights
 from hubmere.model.errors import InvalidArgument, Refusal
@@ -197,8 +198,11 @@ class Captures:
 
     # --- the plan ---
 
-    def hubs(self) -> Iterator[LiveHub]:
+    def hubs(self) -> list[HubView]:
         """The hubs whose capture is switched on, by name."""
+        return [hub.view for hub in self._captured_hubs()]
+
+    def _captured_hubs(self) -> Iterator[LiveHub]:
         for name in sorted(self._namespaces):
             hubs = self._namespaces[name].hubs
             yield from (hubs[key] for key in sorted(hubs) if hubs[key].entity.is_captured)
@@ -221,7 +225,7 @@ class Captures:
 
     def plan(self) -> list[PlannedHub]:
         """What the job has to do; hubs that cannot be captured are left out, and say why where they are shown."""
-        return [self._planned(hub) for hub in self.hubs() if self._blocked_because(hub) is None]
+        return [self._planned(hub) for hub in self._captured_hubs() if self._blocked_because(hub) is None]
 
     def _planned(self, hub: LiveHub) -> PlannedHub:
         entity, capture = hub.entity, hub.entity.capture
@@ -262,7 +266,7 @@ class Captures:
 
     def _forget_others(self) -> None:
         """Hubs that are gone or captured no more leave nothing behind."""
-        known = {hub.entity.uid for hub in self.hubs()}
+        known = {hub.entity.uid for hub in self._captured_hubs()}
         self._running &= known
         self._errors = {uid: error for uid, error in self._errors.items() if uid in known}
         self._windows = {key: start for key, start in self._windows.items() if key[0] in known}
@@ -354,8 +358,9 @@ class Captures:
         """When the job reported last, on the clock that never goes backwards."""
         return self._heard_at
 
-    def standing(self, hub: LiveHub, now: float) -> HubStanding:
+    def standing(self, view: HubView, now: float) -> HubStanding:
         """One hub as it is shown, captured or not."""
+        hub = view._live
         states = [
             state
             for state in self._catalog.view.capture_states(hub.entity.uid)

@@ -8,9 +8,9 @@ failure everything is simply owed again. Decides what is sent; sending and waiti
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hubmere.broker.management.entities import Entities
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, Hub, Namespace
 from hubmere.model.names import HubName, fold
-from hubmere.store.catalog.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Progress(StrEnum):
     FAILED = "Failed"
 
 
-def copies_of(view: View, namespace: Namespace) -> list[Copy]:
+def copies_of(entities: Entities, namespace: Namespace) -> list[Copy]:
     """Everything that a secondary takes from a primary: the namespace first, since it makes room for the hubs."""
-    hubs = view.hubs(namespace.name)
-    whole = NamespaceCopy(tuple(view.rules(namespace)), tuple(hub.name for hub in hubs))
-    return [whole, *(HubCopy(hub, tuple(view.groups(hub)), tuple(view.rules(hub))) for hub in hubs)]
+    hubs = entities.hubs(namespace.name)
+    whole = NamespaceCopy(tuple(entities.rules(namespace)), tuple(hub.name for hub in hubs))
+    return [whole, *(HubCopy(hub, tuple(entities.groups(hub)), tuple(entities.rules(hub))) for hub in hubs)]
 
 
 class Outbox:

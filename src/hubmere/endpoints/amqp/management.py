@@ -81,7 +81,7 @@ class ManagementNode:
         self._on_authorized()
 
     def _hub(self, request: Message, hub: LiveHub) -> Annotations:
-        info = self._broker.hub_info(hub, self._clock.monotonic())
+        info = self._broker.hub_info(hub.view, self._clock.monotonic())
         return {
             "name": info.name,
             "type": _HUB_TYPE,
@@ -95,7 +95,7 @@ class ManagementNode:
 
     def _partition(self, request: Message, hub: LiveHub) -> Annotations:
         partition = text_property(request, "partition")
-        info = self._broker.partition_info(hub, partition, self._clock.monotonic())
+        info = self._broker.partition_info(hub.view, partition, self._clock.monotonic())
         return {
             "name": info.hub,
             "type": _PARTITION_TYPE,

@@ -1,9 +1,9 @@
-"""A look at events as JSON, for people and tools: the portal, the command line, tests (an extension of ours).
+"""Browse events as JSON: for the command line and other tools (the Azure service has no such path).
 
 `GET /{hub}/consumergroups/{group}/partitions/{id}/messages?from=...`, where a position is `first`, `latest`,
-`sequence:5`, `offset:96` or `time:2026-01-01T00:00:00Z`. Reads without becoming a reader: no epoch, no place among the
-five, no checkpoint. Needs Listen. With `wait` the answer is held back until there is something to show, so that a tail
-need not poll.
+`sequence:5`, `offset:96` or `time:2026-01-01T00:00:00Z`. Reads without becoming a reader: no epoch, no
+checkpoint, and it does not count among the five readers of a group. Needs Listen. With `wait` the response is delayed
+until there are events, so that a tail does not poll.
 """
 
 import asyncio
@@ -15,12 +15,9 @@ from functools import partial
 
 from starlette.responses import Response
 
-from hubmere.broker.access import Resource
-from hubmere.broker.broker import Look
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView, Peek
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
-from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
 from hubmere.translate import EventView, TypedValue, events
@@ -28,8 +25,8 @@ from hubmere.translate import EventView, TypedValue, events
 PATH = "{hub*}/consumergroups/{group}/partitions/{partition}/messages"
 
 _DEFAULT_LIMIT = 50
-_MOST_EVENTS = 1000
-_LONGEST_WAIT_S = 60
+_MAX_EVENTS = 1000
+_MAX_WAIT_S = 60
 # Read for one answer: a thousand events of 1 KB, or the one large event that is always read whole.
 _READ_BYTES = 1024 * 1024
 _MAX_NUMBER_DIGITS = 19
@@ -38,22 +35,41 @@ _POSITIONS = "first, latest, sequence:N, offset:N or time:ISO-8601"
 
 async def browse_events(request: Request) -> Response:
     """Some events of a partition from a position on."""
-    hub = _authorized_hub(request)
-    limit = request.number("limit", _DEFAULT_LIMIT, _MOST_EVENTS)
-    wait_s = request.number("wait", 0, _LONGEST_WAIT_S)
-    seen = await _looked(request, hub, parse_position(request.query.get("from", "first")), wait_s)
-    return Response(json.dumps(_shown(hub, seen, limit)).encode(), 200, media_type=JSON_TYPE)
+    limit = request.number("limit", _DEFAULT_LIMIT, _MAX_EVENTS)
+    wait_s = request.number("wait", 0, _MAX_WAIT_S)
+    position = parse_position(request.query.get("from", "first"))
+    hub, peek = _peek(request, position)
+    if peek.chunk is None and wait_s and await _wait_for_events(peek, wait_s):
+        # The caller signs in again, since rules may have changed. `latest` means the end when the wait began.
+        hub, peek = _peek(request, Position.sequence(peek.sequence, inclusive=True))
+    return Response(json.dumps(_page_json(hub, peek, limit)).encode(), 200, media_type=JSON_TYPE)
 
 
-def _authorized_hub(request: Request) -> LiveHub:
-    """The hub, for a caller that may read this partition of it."""
-    hub = request.context.find_hub(request.host, request.names["hub"])
-    namespace = request.context.namespace_at(request.host) if hub is None else hub.namespace
-    principal = request.known_as(request.context.identity.of_data(namespace, request.peer, request.authorization))
-    name = request.names["hub"] if hub is None else hub.name
-    below = ("consumergroups", request.names["group"], "partitions", request.names["partition"])
-    principal.require(Rights.LISTEN, Resource.of_hub(namespace.entity.name, name, *below, is_messages=True))
-    return namespace.hub(name)
+def _peek(request: Request, position: Position) -> tuple[HubView, Peek]:
+    caller, name = request.sign_in_to_hub()
+    peek = caller.peek(
+        name,
+        request.context.now_s,
+        group=request.names["group"],
+        partition=request.names["partition"],
+        position=position,
+        max_bytes=_READ_BYTES,
+    )
+    return caller.visible_hub(name), peek
+
+
+async def _wait_for_events(peek: Peek, wait_s: int) -> bool:
+    """Wait until the partition changes; False if it does not in time."""
+    moved = asyncio.Event()
+    peek.partition.watch(moved.set)
+    try:
+        async with asyncio.timeout(wait_s):
+            await moved.wait()
+    except TimeoutError:
+        return False
+    finally:
+        peek.partition.unwatch(moved.set)
+    return True
 
 
 def parse_position(text: str) -> Position:
@@ -80,63 +96,40 @@ def _milliseconds(text: str) -> int:
         raise InvalidArgument("from", f"time:{text}", _POSITIONS) from None
 
 
-async def _looked(request: Request, hub: LiveHub, position: Position, wait_s: int) -> Look:
-    def look(at: Position) -> Look:
-        return request.context.broker.look(
-            hub, group=request.names["group"], partition=request.names["partition"], position=at, max_bytes=_READ_BYTES
-        )
-
-    seen = look(position)
-    if seen.chunk is not None or not wait_s:
-        return seen
-    moved = asyncio.Event()
-    seen.log.watch(moved.set)
-    try:
-        async with asyncio.timeout(wait_s):
-            await moved.wait()
-    except TimeoutError:
-        return seen
-    finally:
-        seen.log.unwatch(moved.set)
-    # Rules may have changed during the wait.
-    _authorized_hub(request)
-    # `latest` meant the end as it was when the wait began.
-    return look(Position.sequence(seen.sequence, inclusive=True))
-
-
-def _shown(hub: LiveHub, seen: Look, limit: int) -> dict[str, object]:
-    shown: list[EventView] = []
-    following = seen.sequence
-    if seen.chunk is not None and limit:
-        chunk = seen.chunk
-        is_compacted = hub.entity.retention.is_compacted
-        shown = events(
+def _page_json(hub: HubView, peek: Peek, limit: int) -> dict[str, object]:
+    found: list[EventView] = []
+    next_sequence = peek.sequence
+    if peek.chunk is not None and limit:
+        chunk = peek.chunk
+        found = events(
             chunk.data,
             chunk.offset,
-            seen.sequence,
+            peek.sequence,
             limit,
-            on_unreadable=partial(hub.report_unreadable, seen.partition),
-            offsets_are_sequences=is_compacted,
+            on_unreadable=partial(hub.report_unreadable, peek.partition.number),
+            offsets_are_sequences=hub.entity.retention.is_compacted,
         )
-        following = shown[-1].sequence + 1 if len(shown) == limit else chunk.next_sequence
-    state = seen.log.state
+        next_sequence = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
+    state = peek.partition.state
     page: dict[str, object] = {
-        "events": [event_json(event) for event in shown],
-        "nextSequenceNumber": following,
+        "events": [event_json(event) for event in found],
+        "nextSequenceNumber": next_sequence,
         "beginSequenceNumber": state.log_start,
         "lastSequenceNumber": state.committed - 1,
     }
-    if damaged := _damaged(hub, seen, following):
+    if damaged := _damaged_json(hub, peek, next_sequence):
         page["damagedRanges"] = damaged
     return page
 
 
-def _damaged(hub: LiveHub, seen: Look, following: int) -> list[dict[str, object]]:
-    """The events between the wanted position and the next one that cannot be read."""
+def _damaged_json(hub: HubView, peek: Peek, next_sequence: int) -> list[dict[str, object]]:
+    """The ranges between the requested position and the next one that cannot be read."""
     return [
         {"firstSequenceNumber": each.first_sequence, "lastSequenceNumber": each.next_sequence - 1, "reason": str(each)}
         for partition, each in hub.damaged_ranges()
-        if hub.log(partition) is seen.log and each.first_sequence < following and each.next_sequence > seen.sequence
+        if partition == peek.partition.number
+        and each.first_sequence < next_sequence
+        and each.next_sequence > peek.sequence
     ]
 
 

@@ -9,7 +9,7 @@ import logging
 
 from starlette.responses import Response
 
-from hubmere.broker.management.capture import NewFile
+from hubmere.broker import NewFile
 from hubmere.endpoints.http.arm.capture_models import ProgressBody, file_json, plan_json
 from hubmere.endpoints.http.arm.models import parse_body
 from hubmere.endpoints.http.arm.request import json_response
@@ -27,7 +27,7 @@ _MAX_REPORT_BYTES = 16 * 1024 * 1024
 
 async def get_plan(request: Request) -> Response:
     """What is to be captured, and where to: for the capture job."""
-    request.context.identity.require_admin(request.authorization)
+    request.sign_in_admin()
     bootstrap, security = _way_in(request)
     broker, addresses = request.context.broker, request.context.addresses
     shape = plan_json(
@@ -43,7 +43,7 @@ async def get_plan(request: Request) -> Response:
 
 async def report_progress(request: Request) -> Response:
     """How far the capture job has come; answered once it is durable."""
-    request.context.identity.require_admin(request.authorization)
+    request.sign_in_admin()
     body = parse_body(ProgressBody, await request.body(_MAX_REPORT_BYTES))
     context, hubs = request.context, [hub.value() for hub in body.hubs]
     now, now_ms = context.clock.monotonic(), context.clock.now_ms()

@@ -10,17 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hubmere.broker.access import Principal
-from hubmere.broker.broker import Broker
-from hubmere.broker.coalesce import Coalescer
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.manager import Actor, Done
+from hubmere.broker import Actor, Broker, Caller, Coalescer, Done, Principal
+from hubmere.endpoints.http import authorization as authorization_header
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
-from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
-from hubmere.model.errors import AliasElsewhere, HubNotFound, Refusal
+from hubmere.model.errors import Refusal
 
 if TYPE_CHECKING:
     from hubmere.endpoints.http.pairing.partners import Partners
@@ -59,40 +55,30 @@ class HttpContext:
     broker: Broker
     clock: Clock
     addresses: Addresses
-    identity: Identity
     body_limit_bytes: int
     coalescer: Coalescer
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     # None on a node that was told of no other.
     partners: "Partners | None" = None
 
-    def namespace_at(self, host: str | None) -> LiveNamespace:
-        """The namespace that a Host header means."""
-        return self.broker.namespace_for_host(host)
+    @property
+    def now_s(self) -> float:
+        """The time now, in Unix seconds."""
+        return self.clock.now_ms() / 1000
 
-    def counted_at(self, host: str | None) -> LiveNamespace:
-        """Where a refusal is counted: at the namespace that a Host header means, else at the node's own."""
-        try:
-            return self.namespace_at(host)
-        except AliasElsewhere:
-            return self.broker.own_namespace
+    def sign_in(self, host: str | None, address: str, authorization: str | None) -> Caller:
+        """A client of the namespace that a Host header means."""
+        return authorization_header.sign_in(
+            authorization,
+            lambda credential: self.broker.sign_in(host, credential, address=address, now_s=self.now_s),
+        )
 
-    def hub_at(self, host: str | None, path: str) -> LiveHub:
-        """The hub at a path below the host: `hub`, or `namespace/hub` where host names cannot be used."""
-        namespace = self.namespace_at(host)
-        first, slash, rest = path.partition("/")
-        if slash and path.lower() not in namespace.hubs:
-            other = self.broker.namespaces.get(first.lower())
-            if other is not None:
-                return other.hub(rest)
-        return namespace.hub(path)
-
-    def find_hub(self, host: str | None, path: str) -> LiveHub | None:
-        """The same, None when there is no such hub."""
-        try:
-            return self.hub_at(host, path)
-        except HubNotFound:
-            return None
+    def sign_in_to_hub(
+        self, host: str | None, path: str, address: str, authorization: str | None
+    ) -> tuple[Caller, str]:
+        """A client of the namespace that a Host header and a path mean, and the name of the hub at the path."""
+        host, hub = self.broker.split_hub_path(host, path)
+        return self.sign_in(host, address, authorization), hub
 
     def actor(self, principal: Principal, scope: Scope) -> Actor:
         """Who asks for a change, when, from where, and by which tracking id it is found again."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape
 
-from hubmere.broker.coordinator.refusals import CoordinationRefused
+from hubmere.broker import CoordinationRefused
 from hubmere.model import errors as refusals
 from hubmere.model.errors import Refusal, ServerBusy
 

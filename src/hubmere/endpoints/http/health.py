@@ -10,15 +10,14 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
+from hubmere.broker import Broker, HubView
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
 from hubmere.model.damage import DamagedRange
 
-# Enough to see what they have in common; the count tells the rest.
-_SHOWN_PARTITIONS = 100
-_SHOWN_RANGES = 100
+# Enough to see what they have in common. The response has the full count.
+_MAX_LISTED_PARTITIONS = 100
+_MAX_LISTED_RANGES = 100
 
 
 async def get_health(request: Request) -> Response:
@@ -26,7 +25,7 @@ async def get_health(request: Request) -> Response:
     body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
     if warnings := list(_warnings(request.context.broker)):
         body["warnings"] = warnings
-    return _answer(body)
+    return _json_response(body)
 
 
 async def get_ready(request: Request) -> Response:
@@ -38,26 +37,26 @@ async def get_ready(request: Request) -> Response:
     conditions = [
         {"name": each.name, "severity": each.severity.value, "message": each.text} for each in broker.conditions.all()
     ]
-    return _answer(
+    return _json_response(
         {
             "status": "degraded" if offline or damaged or conditions else "ready",
-            "namespaces": len(broker.namespaces),
+            "namespaces": len(broker.namespace_views()),
             "eventHubs": len(hubs),
             "offlinePartitionCount": len(offline),
-            "offlinePartitions": offline[:_SHOWN_PARTITIONS],
+            "offlinePartitions": offline[:_MAX_LISTED_PARTITIONS],
             "damagedRangeCount": len(damaged),
-            "damagedRanges": damaged[:_SHOWN_RANGES],
+            "damagedRanges": damaged[:_MAX_LISTED_RANGES],
             "conditions": conditions,
         }
     )
 
 
-def _hubs(broker: Broker) -> list[LiveHub]:
-    return [hub for namespace in broker.namespaces.values() for hub in namespace.hubs.values()]
+def _hubs(broker: Broker) -> list[HubView]:
+    return [hub for namespace in broker.namespace_views() for hub in namespace.hubs()]
 
 
-def _name(hub: LiveHub) -> str:
-    return f"{hub.namespace.entity.name}/{hub.name}"
+def _name(hub: HubView) -> str:
+    return f"{hub.namespace.name}/{hub.name}"
 
 
 def _warnings(broker: Broker) -> Iterator[str]:
@@ -70,7 +69,7 @@ def _warnings(broker: Broker) -> Iterator[str]:
         yield f"{damaged} ranges of stored events cannot be read; /ready names them."
 
 
-def _damage(hub: LiveHub, partition: int, found: DamagedRange) -> dict[str, object]:
+def _damage(hub: HubView, partition: int, found: DamagedRange) -> dict[str, object]:
     return {
         "partition": f"{_name(hub)}/{partition}",
         "firstSequenceNumber": found.first_sequence,
@@ -81,5 +80,5 @@ def _damage(hub: LiveHub, partition: int, found: DamagedRange) -> dict[str, obje
     }
 
 
-def _answer(body: dict[str, object]) -> Response:
+def _json_response(body: dict[str, object]) -> Response:
     return Response(json.dumps(body).encode(), 200, media_type=JSON_TYPE)

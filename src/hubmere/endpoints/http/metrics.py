@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.conditions import NAMES, ConditionSeverity
-from hubmere.broker.live import LiveNamespace
-from hubmere.broker.management.capture import HubStanding, JobState
+from hubmere.broker import CONDITION_NAMES, Broker, ConditionSeverity, HubStanding, JobState, NamespaceView
 from hubmere.endpoints.http.request import Request
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -86,55 +83,61 @@ _BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 async def get_metrics(request: Request) -> Response:
     """Every metric of the node: for scrapers on this machine, and for whoever has the administrator's token."""
     if not _is_loopback(request.peer):
-        request.context.identity.require_admin(request.authorization)
-    shown = lines(request.context.broker, request.context.clock.monotonic())
-    return Response("".join(f"{line}\n" for line in shown).encode(), 200, media_type=TEXT_TYPE)
+        request.sign_in_admin()
+    metrics = lines(request.context.broker, request.context.clock.monotonic())
+    return Response("".join(f"{line}\n" for line in metrics).encode(), 200, media_type=TEXT_TYPE)
 
 
 def lines(broker: Broker, now: float) -> Iterator[str]:
     """The exposition, line by line."""
-    namespaces = [broker.namespaces[name] for name in sorted(broker.namespaces)]
+    namespaces = broker.namespace_views()
+    counters = [
+        (namespace, name, counted)
+        for namespace in namespaces
+        for name, counted in (
+            (NAMESPACE_ONLY, namespace.counters),
+            *((hub.name, hub.counters) for hub in namespace.hubs()),
+        )
+    ]
     for name in _COUNTERS:
-        yield from _head(name)
-        for namespace in namespaces:
-            yield _sample(name, namespace, NAMESPACE_ONLY, getattr(namespace.counters, name))
-            for hub in namespace.hubs.values():
-                yield _sample(name, namespace, hub.name, getattr(hub.counters, name))
-    yield from _head("size")
+        yield from _header_lines(name)
+        for namespace, hub_name, counted in counters:
+            yield _sample(name, namespace, hub_name, getattr(counted, name))
+    yield from _header_lines("size")
     for namespace in namespaces:
-        for hub in namespace.hubs.values():
-            yield _sample("size", namespace, hub.name, sum(log.state.size_bytes for log in hub.open_logs()))
+        for hub in namespace.hubs():
+            yield _sample("size", namespace, hub.name, hub.size_bytes)
     yield from _damage(namespaces)
     yield from _machine(broker)
     yield from _capture(broker, now)
     yield from _connections(broker)
 
 
-def _damage(namespaces: list[LiveNamespace]) -> Iterator[str]:
+def _damage(namespaces: list[NamespaceView]) -> Iterator[str]:
     """Above 0 is an alarm: events were stored and readers are passed over them."""
     found = [
         (namespace, hub.name, [each for _, each in hub.damaged_ranges()])
         for namespace in namespaces
-        for hub in namespace.hubs.values()
+        for hub in namespace.hubs()
     ]
-    yield from _head("damaged_ranges")
+    yield from _header_lines("damaged_ranges")
     for namespace, hub, ranges in found:
         yield _sample("damaged_ranges", namespace, hub, len(ranges))
-    yield from _head("damaged_events")
+    yield from _header_lines("damaged_events")
     for namespace, hub, ranges in found:
         yield _sample("damaged_events", namespace, hub, sum(each.event_count for each in ranges))
 
 
 def _machine(broker: Broker) -> Iterator[str]:
     """The disk and the clock under the node."""
-    yield from _head("node_condition")
-    for name in NAMES:
+    yield from _header_lines("node_condition")
+    for name in CONDITION_NAMES:
         found = broker.conditions.find(name)
         for severity in ConditionSeverity:
             is_in_force = found is not None and found.severity is severity
             yield f'node_condition{{name="{name}",severity="{severity.value}"}} {int(is_in_force)}'
     for name in _MEASURES:
-        yield from _head(name)
+        yield from _header_lines(name)
         yield f"{name} {broker.conditions.measures.get(name, 0):.0f}"
 
 
@@ -142,28 +145,28 @@ def _capture(broker: Broker, now: float) -> Iterator[str]:
     """What waits to be captured, and what retention keeps for it: above 0 the second is an alarm."""
     standings = [(hub, broker.captures.standing(hub, now)) for hub in broker.captures.hubs()]
     for name, _, value in _CAPTURE_GAUGES if standings else ():
-        yield from _head(name)
+        yield from _header_lines(name)
         for hub, standing in standings:
             yield _sample(name, hub.namespace, hub.name, value(standing))
-    yield from _head("capture_job_restarts")
+    yield from _header_lines("capture_job_restarts")
     yield f"capture_job_restarts {broker.captures.supervision.restarts}"
 
 
 def _connections(broker: Broker) -> Iterator[str]:
     """Connections belong to the node: a client may speak to several namespaces over one."""
     for name, _, _ in _CONNECTIONS:
-        yield from _head(name)
+        yield from _header_lines(name)
         yield f"{name} {getattr(broker.counters, name)}"
 
 
-def _head(name: str) -> Iterator[str]:
+def _header_lines(name: str) -> Iterator[str]:
     metric = _BY_NAME[name]
     yield f"# HELP {name} {metric.sentence}"
     yield f"# TYPE {name} {metric.kind}"
 
 
-def _sample(name: str, namespace: LiveNamespace, hub: str, value: int) -> str:
-    return f'{name}{{namespace="{_escaped(namespace.entity.name)}",eventhub="{_escaped(hub)}"}} {value}'
+def _sample(name: str, namespace: NamespaceView, hub: str, value: int) -> str:
+    return f'{name}{{namespace="{_escape(namespace.name)}",eventhub="{_escape(hub)}"}} {value}'
 
 
 def _is_loopback(address: str) -> bool:
@@ -173,5 +176,5 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _ESCAPES.sub(lambda found: {"\\": r"\\", '"': r"\"", "\n": r"\n"}[found.group()], text)

@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from hubmere.broker.access import Principal
+from hubmere.broker import Actor, Caller
+from hubmere.endpoints.http.authorization import sign_in, sign_in_admin
 from hubmere.endpoints.http.context import (
     CALLER,
     HttpContext,
@@ -65,10 +66,34 @@ class Request:
         """The client's network address."""
         return client_address(self.scope)
 
-    def known_as(self, principal: Principal) -> Principal:
-        """It was found out who asks."""
-        self.scope[CALLER] = principal
-        return principal
+    def sign_in(self) -> Caller:
+        """The client, in the namespace that its Host header means."""
+        return self._record(self.context.sign_in(self.host, self.peer, self.authorization))
+
+    def sign_in_to_hub(self) -> tuple[Caller, str]:
+        """The client, in the namespace of the hub that the path names, and the name of the hub."""
+        caller, hub = self.context.sign_in_to_hub(self.host, self.names["hub"], self.peer, self.authorization)
+        return self._record(caller), hub
+
+    def sign_in_manager(self, namespace: str) -> Caller:
+        """The client as a manager of a namespace: the administrator, or a holder of Manage on it."""
+        broker, now_s = self.context.broker, self.context.now_s
+        return self._record(
+            sign_in(self.authorization, lambda credential: broker.sign_in_manager(namespace, credential, now_s))
+        )
+
+    def sign_in_admin(self) -> Caller:
+        """The administrator, and nobody else."""
+        return self._record(sign_in_admin(self.authorization, self.context.broker.sign_in_admin))
+
+    def _record(self, caller: Caller) -> Caller:
+        """Keep the authenticated client for monitoring and for the audit log."""
+        self.scope[CALLER] = caller.principal
+        return caller
+
+    def actor(self, caller: Caller) -> Actor:
+        """The client as the author of a change."""
+        return self.context.actor(caller.principal, self.scope)
 
     @cached_property
     def query(self) -> Mapping[str, str]:

@@ -85,9 +85,7 @@ def _columns(of: Callable[[HubView], HubStanding]) -> tuple[Column[HubView], ...
 
 def standing(context: PageContext, hub: HubView) -> HubStanding:
     """The current capture state of a hub."""
-    broker = context.session.broker
-    live = broker.namespace(hub.namespace.name).hub(hub.name)
-    return broker.captures.standing(live, context.session.clock.monotonic())
+    return context.session.broker.captures.standing(hub, context.session.clock.monotonic())
 
 
 def state_text(one: HubStanding) -> str:
@@ -115,7 +113,7 @@ def _job_text(context: PageContext) -> str:
     """The state of the job that writes the files; empty while no hub is captured."""
     captures = context.session.broker.captures
     job = captures.job_standing(context.session.clock.monotonic())
-    if job.state in (JobState.OFF, JobState.UNSUPERVISED) and next(captures.hubs(), None) is None:
+    if job.state in (JobState.OFF, JobState.UNSUPERVISED) and not captures.hubs():
         return ""
     spark = f" on Spark {captures.job.spark_version}" if captures.job.spark_version else ""
     restarts = f", restarted {job.restarts} times" if job.restarts else ""

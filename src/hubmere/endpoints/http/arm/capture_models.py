@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hubmere.broker.management.capture import (
-    STARTING,
+from hubmere.broker import (
+    CAPTURE_STARTING,
     CapturedFile,
     HubReport,
     HubStanding,
@@ -103,7 +103,7 @@ class HubModel(ArmModel):
             namespace=self.namespace,
             hub=self.hub,
             id=self.id,
-            is_starting=self.state == STARTING,
+            is_starting=self.state == CAPTURE_STARTING,
             error=self.error or "",
             partitions=tuple(part.value() for part in self.partitions),
         )

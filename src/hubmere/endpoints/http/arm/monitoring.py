@@ -1,22 +1,18 @@
-"""What runs now, as resources: open connections with their links, and the latest lines of the audit log.
+"""Monitoring as ARM resources: open connections with their links, and the latest lines of the audit log.
 
-Paths of our own in ARM's shape, for the command and for tools; the service has nothing like them. Whoever manages a
-namespace sees and closes its connections; those that have proven nothing yet, and the audit log, are the
-administrator's.
+The Azure service has no such paths; they are for the command line and other tools. A manager of a namespace sees and
+closes its connections. Connections that are not authenticated yet, and the audit log, are for the administrator.
 """
 
 from starlette.responses import Response
 
-from hubmere.broker.access import Principal
-from hubmere.broker.management.auditing import AuditLine
-from hubmere.broker.management.connections import ConnectionView, LinkView
-from hubmere.endpoints.http.arm.request import ArmRequest, json_response, manager_of_node, page_response
+from hubmere.broker import AuditLine, Caller, ConnectionView, LinkView
+from hubmere.endpoints.http.arm.paths import NAMESPACE, RESOURCE_GROUP
+from hubmere.endpoints.http.arm.request import ArmRequest, json_response, page_response
 from hubmere.endpoints.http.arm.serializer import PROVIDER, Json, iso_time
 from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.errors import NotFound
 
-_GROUP = "subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
-_NAMESPACE = _GROUP + "/namespaces/{namespace}"
 CLOSED_BY_MANAGER = "The connection was closed by a manager of the namespace."
 _MAX_DIGITS = 15
 
@@ -28,46 +24,45 @@ async def list_connections(request: Request) -> Response:
 
 
 async def list_all_connections(request: Request) -> Response:
-    """The open connections of the node, those that have proven nothing yet included."""
-    manager_of_node(request)
+    """The open connections of the node, including those that are not authenticated yet."""
+    request.sign_in_admin()
     return page_response(request, request.context.broker.connections.snapshots(), _connection)
 
 
 async def close_connection(request: Request) -> Response:
     """Close a connection of a namespace; its client may come back."""
     arm = ArmRequest(request)
-    return _closed(request, arm.principal, arm.namespace.key[0])
+    return _close(request, arm.caller, arm.namespace.key[0])
 
 
 async def close_any_connection(request: Request) -> Response:
     """Close a connection of the node; its client may come back."""
-    return _closed(request, manager_of_node(request), None)
+    return _close(request, request.sign_in_admin(), None)
 
 
 async def list_audit(request: Request) -> Response:
     """The latest management actions, newest first."""
-    manager_of_node(request)
+    request.sign_in_admin()
     return page_response(request, request.context.broker.audit.latest(), _audit_line)
 
 
 def monitoring_routes() -> Routes:
     """Handlers by path and method."""
     return {
-        f"{_GROUP}/connections": {"GET": list_all_connections},
-        f"{_GROUP}/connections/{{connection}}/close": {"POST": close_any_connection},
-        f"{_NAMESPACE}/connections": {"GET": list_connections},
-        f"{_NAMESPACE}/connections/{{connection}}/close": {"POST": close_connection},
-        f"{_GROUP}/auditEntries": {"GET": list_audit},
+        f"{RESOURCE_GROUP}/connections": {"GET": list_all_connections},
+        f"{RESOURCE_GROUP}/connections/{{connection}}/close": {"POST": close_any_connection},
+        f"{NAMESPACE}/connections": {"GET": list_connections},
+        f"{NAMESPACE}/connections/{{connection}}/close": {"POST": close_connection},
+        f"{RESOURCE_GROUP}/auditEntries": {"GET": list_audit},
     }
 
 
-def _closed(request: Request, principal: Principal, namespace: str | None) -> Response:
-    given, broker = request.names["connection"], request.context.broker
-    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
-        raise NotFound(f"connections/{given}")
-    view = broker.connections.disconnect(int(given), CLOSED_BY_MANAGER, namespace)
-    actor = request.context.actor(principal, request.scope)
-    broker.audit.write(actor.line("close connection", f"{view.namespace}/connections/{view.number}"))
+def _close(request: Request, caller: Caller, namespace: str | None) -> Response:
+    number, broker = request.names["connection"], request.context.broker
+    if not (number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS):
+        raise NotFound(f"connections/{number}")
+    view = broker.connections.disconnect(int(number), CLOSED_BY_MANAGER, namespace)
+    broker.audit.write(request.actor(caller).line("close connection", f"{view.namespace}/connections/{view.number}"))
     return json_response(_connection(view))
 
 

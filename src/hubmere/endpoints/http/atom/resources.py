@@ -11,15 +11,13 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from hubmere.broker.access import Principal, Resource
-from hubmere.broker.broker import PartitionInfo
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker import Caller, HubView, PartitionInfo
 from hubmere.endpoints.http.atom import xml
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import XML_TYPE, MalformedRequest
 from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.entity import AccessRule, ConsumerGroup, Hub, RevokedPublisher, Rights, Status
-from hubmere.model.errors import AlreadyExists, HubNotFound, InvalidArgument, LimitReached, NotFound
+from hubmere.model.errors import AlreadyExists, InvalidArgument, LimitReached, NotFound
 from hubmere.model.names import RuleName, group_name, hub_name, publisher_name, rule_name
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import HOURS_PER_DAY
@@ -73,72 +71,71 @@ class AtomHandlers:
 
     async def list_hubs(self, request: Request) -> Response:
         """Every hub of the namespace."""
-        namespace = request.context.namespace_at(request.host)
-        _require(request, namespace, Rights.MANAGE)
-        hubs, next_url = request.page(request.context.broker.catalog.view.hubs(namespace.entity.name))
-        entries = [_hub_entry(request, hub, is_manager=True) for hub in hubs]
+        caller = request.sign_in()
+        caller.require(Rights.MANAGE, caller.resource(), request.context.now_s)
+        hubs, next_url = request.page(request.context.broker.entities.hubs(caller.namespace.name))
+        entries = [_hub_entry(request, caller, hub, is_manager=True) for hub in hubs]
         return _feed(request, "EventHubs", entries, next_url)
 
     async def put_hub(self, request: Request) -> Response:
         """Create a hub, or replace its description with If-Match."""
-        known = request.context.find_hub(request.host, request.names["hub"])
-        namespace = request.context.namespace_at(request.host) if known is None else known.namespace
-        name = request.names["hub"] if known is None else known.name
-        principal = _require(request, namespace, Rights.MANAGE, name)
+        caller, name = request.sign_in_to_hub()
+        caller.require(Rights.MANAGE, caller.resource(name), request.context.now_s)
+        namespace = caller.namespace
         elements = xml.description_of(await request.body(), "EventHubDescription", _HUB_ORDER)
         spec, rules = _hub_spec(elements), _rules(elements.get("AuthorizationRules"))
         limit = namespace.limits.rules_per_entity
         if limit is not None and len(rules) > limit:
             raise LimitReached("authorization rules", limit)
         if request.is_update:
-            return await self._replace_hub(request, principal, namespace, name, spec, rules)
+            return await self._replace_hub(request, caller, name, spec, rules)
+        known = request.context.broker.entities.find_hub(namespace.name, name)
         if known is not None:
-            raise AlreadyExists(known.resource)
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+            raise AlreadyExists(namespace.resource(known.name))
+        manager, actor = request.context.broker.manager, request.actor(caller)
         checked = hub_name(name)
-        hub = await await_change(lambda done: manager.create_hub(namespace.entity.name, checked, spec, actor, done))
-        await self._write_rules(request, principal, hub, rules)
-        return _entry(_hub_entry(request, hub, is_manager=True), 201)
+        hub = await await_change(lambda done: manager.create_hub(namespace.name, checked, spec, actor, done))
+        await self._write_rules(request, caller, hub, rules)
+        return _entry(_hub_entry(request, caller, hub, is_manager=True), 201)
 
     async def _replace_hub(
         self,
         request: Request,
-        principal: Principal,
-        namespace: LiveNamespace,
+        caller: Caller,
         name: str,
         spec: HubSpec,
         rules: list[_Rule],
     ) -> Response:
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
-        hub = await await_change(lambda done: manager.update_hub(namespace.entity.name, name, spec, actor, done))
+        manager, actor = request.context.broker.manager, request.actor(caller)
+        hub = await await_change(lambda done: manager.update_hub(caller.namespace.name, name, spec, actor, done))
         if rules:
             kept = {rule[0].lower() for rule in rules}
-            for rule in request.context.broker.catalog.view.rules(hub):
+            for rule in request.context.broker.entities.rules(hub):
                 if rule.name.lower() not in kept:
-                    await self._delete_rule(request, principal, hub, rule)
-            await self._write_rules(request, principal, hub, rules)
-        return _entry(_hub_entry(request, hub, is_manager=True), 200)
+                    await self._delete_rule(request, caller, hub, rule)
+            await self._write_rules(request, caller, hub, rules)
+        return _entry(_hub_entry(request, caller, hub, is_manager=True), 200)
 
-    async def _write_rules(self, request: Request, principal: Principal, hub: Hub, rules: list[_Rule]) -> None:
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+    async def _write_rules(self, request: Request, caller: Caller, hub: Hub, rules: list[_Rule]) -> None:
+        manager, actor = request.context.broker.manager, request.actor(caller)
         for name, rights, primary, secondary in rules:
             write = partial(manager.write_rule, primary_key=primary, secondary_key=secondary)
             await await_change(partial(write, hub.namespace, hub.name, name, rights, actor))
 
-    async def _delete_rule(self, request: Request, principal: Principal, hub: Hub, rule: AccessRule) -> None:
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+    async def _delete_rule(self, request: Request, caller: Caller, hub: Hub, rule: AccessRule) -> None:
+        manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, actor, done))
 
     async def get_hub(self, request: Request) -> Response:
         """A hub's description; keys for managers only."""
-        hub, principal = _readable(request)
-        is_manager = principal.may(Rights.MANAGE, Resource.of_hub(hub.entity.namespace, hub.name))
-        return _entry(_hub_entry(request, hub.entity, is_manager=is_manager), 200)
+        hub, caller = _readable(request)
+        is_manager = caller.may(Rights.MANAGE, hub.name)
+        return _entry(_hub_entry(request, caller, hub.entity, is_manager=is_manager), 200)
 
     async def delete_hub(self, request: Request) -> Response:
-        """A hub with everything in it."""
-        hub, principal = _managed(request)
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        """Delete a hub with everything in it."""
+        hub, caller = _managed(request)
+        manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, actor, done))
         return _done()
 
@@ -147,33 +144,33 @@ class AtomHandlers:
     async def list_groups(self, request: Request) -> Response:
         """The consumer groups of a hub."""
         hub, _ = _readable(request)
-        groups, next_url = request.page(request.context.broker.catalog.view.groups(hub.entity))
+        groups, next_url = request.page(request.context.broker.entities.groups(hub.entity))
         return _feed(request, "ConsumerGroups", [_group_entry(request, hub, group) for group in groups], next_url)
 
     async def put_group(self, request: Request) -> Response:
         """Create a consumer group, or replace its metadata with If-Match."""
-        hub, principal = _managed(request)
+        hub, caller = _managed(request)
         elements = xml.description_of(await request.body(), "ConsumerGroupDescription", _GROUP_ORDER)
         metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        manager, actor = request.context.broker.manager, request.actor(caller)
         name = group_name(request.names["group"])
-        place = (hub.entity.namespace, hub.name)
+        path = (hub.entity.namespace, hub.name)
         if request.is_update:
-            group = await await_change(lambda done: manager.update_group(*place, name, metadata, actor, done))
+            group = await await_change(lambda done: manager.update_group(*path, name, metadata, actor, done))
             return _entry(_group_entry(request, hub, group), 200)
-        group = await await_change(lambda done: manager.create_group(*place, name, metadata, actor, done))
+        group = await await_change(lambda done: manager.create_group(*path, name, metadata, actor, done))
         return _entry(_group_entry(request, hub, group), 201)
 
     async def get_group(self, request: Request) -> Response:
         """One consumer group."""
         hub, _ = _readable(request)
-        group = request.context.broker.catalog.view.group(hub.entity, request.names["group"])
+        group = request.context.broker.entities.group(hub.entity, request.names["group"])
         return _entry(_group_entry(request, hub, group), 200)
 
     async def delete_group(self, request: Request) -> Response:
-        """A consumer group; its readers are let go."""
-        hub, principal = _managed(request)
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        """Delete a consumer group and disconnect its readers."""
+        hub, caller = _managed(request)
+        manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
             lambda done: manager.delete_group(hub.entity.namespace, hub.name, request.names["group"], actor, done)
         )
@@ -194,22 +191,22 @@ class AtomHandlers:
             raise NotFound(hub.namespace.resource(hub.name, "partitions", request.names["partition"]))
         return _entry(_partition_entry(request, hub, group, request.names["partition"]), 200)
 
-    def _group(self, request: Request) -> tuple[LiveHub, ConsumerGroup]:
+    def _group(self, request: Request) -> tuple[HubView, ConsumerGroup]:
         hub, _ = _readable(request)
-        return hub, request.context.broker.catalog.view.group(hub.entity, request.names["group"])
+        return hub, request.context.broker.entities.group(hub.entity, request.names["group"])
 
     # --- publishers ---
 
     async def list_revoked(self, request: Request) -> Response:
         """The publishers whose path is closed."""
         hub, _ = _managed(request)
-        revoked, next_url = request.page(request.context.broker.catalog.view.revoked_publishers(hub.entity))
+        revoked, next_url = request.page(request.context.broker.entities.revoked_publishers(hub.entity))
         return _feed(request, "RevokedPublishers", [_revoked_entry(request, hub, one) for one in revoked], next_url)
 
     async def revoke(self, request: Request) -> Response:
         """Close a publisher's path, at once."""
-        hub, principal = _managed(request)
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        hub, caller = _managed(request)
+        manager, actor = request.context.broker.manager, request.actor(caller)
         name = publisher_name(request.names["publisher"])
         revoked = await await_change(
             lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, actor, done)
@@ -219,15 +216,15 @@ class AtomHandlers:
     async def get_revoked(self, request: Request) -> Response:
         """One closed path."""
         hub, _ = _managed(request)
-        revoked = request.context.broker.catalog.view.find_revoked_publisher(hub.entity, request.names["publisher"])
+        revoked = request.context.broker.entities.find_revoked_publisher(hub.entity, request.names["publisher"])
         if revoked is None:
             raise NotFound(hub.namespace.resource(hub.name, "revokedpublishers", request.names["publisher"]))
         return _entry(_revoked_entry(request, hub, revoked), 200)
 
     async def restore(self, request: Request) -> Response:
         """Open a publisher's path again."""
-        hub, principal = _managed(request)
-        manager, actor = request.context.broker.manager, request.context.actor(principal, request.scope)
+        hub, caller = _managed(request)
+        manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
             lambda done: manager.restore_publisher(
                 hub.entity.namespace, hub.name, request.names["publisher"], actor, done
@@ -236,32 +233,21 @@ class AtomHandlers:
         return _done()
 
 
-# --- who may ---------------------------------------------------------------------------------------------------------
+# --- authorization ----------------------------------------------------------------------------------------------------
 
 
-def _require(request: Request, namespace: LiveNamespace, right: Rights, hub: str | None = None) -> Principal:
-    principal = request.known_as(request.context.identity.of_data(namespace, request.peer, request.authorization))
-    name = namespace.entity.name
-    principal.require(right, Resource.of_namespace(name) if hub is None else Resource.of_hub(name, hub))
-    return principal
+def _hub(request: Request, right: Rights) -> tuple[HubView, Caller]:
+    """The hub of the path. Only callers with the right learn that a hub does not exist."""
+    caller, name = request.sign_in_to_hub()
+    return caller.hub(name, right, request.context.now_s), caller
 
 
-def _existing(request: Request, right: Rights) -> tuple[LiveHub, Principal]:
-    """The hub of a path, told to be missing only to those who may ask."""
-    hub = request.context.find_hub(request.host, request.names["hub"])
-    if hub is None:
-        namespace = request.context.namespace_at(request.host)
-        _require(request, namespace, right, request.names["hub"])
-        raise HubNotFound(namespace.resource(request.names["hub"]))
-    return hub, _require(request, hub.namespace, right, hub.name)
+def _managed(request: Request) -> tuple[HubView, Caller]:
+    return _hub(request, Rights.MANAGE)
 
 
-def _managed(request: Request) -> tuple[LiveHub, Principal]:
-    return _existing(request, Rights.MANAGE)
-
-
-def _readable(request: Request) -> tuple[LiveHub, Principal]:
-    return _existing(request, Rights.LISTEN)
+def _readable(request: Request) -> tuple[HubView, Caller]:
+    return _hub(request, Rights.LISTEN)
 
 
 # --- in --------------------------------------------------------------------------------------------------------------
@@ -325,10 +311,9 @@ def _feed(request: Request, title: str, entries: list[xml.Entry], next_url: str 
     return Response(body, 200, media_type=xml.FEED_TYPE)
 
 
-def _hub_entry(request: Request, hub: Hub, *, is_manager: bool) -> xml.Entry:
-    live = request.context.broker.namespace(hub.namespace).hubs.get(hub.name.lower())
-    size_bytes = 0 if live is None else sum(log.state.size_bytes for log in live.open_logs())
-    rules = request.context.broker.catalog.view.rules(hub) if is_manager else ()
+def _hub_entry(request: Request, caller: Caller, hub: Hub, *, is_manager: bool) -> xml.Entry:
+    size_bytes = caller.visible_hub(hub.name).size_bytes
+    rules = request.context.broker.entities.rules(hub) if is_manager else ()
     ids = "".join(f"<a:string>{id_}</a:string>" for id_ in hub.partition_ids)
     content = "".join(
         (
@@ -370,7 +355,7 @@ def _rule_xml(rule: AccessRule) -> str:
     )
 
 
-def _group_entry(request: Request, hub: LiveHub, group: ConsumerGroup) -> xml.Entry:
+def _group_entry(request: Request, hub: HubView, group: ConsumerGroup) -> xml.Entry:
     content = "".join(
         (
             xml.tag("CreatedAt", xml.instant(group.created_ms)),
@@ -388,7 +373,7 @@ def _group_entry(request: Request, hub: LiveHub, group: ConsumerGroup) -> xml.En
     )
 
 
-def _partition_entry(request: Request, hub: LiveHub, group: ConsumerGroup, partition: str) -> xml.Entry:
+def _partition_entry(request: Request, hub: HubView, group: ConsumerGroup, partition: str) -> xml.Entry:
     info = request.context.broker.partition_info(hub, partition, request.context.clock.monotonic())
     return xml.Entry(
         url=_url(request, hub.name, "consumergroups", group.name, "partitions", partition),
@@ -416,7 +401,7 @@ def _partition_xml(info: PartitionInfo, api_version: str) -> str:
     return "".join(xml.tag(name, value) for name, value in elements)
 
 
-def _revoked_entry(request: Request, hub: LiveHub, revoked: RevokedPublisher) -> xml.Entry:
+def _revoked_entry(request: Request, hub: HubView, revoked: RevokedPublisher) -> xml.Entry:
     return xml.Entry(
         url=_url(request, hub.name, "revokedpublishers", revoked.name),
         title=revoked.name,

@@ -17,9 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.management.manager import Actor
-from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
+from hubmere.broker import Actor, Broker, Copy, HubCopy, Outbox, copies_of
 from hubmere.endpoints.http.arm.serializer import (
     DEFAULT_RESOURCE_GROUP,
     DEFAULT_SUBSCRIPTION,
@@ -180,7 +178,7 @@ class Partners:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._any_change.clear()
-                for alias in self._broker.catalog.view.all_aliases():
+                for alias in self._broker.entities.all_aliases():
                     if alias.is_replicating_away and alias.pairing not in self._change_events:
                         self._change_events[alias.pairing] = asyncio.Event()
                         group.create_task(self._replicate(alias))
@@ -226,11 +224,12 @@ class Partners:
 
     def _copies(self, alias: GeoAlias) -> list[Copy] | None:
         """What the partner should have; None when the pairing is over."""
-        view = self._broker.catalog.view
-        current = next((one for one in view.aliases(alias.namespace) if one.pairing == alias.pairing), None)
-        if current is None or not current.is_replicating_away:
+        entities = self._broker.entities
+        current = next((one for one in entities.aliases(alias.namespace) if one.pairing == alias.pairing), None)
+        namespace = entities.find_namespace(alias.namespace)
+        if current is None or namespace is None or not current.is_replicating_away:
             return None
-        return copies_of(view, view.namespace(alias.namespace))
+        return copies_of(entities, namespace)
 
     async def _release_alias(self, alias: GeoAlias) -> None:
         actor = Actor(name=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())

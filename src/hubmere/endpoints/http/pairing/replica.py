@@ -8,7 +8,7 @@ a copy changes is decided by `broker/management/replica.py`.
 from pydantic import Field
 from starlette.responses import Response
 
-from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
+from hubmere.broker import Claim, GroupWish, HubWish, RuleWish
 from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, ShortText, parse_body
 from hubmere.endpoints.http.arm.request import ArmRequest, alias_json, json_response, ok_response
 from hubmere.endpoints.http.context import await_change
@@ -96,7 +96,7 @@ class ReplicaHandlers:
 
     async def put_replica(self, request: Request) -> Response:
         """Make an empty namespace the secondary of one on another node."""
-        arm = _asked_by_admin(request)
+        arm = _admin_request(request)
         body = parse_body(ReplicaBody, await request.body())
         name, primary = alias_name(request.names["alias"]), namespace_name(body.primary_namespace)
         replicas, place = request.context.broker.replicas, arm.namespace.name
@@ -105,7 +105,7 @@ class ReplicaHandlers:
 
     async def put_namespace_copy(self, request: Request) -> Response:
         """Take the primary's rules, and let hubs go that it has not."""
-        arm = _asked_by_admin(request)
+        arm = _admin_request(request)
         body = parse_body(NamespaceCopyBody, await request.body())
         rules = [rule.wish() for rule in body.rules]
         replicas = request.context.broker.replicas
@@ -116,7 +116,7 @@ class ReplicaHandlers:
 
     async def put_hub_copy(self, request: Request) -> Response:
         """Take one hub of the primary with its groups and rules."""
-        arm = _asked_by_admin(request)
+        arm = _admin_request(request)
         wish = parse_body(HubCopyBody, await request.body()).wish(request.names["hub"])
         replicas = request.context.broker.replicas
         await await_change(lambda done: replicas.take_hub(_claim(request, arm), wish, arm.actor, done))
@@ -124,15 +124,15 @@ class ReplicaHandlers:
 
     async def delete_replica(self, request: Request) -> Response:
         """The primary has broken the pairing: the namespace is its own again."""
-        arm = _asked_by_admin(request)
+        arm = _admin_request(request)
         replicas = request.context.broker.replicas
         await await_change(lambda done: replicas.end(_claim(request, arm), arm.actor, done))
         return ok_response()
 
 
-def _asked_by_admin(request: Request) -> ArmRequest:
+def _admin_request(request: Request) -> ArmRequest:
     arm = ArmRequest(request)
-    if not arm.is_admin:
+    if not arm.caller.is_admin:
         raise AdminRequired
     return arm
 

@@ -22,8 +22,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hubmere.broker.access import Principal
-from hubmere.broker.publish import Publisher
+from hubmere.broker import Caller, Publisher
 from hubmere.endpoints.http.context import (
     CALLER,
     HEADER_NAMES,
@@ -44,10 +43,8 @@ from hubmere.endpoints.http.publish.request_head import (
     parse_head,
     parse_target,
     parse_timeout_s,
-    resource_of,
 )
 from hubmere.endpoints.http.publish.timeouts import OnDone, Timeouts
-from hubmere.model.entity import Rights
 from hubmere.model.errors import PublicationTooLarge, Refusal
 from hubmere.translate import HttpEvent, message_from_http, publication_from_http
 
@@ -79,9 +76,7 @@ class CachedRequestHead:
     names: list[bytes] | None
     headers: list[tuple[bytes, bytes]]
     length_index: int
-    # The version of the catalog at which the request was authorized.
-    version: int
-    principal: Principal
+    caller: Caller
     publisher: Publisher
     timeout_s: float
     # The event without its body and the encoding of that without the body section; None and empty for a batch.
@@ -164,24 +159,13 @@ class PublishHandler:
 
     def _authorize(self, scope: Scope, cached: CachedRequestHead | None) -> CachedRequestHead:
         """The authorized head of a request: the cached one if it matches and still holds."""
-        if cached is not None and cached.matches(scope) and self._is_current(cached):
-            head = cached
-        else:
-            head = self._authorize_head(scope, parse_head(scope))
-        scope[CALLER] = head.principal
-        return head
-
-    def _is_current(self, head: CachedRequestHead) -> bool:
-        """Whether no entity has changed and the credential has not expired since the head was authorized."""
-        context = self._context
-        return head.version == context.broker.catalog.view.version and not head.principal.is_expired(
-            context.clock.now_ms() / 1000
-        )
+        if cached is not None and cached.matches(scope) and cached.caller.is_current(self._context.now_s):
+            scope[CALLER] = cached.caller.principal
+            return cached
+        return self._authorize_head(scope, parse_head(scope))
 
     def _authorize_head(self, scope: Scope, head: RequestHead) -> CachedRequestHead:
-        version = self._context.broker.catalog.view.version
-        target = parse_target(scope["raw_path"])
-        principal, publisher = self._open_publisher(scope, head, target)
+        caller, publisher = self._open_publisher(scope, head, parse_target(scope["raw_path"]))
         event = None if head.is_batch else head.event_without_body()
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         return CachedRequestHead(
@@ -190,8 +174,7 @@ class PublishHandler:
             names=scope.get(HEADER_NAMES),
             headers=headers,
             length_index=next((at for at, (name, _) in enumerate(headers) if name == b"content-length"), len(headers)),
-            version=version,
-            principal=principal,
+            caller=caller,
             publisher=publisher,
             timeout_s=parse_timeout_s(scope["query_string"]),
             event=event,
@@ -200,21 +183,13 @@ class PublishHandler:
             custom_bytes=0 if event is None else head.custom_bytes,
         )
 
-    def _open_publisher(self, scope: Scope, head: RequestHead, target: Target) -> tuple[Principal, Publisher]:
+    def _open_publisher(self, scope: Scope, head: RequestHead, target: Target) -> tuple[Caller, Publisher]:
         """A publisher, for callers whose address, credential and right to send are accepted."""
         context = self._context
-        found = context.find_hub(head.host, target.hub)
-        namespace = context.namespace_at(head.host) if found is None else found.namespace
-        principal = context.identity.of_data(namespace, client_address(scope), head.authorization)
-        scope[CALLER] = principal
-        name = target.hub if found is None else found.name
-        principal.require(Rights.SEND, resource_of(namespace.entity.name, name, target))
-        # Only callers with the right to send learn that a hub does not exist.
-        hub = context.hub_at(head.host, target.hub) if found is None else found
-        publisher = context.broker.open_publisher(
-            hub, partition=target.partition, publisher=target.publisher, principal=principal
-        )
-        return principal, publisher
+        caller, hub = context.sign_in_to_hub(head.host, target.hub, client_address(scope), head.authorization)
+        scope[CALLER] = caller.principal
+        publisher = caller.open_publisher(hub, context.now_s, partition=target.partition, publisher=target.publisher)
+        return caller, publisher
 
     async def _read_body(self, scope: Scope, head: CachedRequestHead, receive: Receive) -> bytes:
         context = self._context

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from hubmere.broker.access import Resource
 from hubmere.endpoints.http.context import HEADER_NAMES, Scope
 from hubmere.endpoints.http.errors import MethodNotAllowed, PathNotFound
 from hubmere.endpoints.http.paths import split_path
@@ -118,15 +117,6 @@ def parse_head(scope: Scope) -> RequestHead:
             head.custom_bytes += len(name) + len(value)
     head.custom = custom
     return head
-
-
-def resource_of(namespace: str, hub: str, target: Target) -> Resource:
-    """The resource that the caller needs the right to send to."""
-    if target.publisher is not None:
-        return Resource.of_publisher(namespace, hub, target.publisher)
-    if target.partition is not None:
-        return Resource.of_hub(namespace, hub, _PARTITIONS, target.partition, is_messages=True)
-    return Resource.of_hub(namespace, hub, is_messages=True)
 
 
 def parse_timeout_s(query: bytes) -> float:

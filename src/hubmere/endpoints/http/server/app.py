@@ -10,14 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from hubmere.broker.access import Principal
-from hubmere.broker.broker import Broker
-from hubmere.broker.coalesce import Coalescer
-from hubmere.broker.counters import Counters
+from hubmere.broker import Broker, Coalescer, Principal
 from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, path_for_log
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
-from hubmere.endpoints.http.identity import Identity
 from hubmere.endpoints.http.pairing.partners import Partners
 from hubmere.endpoints.http.paths import RouteTable, split_path
 from hubmere.endpoints.http.publish.handler import COUNTED, CachedRequestHead, PublishHandler
@@ -31,7 +27,7 @@ from hubmere.endpoints.stream import Session
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
-from hubmere.model.errors import Refusal, ShuttingDown, Unauthorized
+from hubmere.model.errors import AliasElsewhere, Refusal, ShuttingDown, Unauthorized
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -159,17 +155,26 @@ class HttpApp:
 
     async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace").strip("/").lower().split("/")
-        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
-        namespace = self._context.counted_at(host)
+        namespace = self._namespace_of(scope)
         if COUNTED not in scope:
-            _count_refusal(namespace.counters, refusal)
-        self._note_attempt(refusal, scope)
-        tracking = self._context.track_refusal(refusal, scope, f"{namespace.entity.name}:{path[0]}")
+            is_server_error = row_of(type(refusal)).status >= _SERVER_ERROR
+            self._context.broker.count_refused_request(namespace, is_server_error=is_server_error)
+        self._audit_attempt(refusal, scope)
+        tracking = self._context.track_refusal(refusal, scope, f"{namespace}:{path[0]}")
         is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
         await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
 
-    def _note_attempt(self, refusal: Refusal, scope: Scope) -> None:
-        """A change that somebody asked for without the right leaves a line in the audit log, as done ones do."""
+    def _namespace_of(self, scope: Scope) -> str:
+        """Where a refusal is counted: the namespace that the Host header means, else the node's own."""
+        broker = self._context.broker
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
+        try:
+            return broker.namespace_at(host).name
+        except AliasElsewhere:
+            return broker.namespace_at(None).name
+
+    def _audit_attempt(self, refusal: Refusal, scope: Scope) -> None:
+        """Write a change that was requested without the right to the audit log, as completed changes are."""
         if (
             not isinstance(refusal, Unauthorized)
             or scope["method"] not in _CHANGES
@@ -178,15 +183,6 @@ class HttpApp:
             return
         actor = self._context.actor(scope.get(CALLER) or _STRANGER, scope)
         self._context.broker.audit.write(actor.line(scope["method"], path_for_log(scope), refusal))
-
-
-def _count_refusal(counters: Counters, refusal: Refusal) -> None:
-    counters.incoming_requests += 1
-    counters.refused_requests += 1
-    if row_of(type(refusal)).status >= _SERVER_ERROR:
-        counters.server_errors += 1
-    else:
-        counters.user_errors += 1
 
 
 async def _serve_mounted(app: Application, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,7 +200,6 @@ def build_app(
     clock: Clock,
     addresses: Addresses,
     *,
-    admin_token: str,
     body_limit_bytes: int,
     amqp_session: Callable[[], Session] | None = None,
     partners: Partners | None = None,
@@ -216,7 +211,6 @@ def build_app(
         broker=broker,
         clock=clock,
         addresses=addresses,
-        identity=Identity(broker, clock, admin_token),
         body_limit_bytes=body_limit_bytes,
         coalescer=coalescer or build_coalescer(clock),
         memory=memory or MemoryBudget(),

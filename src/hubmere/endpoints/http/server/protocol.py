@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from hubmere.broker.access import Principal
-from hubmere.broker.management.connections import Connections, ConnectionView, LinkView, Role, display_text
-from hubmere.broker.revocation import Judge
+from hubmere.broker import Connections, ConnectionView, Judge, LinkView, Principal, Role, display_text
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.context import CALLER, WRITE_CREATED, Scope, log, path_for_log
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull

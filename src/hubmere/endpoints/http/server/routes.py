@@ -1,5 +1,7 @@
 """Every path of the node but publishing, and who answers it; the first shape that fits a path decides."""
 
+from hubmere.endpoints.http.arm.aliases import AliasHandlers
+from hubmere.endpoints.http.arm.application_groups import ApplicationGroupHandlers
 from hubmere.endpoints.http.arm.monitoring import monitoring_routes
 from hubmere.endpoints.http.arm.openapi import OpenApiDocument
 from hubmere.endpoints.http.arm.resources import ArmHandlers
@@ -10,7 +12,12 @@ from hubmere.endpoints.http.health import get_health, get_ready
 from hubmere.endpoints.http.metrics import get_metrics
 from hubmere.endpoints.http.request import Routes
 
-ARM: Routes = {**ArmHandlers().routes(), **monitoring_routes()}
+ARM: Routes = {
+    **ArmHandlers().routes(),
+    **AliasHandlers().routes(),
+    **ApplicationGroupHandlers().routes(),
+    **monitoring_routes(),
+}
 ATOM: Routes = AtomHandlers().routes()
 OWN: Routes = {
     "health": {"GET": get_health},

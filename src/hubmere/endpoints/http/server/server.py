@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from hubmere.broker.management.connections import Connections
+from hubmere.broker import Connections
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.server.app import HttpApp
