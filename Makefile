@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS := $(wildcard constraints.txt)
 # What the compiled kernels are made from: a change means a new build.
-KERNELS := $(wildcard setup.py src/hubmere/kernels.py src/hubmere/pipeline/_decode.pyx src/hubmere/records/_validate.pyx)
+KERNELS := $(wildcard setup.py src/hubmere/records/kernels/*.py src/hubmere/pipeline/_decode.pyx src/hubmere/records/_validate.pyx)
 
 # Compiled modules halve the time to start a node; an environment that forbids them would slow every test.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,22 +1,39 @@
-"""Builds the inner loops ahead of time where possible; everything else is in pyproject.toml.
+"""Compiles the inner loops where a compiler is available; everything else is in pyproject.toml.
 
-Those are `hubmere.kernels`, by mypyc, and two twins by Cython: of the Spark decoder (`hubmere.pipeline._decode`) and of
-the check of produced records (`hubmere.records._validate`). Without the compilers the package installs and runs
-interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose.
+mypyc compiles the modules of `hubmere.records.kernels` into one library, so that calls between them stay direct. Cython
+compiles two twins: of the Spark decoder (`hubmere.pipeline._decode`) and of the check of produced records
+(`hubmere.records._validate`). Without the compilers the package installs and runs interpreted. HUBMERE_PURE=1 leaves
+the compiled forms out on purpose.
 """
 
 import os
+from pathlib import Path
 
 from setuptools import Extension, setup  # type: ignore[import-untyped]  # it ships no types and needs no stubs here
+from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
+from setuptools.errors import CompileError  # type: ignore[import-untyped]
+
+KERNELS = sorted(str(path) for path in Path("src/hubmere/records/kernels").glob("[!_]*.py"))
+LIBRARY = "hubmere.records.kernels"
+
+
+class BuildExtensions(build_ext):  # type: ignore[misc]
+    """Builds the modules of the kernels only with the library that they load, so that an import never fails."""
+
+    def build_extension(self, extension: Extension) -> None:
+        is_kernel = extension.name.startswith("hubmere.records.kernels.")
+        if is_kernel and not Path(self.get_ext_fullpath(f"{LIBRARY}__mypyc")).exists():
+            raise CompileError(f"{extension.name} needs the library of the kernels, which was not built")
+        super().build_extension(extension)
 
 
 def kernels() -> list[Extension]:
-    """The compiled form of the inner loops, or nothing."""
+    """The compiled form of the kernels, or nothing."""
     try:
         from mypyc.build import mypycify
 
-        extensions = mypycify(["src/hubmere/kernels.py"], opt_level="3")
-    except (ImportError, SystemExit):  # mypyc leaves with SystemExit when it does not like a source
+        extensions = mypycify(KERNELS, opt_level="3", group_name=LIBRARY)
+    except (ImportError, SystemExit):  # mypyc exits with SystemExit when it cannot compile a source
         return []
     for extension in extensions:
         extension.optional = True
@@ -27,7 +44,7 @@ def twins() -> list[Extension]:
     """The compiled twins of the Spark decoder and of the record check, or nothing."""
     try:
         from Cython.Build import cythonize
-        from Cython.Compiler.Errors import CompileError
+        from Cython.Compiler.Errors import CompileError as CythonError
     except ImportError:
         return []
     extensions = [
@@ -36,9 +53,9 @@ def twins() -> list[Extension]:
     ]
     try:
         return list(cythonize(extensions, build_dir="build", quiet=True))
-    except CompileError:
+    except CythonError:
         return []
 
 
 is_pure = os.environ.get("HUBMERE_PURE") == "1"
-setup(ext_modules=[] if is_pure else [*kernels(), *twins()])
+setup(ext_modules=[] if is_pure else [*kernels(), *twins()], cmdclass={"build_ext": BuildExtensions})

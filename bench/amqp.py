@@ -25,8 +25,8 @@ from bench.load.machine import MB, cpu_seconds, fdatasync_p50_ms, load_average, 
 from bench.load.rabbitmq import RabbitMq
 from bench.load.raw_amqp import Address, Client, Pump, Run, batch_of, event, from_first, from_now
 
-from hubmere import kernels
 from hubmere.model.connection_string import ConnectionString
+from hubmere.records import kernels
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 
@@ -316,7 +316,7 @@ def measure_sdk(broker: Broker) -> None:
 
 def measure_all(bench: Bench) -> None:
     """Every table, node by node."""
-    form = "interpreted" if str(kernels.__file__).endswith(".py") else "compiled"
+    form = "interpreted" if str(kernels.frames.__file__).endswith(".py") else "compiled"
     print(f"  {'':<44}{'median':>12} {'':<6}{'':<20}{'ratio':>8}")
     with a_node(bench, "os") as broker:
         measure_batches(bench, broker, "os", "(aim: 300)")

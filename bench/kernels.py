@@ -8,11 +8,10 @@ AMQP messages, and `frame` those into transfers. Read the ratios; absolute numbe
 
 import argparse
 import ctypes
-import importlib.util
+import importlib
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from types import ModuleType
 
 import hubmere
 
-SOURCE = Path(hubmere.__file__).with_name("kernels.py")
+SOURCES = Path(hubmere.__file__).parent / "records" / "kernels"
 FIRST_SEQUENCE = 1_000_000
 OFFSET = 123_456_789
 NOW_MS = 1_794_000_000_000
@@ -31,26 +30,30 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30
 Work = Callable[[ModuleType], object]
 
 
-def load(path: Path, name: str = "kernels") -> ModuleType:
-    """A module from a file, source or extension, beside any other of the same name."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @contextmanager
-def compiled_kernels() -> Iterator[ModuleType | None]:
-    """The kernels compiled by mypyc into a directory of their own; None where that cannot be done."""
+def both_forms() -> Iterator[list[ModuleType]]:
+    """The kernels as copies of the package: interpreted, and compiled by mypyc where that is possible."""
     with tempfile.TemporaryDirectory() as directory:
-        shutil.copy(SOURCE, directory)
-        built = subprocess.run(
-            [sys.executable, "-m", "mypyc", SOURCE.name], cwd=directory, capture_output=True, check=False
-        )
-        extension = Path(directory, SOURCE.stem + str(sysconfig.get_config_var("EXT_SUFFIX")))
-        yield load(extension) if built.returncode == 0 and extension.exists() else None
+        sys.path.insert(0, directory)
+        try:
+            copy_sources(Path(directory, "kernels_interpreted"))
+            forms = [importlib.import_module("kernels_interpreted")]
+            modules = copy_sources(Path(directory, "kernels_compiled"))
+            command = [sys.executable, "-m", "mypyc", *(str(path.relative_to(directory)) for path in modules)]
+            built = subprocess.run(command, cwd=directory, capture_output=True, check=False)
+            if built.returncode == 0:
+                forms.append(importlib.import_module("kernels_compiled"))
+            yield forms
+        finally:
+            sys.path.remove(directory)
+
+
+def copy_sources(package: Path) -> list[Path]:
+    """Copy the package without its compiled form; returns the modules to compile."""
+    package.mkdir()
+    for source in SOURCES.glob("*.py"):
+        shutil.copy(source, package)
+    return sorted(package.glob("[!_]*.py"))
 
 
 def data(body: bytes) -> bytes:
@@ -144,14 +147,12 @@ def main() -> None:
     options = parser.parse_args()
 
     keep_freed_memory()
-    pure = load(SOURCE)
-    with compiled_kernels() as compiled:
-        variants = [pure] if compiled is None else [pure, compiled]
+    with both_forms() as variants:
         print(f"{'us per event':<34}{'interpreted':>12}{'compiled':>12}{'ratio':>8}")
         for shape, (messages, key) in shapes(options.events).items():
-            for name, work in jobs(messages, key, pure).items():
+            for name, work in jobs(messages, key, variants[0]).items():
                 costs = best_us(work, variants, options.rounds, options.events)
-                rest = f"{costs[1]:>12.3f}{costs[0] / costs[1]:>8.1f}" if compiled else f"{'-':>12}{'-':>8}"
+                rest = f"{costs[1]:>12.3f}{costs[0] / costs[1]:>8.1f}" if len(costs) > 1 else f"{'-':>12}{'-':>8}"
                 print(f"{name + ', ' + shape:<34}{costs[0]:>12.3f}{rest}")
 
 

@@ -5,21 +5,22 @@ import os
 __version__ = "0.1.0"
 
 
-def _use_interpreted_kernels() -> None:
-    """Put the source of `hubmere.kernels` in the place of its compiled form, which an import would prefer."""
+def _ignore_compiled_modules() -> None:
+    """Import every module of this package from its source, although an import prefers the compiled form."""
     import sys
-    from importlib.util import module_from_spec, spec_from_file_location
+    from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
     from pathlib import Path
 
-    spec = spec_from_file_location("hubmere.kernels", Path(__file__).with_name("kernels.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    globals()["kernels"] = module
-    spec.loader.exec_module(module)
+    package = Path(__file__).parent
+
+    def find_sources(directory: str) -> FileFinder:
+        if not Path(directory).is_relative_to(package):
+            raise ImportError
+        return FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, find_sources)
 
 
-# For comparing the two and for ruling the compiler out when something looks wrong.
+# For comparing both forms, and for excluding the compiler as the cause of a fault.
 if os.environ.get("HUBMERE_PURE") == "1":
-    _use_interpreted_kernels()
+    _ignore_compiled_modules()

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hubmere import kernels
 from hubmere.pipeline.decode import Columns, decode
+from hubmere.records import kernels
 from hubmere.records.header import seal
 from hubmere.records.records import Record
 from hubmere.translate import publication_from_amqp

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere import kernels
-from hubmere.records import validate
+from hubmere.records import kernels, validate
 from hubmere.records.compression import Codec, compress
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import HEADER_BYTES

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere import kernels
+from hubmere.records import kernels
 from hubmere.translate.columns import record_of, row_of, text_of
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.decode import decode_value

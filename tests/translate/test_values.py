@@ -2,8 +2,8 @@
 
 import pytest
 
-from hubmere import kernels
 from hubmere.model.errors import UndecodableMessage
+from hubmere.records import kernels
 from hubmere.translate import publication_from_amqp
 from hubmere.wire.amqp.codec.decode import decode_value
 from translate.builders import compound, data, deliveries, emit, pairs, section, stored, symbol, text

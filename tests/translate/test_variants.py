@@ -141,13 +141,18 @@ def test_every_time_has_the_form_of_the_calendar(variants: tuple[ModuleType, Mod
     for time_ms in [*times, 0, -1, 951_782_400_000, 253_402_300_799_999, -62_135_596_800_000]:
         moment = epoch + timedelta(milliseconds=time_ms)
         expected = f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z".encode()
-        assert [kernels._instant(time_ms) for kernels in variants] == [expected, expected]
-    assert [kernels._instant(253_402_300_800_000) for kernels in variants] == [b"253402300800000"] * 2
+        assert [kernels.exported_properties._instant(time_ms) for kernels in variants] == [expected, expected]
+    assert [kernels.exported_properties._instant(253_402_300_800_000) for kernels in variants] == [
+        b"253402300800000"
+    ] * 2
 
 
-def test_the_interpreted_kernels_can_be_asked_for() -> None:
-    """HUBMERE_PURE=1 rules the compiled form out."""
-    program = "import hubmere.kernels as one; from hubmere import kernels as two; print(one.__file__, one is two)"
+def test_compiled_modules_can_be_ignored() -> None:
+    """HUBMERE_PURE=1 imports every module from its source."""
+    program = (
+        "from hubmere.records import validate; import hubmere.records.kernels.frames as frames\n"
+        "print(frames.__file__, validate.first_fault is validate.first_fault_interpreted)"
+    )
 
     answer = subprocess.run(
         [sys.executable, "-c", program],
@@ -157,6 +162,6 @@ def test_the_interpreted_kernels_can_be_asked_for() -> None:
         check=True,
     )
 
-    path, is_same = answer.stdout.split()
-    assert path.endswith("kernels.py")
-    assert is_same == "True"
+    path, is_interpreted = answer.stdout.split()
+    assert path.endswith("frames.py")
+    assert is_interpreted == "True"

@@ -1,54 +1,67 @@
-"""The kernels twice, side by side: interpreted from source, and compiled by mypyc into a directory of their own."""
+"""The kernels twice, side by side: copies of the package, one interpreted and one compiled by mypyc."""
 
 import hashlib
-import importlib.util
+import importlib
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from types import ModuleType
 
 import hubmere
 
-SOURCE = Path(hubmere.__file__).with_name("kernels.py")
+SOURCES = sorted(Path(hubmere.__file__).parent.joinpath("records", "kernels").glob("*.py"))
 BUILD_SECONDS = 300
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kernels", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def interpreted() -> ModuleType:
     """The kernels as source."""
-    return _load(SOURCE)
+    return _import(_home() / "interpreted", "kernels_interpreted")
 
 
 def compiled() -> ModuleType:
-    """The kernels as an extension, built once for each state of the source."""
-    digest = hashlib.sha256(SOURCE.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    home = Path(tempfile.gettempdir(), f"hubmere-kernels-{os.getuid()}-{digest}")
-    extension = home / f"kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if not extension.exists():
-        home.mkdir(mode=0o700, exist_ok=True)
-        _build(extension)
-    return _load(extension)
+    """The kernels as extensions, built once for each state of the source."""
+    return _import(_home() / "compiled", "kernels_compiled", is_compiled=True)
 
 
-def _build(extension: Path) -> None:
-    """Compile aside and move into place: another test process may be doing the same."""
-    with tempfile.TemporaryDirectory(dir=extension.parent) as directory:
-        shutil.copy(SOURCE, directory)
-        command = [sys.executable, "-m", "mypyc", SOURCE.name]
-        built = subprocess.run(
-            command, cwd=directory, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
-        )
-        assert built.returncode == 0, built.stdout + built.stderr
-        Path(directory, extension.name).replace(extension)
+def _home() -> Path:
+    digest = hashlib.sha256(sys.version.encode())
+    for source in SOURCES:
+        digest.update(source.name.encode() + source.read_bytes())
+    home = Path(tempfile.gettempdir(), f"hubmere-kernels-{os.getuid()}-{digest.hexdigest()[:16]}")
+    home.mkdir(mode=0o700, exist_ok=True)
+    return home
+
+
+def _import(directory: Path, package: str, *, is_compiled: bool = False) -> ModuleType:
+    if not directory.exists():
+        _make(directory, package, is_compiled=is_compiled)
+    sys.path.insert(0, str(directory))
+    try:
+        return importlib.import_module(package)
+    finally:
+        sys.path.remove(str(directory))
+
+
+def _make(directory: Path, package: str, *, is_compiled: bool) -> None:
+    """Copy and compile aside, then move into place: another test process may be doing the same."""
+    with tempfile.TemporaryDirectory(dir=directory.parent) as aside:
+        target = Path(aside, "target")
+        target.joinpath(package).mkdir(parents=True)
+        for source in SOURCES:
+            shutil.copy(source, target / package)
+        if is_compiled:
+            _compile(target, [f"{package}/{source.name}" for source in SOURCES if source.name != "__init__.py"])
+        try:
+            target.rename(directory)
+        except OSError:
+            assert directory.exists()
+
+
+def _compile(directory: Path, modules: list[str]) -> None:
+    command = [sys.executable, "-m", "mypyc", *modules]
+    built = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
+    assert built.returncode == 0, built.stdout + built.stderr
+    shutil.rmtree(directory / "build", ignore_errors=True)

@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 import pyarrow as pa
 
-from hubmere.kernels import MAX_RECORDS, Malformed
+from hubmere.records.kernels import MAX_RECORDS, Malformed
 from hubmere.pipeline.capture.files.schema import encoded_maps, time_text
 from hubmere.translate.columns import row_of
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from hubmere import kernels
 from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
+from hubmere.records import kernels
 from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader
 from hubmere.translate.columns import BARE, Headers, Row, row_of
 from hubmere.translate.deliver import batches_from, opened_records

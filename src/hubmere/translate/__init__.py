@@ -2,7 +2,7 @@
 
 `ingest` and `http` make batches out of publications, `deliver` makes transfers out of batches, `view` opens events and
 `assignments` what members of groups were given, for people. How a message lies in a record is laid down in
-`hubmere.kernels`, which does the work per event.
+`hubmere.records.kernels`, which does the work per event.
 """
 
 from hubmere.translate.assignments import assigned_partitions

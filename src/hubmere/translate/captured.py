@@ -9,7 +9,7 @@ from decimal import Decimal, localcontext
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from hubmere import kernels
+from hubmere.records import kernels
 from hubmere.translate.columns import KAFKA_KEY, Headers, opened_message, text_of
 from hubmere.wire.amqp.codec import types as amqp
 

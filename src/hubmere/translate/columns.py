@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from hubmere import kernels
+from hubmere.records import kernels
 from hubmere.records.records import Record
 from hubmere.records.varint import write_uvarint
 from hubmere.wire.amqp.codec import types as amqp

@@ -13,7 +13,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from hubmere import kernels
+from hubmere.records import kernels
 from hubmere.records.compression import decompress
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader, Buffer, read_header

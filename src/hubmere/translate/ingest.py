@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hubmere import kernels
 from hubmere.model.errors import UndecodableMessage
 from hubmere.model.keys import check_partition_key
+from hubmere.records import kernels
 from hubmere.records.header import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,

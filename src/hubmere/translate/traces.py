@@ -9,7 +9,7 @@ them are not.
 import re
 from collections.abc import Iterator
 
-from hubmere import kernels
+from hubmere.records import kernels
 from hubmere.records.header import Buffer
 from hubmere.translate.deliver import batches_from, is_visible, opened_records
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hubmere import kernels
 from hubmere.model.offsets import spread_offset
+from hubmere.records import kernels
 from hubmere.records.header import APPEND_TIME, BatchHeader, Buffer
 from hubmere.translate.deliver import batches_from, is_visible, opened_records
 from hubmere.wire.amqp.codec import types as amqp

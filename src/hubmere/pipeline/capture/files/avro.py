@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, Final, Protocol
 
-from hubmere import kernels
 from hubmere.client.consumer import UNKNOWN_POSITION
 from hubmere.pipeline.capture.files.schema import (
     EMPTY_MAP,
@@ -21,6 +20,7 @@ from hubmere.pipeline.capture.files.schema import (
     time_text,
 )
 from hubmere.pipeline.decode import ClosedBatch, Opened, Record, add_batch, check_deltas, events_between, microseconds
+from hubmere.records import kernels
 from hubmere.records.header import APPEND_TIME, BatchHeader
 
 # A block ends with the first batch that fills it: large enough that its head costs nothing, small enough to be skipped.

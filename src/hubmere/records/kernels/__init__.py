@@ -1,0 +1,44 @@
+"""The inner loops over events: AMQP messages become records, records become AMQP messages and transfer frames.
+
+One call handles a run of events. The modules are written for the interpreter (tables, slices, one join per run) and are
+compiled together by mypyc from the same source where a compiler is available; both forms give the same bytes and the
+same errors. They import nothing outside this package, keep no state but two bounded tables of property names, and
+answer any malformed input with `Malformed`, never with another exception.
+"""
+
+from .amqp_values import DELIVERY_ANNOTATIONS, MAX_DEPTH, Malformed, value_end
+from .frames import frame_messages, frame_template
+from .record_layout import (
+    ENVELOPE_NAME,
+    ENVELOPE_VERSION,
+    KIND_DATA,
+    KIND_MANY_DATA,
+    MAX_RECORDS,
+    TABLE_SIZE,
+    read_records,
+)
+from .to_messages import encode_messages, message_of
+from .to_records import annotated_key, first_message, join_messages, single_record, split_batch
+
+__all__ = [
+    "DELIVERY_ANNOTATIONS",
+    "ENVELOPE_NAME",
+    "ENVELOPE_VERSION",
+    "KIND_DATA",
+    "KIND_MANY_DATA",
+    "MAX_DEPTH",
+    "MAX_RECORDS",
+    "TABLE_SIZE",
+    "Malformed",
+    "annotated_key",
+    "encode_messages",
+    "first_message",
+    "frame_messages",
+    "frame_template",
+    "join_messages",
+    "message_of",
+    "read_records",
+    "single_record",
+    "split_batch",
+    "value_end",
+]
