@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
-from broker.test_groups import a_join, joined_and_synced, settle
+from broker.classic_groups import a_join, joined_and_synced, settle
 from broker.test_transactions import Desk
 from hubmere.broker.coordinator.coordinators import Coordinators, HubDirectory
 from hubmere.broker.coordinator.groups import Groups

@@ -1,0 +1,326 @@
+"""Classic groups: joining, rebalances and assignments, with time set by the test (reference: kafka 2.10)."""
+
+from typing import Any
+
+import pytest
+
+from broker.classic_groups import RANGE, STICKY, GroupHarness
+from hubmere.broker.coordinator.classic_group import MAX_MEMBERS
+from hubmere.broker.coordinator.membership import (
+    GroupState,
+    JoinResponse,
+    Protocol,
+)
+from hubmere.broker.coordinator.refusals import (
+    CoordinatorUnavailable,
+    GroupFull,
+    IllegalGeneration,
+    InconsistentProtocol,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from hubmere.model.errors import Refusal, StorageFull
+
+
+@pytest.fixture
+def harness() -> GroupHarness:
+    return GroupHarness()
+
+
+# --- joining ---------------------------------------------------------------------------------------------------------
+
+
+def test_first_member_leads_its_own_generation(harness: GroupHarness) -> None:
+    """Only the leader is told who the members are."""
+    answer = harness.join()[0]
+
+    assert isinstance(answer, JoinResponse)
+    assert (answer.generation, answer.protocol, answer.leader) == (1, "range", answer.member_id)
+    assert [member.metadata for member in answer.members] == [b"r"]
+    assert harness.group.state is GroupState.COMPLETING
+
+
+def test_newcomer_is_told_its_id_first(harness: GroupHarness) -> None:
+    """Reference check 35 (KIP-394): a client that never comes back leaves no member behind."""
+    with pytest.raises(MemberIdRequired) as told:
+        harness.join(needs_known_id=True)
+
+    answer = harness.join(told.value.member, needs_known_id=True)[0]
+
+    assert isinstance(answer, JoinResponse)
+    assert answer.member_id == told.value.member
+
+
+def test_id_that_nobody_joined_with_is_forgotten(harness: GroupHarness) -> None:
+    """Reference check 35: it holds up the others no longer than a session."""
+    with pytest.raises(MemberIdRequired) as told:
+        harness.join(needs_known_id=True)
+    waiting = harness.join()
+
+    harness.advance(9.9)
+    assert waiting == []
+    harness.advance(0.2)
+
+    assert isinstance(waiting[0], JoinResponse)
+    with pytest.raises(UnknownMember):
+        harness.join(told.value.member)
+
+
+def test_first_members_gather_before_the_first_generation() -> None:
+    """Reference check 32: three consumers that start together see one rebalance."""
+    harness = GroupHarness(initial_delay_s=3.0)
+    answers = [harness.join()]
+    harness.advance(1.0)
+    answers += [harness.join(), harness.join()]
+    assert answers == [[], [], []]
+
+    harness.advance(2.0)
+    assert answers == [[], [], []]
+    harness.advance(3.0)
+
+    joined = [answer for parked in answers for answer in parked if isinstance(answer, JoinResponse)]
+    assert [member.generation for member in joined] == [1, 1, 1]
+    assert len({member.leader for member in joined}) == 1
+    assert sorted(len(member.members) for member in joined) == [0, 0, 3]
+
+
+def test_gathering_ends_with_the_rebalance_timeout() -> None:
+    """However many keep coming."""
+    harness = GroupHarness(initial_delay_s=3.0)
+    first = harness.join(rebalance_timeout_s=7.0)
+
+    for _ in range(7):
+        assert first == []
+        harness.join(rebalance_timeout_s=7.0)
+        harness.advance(1.0)
+
+    assert isinstance(first[0], JoinResponse)
+
+
+def test_newcomer_makes_everybody_join_again(harness: GroupHarness) -> None:
+    """Reference check 33."""
+    members = harness.a_stable_group(2)
+    newcomer = harness.join()
+
+    for member in members:
+        with pytest.raises(RebalanceInProgress):
+            harness.beat(member)
+    again = [harness.join(member.member_id) for member in members]
+
+    joined = [answers[0] for answers in (*again, newcomer)]
+    assert {answer.generation for answer in joined if isinstance(answer, JoinResponse)} == {members[0].generation + 1}
+
+
+def test_member_that_does_not_join_again_is_dropped_at_the_deadline(harness: GroupHarness) -> None:
+    """The longest rebalance timeout of all members is what they are given."""
+    members = harness.a_stable_group(2)
+    newcomer = harness.join()
+    harness.join(members[0].member_id)
+
+    for _ in range(6):
+        harness.advance(9.0)
+        with pytest.raises(RebalanceInProgress):
+            harness.beat(members[1])
+    assert newcomer == []
+    harness.advance(6.0)
+
+    assert isinstance(newcomer[0], JoinResponse)
+    assert members[1].member_id not in harness.group.members
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_only_a_leader_or_news_disturb_a_stable_group(harness: GroupHarness, is_leader: bool) -> None:
+    """A follower that missed our answer gets it again; a leader that joins has seen new partitions."""
+    members = harness.a_stable_group(2)
+    member = next(member for member in members if (member.leader == member.member_id) is is_leader)
+
+    answers = harness.join(member.member_id)
+
+    assert (answers == []) is is_leader
+    assert harness.group.state is (GroupState.PREPARING if is_leader else GroupState.STABLE)
+
+
+def test_changed_subscription_starts_a_rebalance(harness: GroupHarness) -> None:
+    """What a member brings along is all that the leader goes by."""
+    members = harness.a_stable_group(2)
+    follower = next(member for member in members if member.leader != member.member_id)
+
+    assert harness.join(follower.member_id, protocols=(Protocol("range", b"other"),)) == []
+    assert harness.group.state is GroupState.PREPARING
+
+
+def test_member_that_joins_twice_is_answered_twice(harness: GroupHarness) -> None:
+    """Reference pitfall 15: a parked request is never dropped without a word."""
+    members = harness.a_stable_group(2)
+    first = harness.join(members[0].member_id, protocols=(Protocol("range", b"new"),))
+
+    second = harness.join(members[0].member_id, protocols=(Protocol("range", b"newer"),))
+
+    assert isinstance(first[0], RebalanceInProgress)
+    assert second == []
+
+
+def test_protocol_that_most_members_prefer_is_chosen(harness: GroupHarness) -> None:
+    """Among those that all of them know."""
+    first = harness.join(protocols=(RANGE, STICKY))[0]
+    others = [harness.join(protocols=(STICKY, RANGE)), harness.join(protocols=(STICKY, RANGE, Protocol("own", b"")))]
+    assert isinstance(first, JoinResponse)
+
+    again = harness.join(first.member_id, protocols=(RANGE, STICKY))
+
+    assert [answers[0].protocol for answers in (again, *others) if isinstance(answers[0], JoinResponse)] == [
+        "sticky"
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": (STICKY,)},
+        {"protocols": ()},
+        {"protocol_type": ""},
+    ],
+    ids=["another type", "nothing in common", "no protocol", "no type"],
+)
+def test_member_without_a_common_protocol_is_refused(harness: GroupHarness, more: dict[str, Any]) -> None:
+    """Reference 2.10: before it can spoil the group for the others."""
+    harness.a_stable_group(1)
+
+    with pytest.raises(InconsistentProtocol):
+        harness.join(**more)
+    assert harness.group.state is GroupState.STABLE
+
+
+def test_lone_member_may_change_its_protocol(harness: GroupHarness) -> None:
+    """Nobody else is bound to the old one: this is how clients are upgraded one by one."""
+    member = harness.a_stable_group(1)[0]
+
+    answer = harness.join(member.member_id, protocols=(STICKY,))[0]
+
+    assert isinstance(answer, JoinResponse)
+    assert answer.protocol == "sticky"
+
+
+def test_group_has_room_for_so_many(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound on what a rebalance hands around."""
+    monkeypatch.setattr("hubmere.broker.coordinator.classic_group.MAX_MEMBERS", 1)
+    harness.a_stable_group(1)
+
+    with pytest.raises(GroupFull):
+        harness.join()
+    assert MAX_MEMBERS == 5_000
+
+
+# --- assignments -----------------------------------------------------------------------------------------------------
+
+
+def test_members_get_what_the_leader_gave_them(harness: GroupHarness) -> None:
+    """Whoever asks before the leader waits; whoever was left out gets nothing."""
+    first = harness.join()[0]
+    second = harness.join()
+    assert isinstance(first, JoinResponse)
+    leader = harness.join(first.member_id)[0]
+    follower = second[0]
+    assert isinstance(leader, JoinResponse)
+    assert isinstance(follower, JoinResponse)
+
+    waiting = harness.sync(follower)
+    assert waiting == []
+    answered = harness.sync(leader, {leader.member_id: b"mine"})
+
+    assert [answers[0].assignment for answers in (answered, waiting)] == [b"mine", b""]
+    assert harness.sync(follower)[0].assignment == b""
+
+
+def test_assignment_is_told_once_it_is_durable(harness: GroupHarness) -> None:
+    """A restart in between must not leave members with what nobody remembers."""
+    harness.delays_persisting = True
+    member = harness.join()[0]
+    assert isinstance(member, JoinResponse)
+
+    answers = harness.sync(member, {member.member_id: b"mine"})
+    assert (answers, harness.group.state) == ([], GroupState.COMPLETING)
+    harness.pending_callbacks.pop()(None)
+
+    assert (answers[0].assignment, harness.group.state) == (b"mine", GroupState.STABLE)
+
+
+def test_assignment_that_cannot_be_kept_is_asked_for_again(harness: GroupHarness) -> None:
+    """A full disk passes; the leader sends it once more."""
+    member = harness.join()[0]
+    assert isinstance(member, JoinResponse)
+    harness.persist_refusal = StorageFull("no room")
+    failed = harness.sync(member, {member.member_id: b"mine"})
+
+    harness.persist_refusal = None
+    answers = harness.sync(member, {member.member_id: b"mine"})
+
+    assert isinstance(failed[0], CoordinatorUnavailable)
+    assert answers[0].assignment == b"mine"
+
+
+def test_rebalance_while_an_assignment_is_kept_wins(harness: GroupHarness) -> None:
+    """The late word from the disk belongs to a generation that is over."""
+    harness.delays_persisting = True
+    member = harness.join()[0]
+    assert isinstance(member, JoinResponse)
+    old = harness.sync(member, {member.member_id: b"old"})
+    newcomer = harness.join()
+    again = harness.join(member.member_id)[0]
+    assert isinstance(again, JoinResponse)
+
+    fresh = harness.sync(again, {again.member_id: b"new"})
+    for kept in harness.pending_callbacks:
+        kept(None)
+
+    assert isinstance(old[0], RebalanceInProgress)
+    assert fresh[0].assignment == b"new"
+    assert isinstance(newcomer[0], JoinResponse)
+
+
+@pytest.mark.parametrize(
+    ("more", "refusal"),
+    [
+        ({"member_id": "nobody"}, UnknownMember),
+        ({"generation": 7}, IllegalGeneration),
+        ({"protocol_type": "connect"}, InconsistentProtocol),
+        ({"protocol": "sticky"}, InconsistentProtocol),
+    ],
+)
+def test_sync_of_another_group_is_refused(harness: GroupHarness, more: dict[str, Any], refusal: type[Refusal]) -> None:
+    """Reference 2.10: member, generation, protocol, in this order."""
+    member = harness.a_stable_group(1)[0]
+
+    with pytest.raises(refusal):
+        harness.sync(member, **more)
+
+
+def test_sync_during_a_rebalance_is_refused(harness: GroupHarness) -> None:
+    """The member has to join again."""
+    member = harness.a_stable_group(1)[0]
+    harness.join()
+
+    with pytest.raises(RebalanceInProgress):
+        harness.sync(member)
+
+
+def test_member_that_never_asks_for_its_assignment_is_put_out(harness: GroupHarness) -> None:
+    """Reference 2.10: the others would read around it for ever."""
+    member = harness.a_stable_group(1)[0]
+    silent = harness.join()
+    again = harness.join(member.member_id)[0]
+    assert isinstance(again, JoinResponse)
+    harness.sync(again, {})
+    joined = silent[0]
+    assert isinstance(joined, JoinResponse)
+    for _ in range(7):
+        harness.advance(8.0)
+        harness.beat(again)
+        harness.beat(joined)
+
+    harness.advance(5.0)
+
+    assert joined.member_id not in harness.group.members
+    assert harness.group.state is GroupState.PREPARING
