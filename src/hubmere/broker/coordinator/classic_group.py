@@ -1,9 +1,9 @@
-"""One group of readers that share partitions: the classic Kafka group protocol (reference: kafka 2.10).
+"""One classic group: the Kafka group protocol in which a member assigns the partitions (reference: kafka 2.10).
 
-Who is a member, which generation it is, who leads, and when a rebalance begins and ends. What members bring along and
-are assigned are opaque bytes. Nothing here waits or reads a clock: time is an argument, in monotonic seconds, and a
-request that has to wait is answered later through the reply that came with it. Immediate refusals are raised, later
-ones are handed to the reply; each reply is called exactly once. Thread rule: the owner's thread only.
+Decides who is a member, the generation, the leader, and when a rebalance starts and ends. Metadata and assignments of
+members are opaque bytes. Nothing here waits or reads a clock: time is an argument, in monotonic seconds. A request that
+has to wait is answered later through its reply callback. Immediate refusals are raised, later ones are passed to the
+callback; each callback is called exactly once. Thread rule: the owner's thread only.
 """
 
 import uuid
@@ -35,10 +35,10 @@ from hubmere.broker.coordinator.refusals import (
 )
 from hubmere.model.errors import Refusal
 
-# A bound on what a rebalance hands around: the leader is told of every member.
+# Bounds the size of a rebalance: the leader gets the list of all members.
 MAX_MEMBERS = 5_000
 
-# From which states a state can be entered.
+# The allowed state transitions: from which states a state can be entered.
 ENTERED_FROM: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING}),
     GroupState.PREPARING: frozenset({GroupState.EMPTY, GroupState.COMPLETING, GroupState.STABLE}),
@@ -48,7 +48,7 @@ ENTERED_FROM: Mapping[GroupState, frozenset[GroupState]] = {
 }
 
 OnPersisted = Callable[[Refusal | None], None]
-# Makes a group's state durable, then calls back.
+# Makes the state of a group durable, then calls back.
 Persist = Callable[["ClassicGroup", OnPersisted], None]
 
 
@@ -66,23 +66,24 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self._instances: dict[str, str] = {}
-        # Ids that were handed out and not joined with yet, with the time at which they are forgotten.
+        # Member ids that were issued but have not joined yet, with their expiry.
         self._pending: dict[str, float] = {}
         self._initial_delay_s = initial_delay_s
         self._persist = persist
         self._join_by = 0.0
-        # While the first members of an empty group gather: the latest end of it, else None.
+        # During the initial rebalance delay of an empty group: its latest end, else None.
         self._gather_until: float | None = None
         self._has_newcomer = False
         self._sync_by = 0.0
         self._unsynced: set[str] = set()
-        # The generation whose assignments are on their way to the disk.
+        # The generation whose assignments are being persisted.
         self._persisting_generation = -1
 
     # --- joining ---
 
     def join(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
-        """Become or stay a member; answered when the generation is complete, or at once when it need not change."""
+        """Add or renew a member. The reply comes when the generation is complete, or at once if no rebalance is
+        needed."""
         self._require_alive()
         self._require_protocols(request)
         if request.member_id:
@@ -140,23 +141,23 @@ class ClassicGroup:
             member.request = request
             self._wait_for_join(member, reply, now)
         else:
-            # It missed our answer: nothing changes for the others.
+            # The member missed our answer: nothing changes for the others.
             member.expires_at = now + request.session_timeout_s
             reply(self._join_response(member))
 
     def _is_leader_of_stable(self, member: Member) -> bool:
-        """A leader that joins a stable group again asks for a rebalance: it has seen new partitions."""
+        """Whether a rejoin needs a rebalance: a leader that joins a stable group again has seen new partitions."""
         return self.state is GroupState.STABLE and member.member_id == self.leader
 
     def _replace(self, old: Member, request: JoinRequest, now: float, reply: JoinReply) -> None:
-        """A static member is back as another process: it takes over, the old process is fenced (KIP-345)."""
+        """A static member has restarted: the new process takes over, the old one is fenced (KIP-345)."""
         assert request.instance_id is not None
         fresh = f"{request.instance_id}-{uuid.uuid4()}"
         fenced = MemberFenced(self.group_id, request.instance_id)
         old.answer_join(fenced)
         old.answer_sync(fenced)
         member = Member(fresh, request, now + request.session_timeout_s, old.assignment)
-        # The newcomer keeps the place of the old one in the order of members.
+        # The new member keeps the old one's position in the order of members.
         self.members = {
             (fresh if key == old.member_id else key): (member if key == old.member_id else other)
             for key, other in self.members.items()
@@ -172,10 +173,10 @@ class ClassicGroup:
             self._wait_for_join(member, reply, now)
 
     def _welcome_back(self, member: Member, old: Member, reply: JoinReply, *, was_leader: bool) -> None:
-        """No rebalance: the same assignment under a new id, once that is durable."""
+        """Answer without a rebalance: the same assignment under a new id, as soon as that is durable."""
         joined = self._join_response(member)
         if was_leader and not member.request.may_skip_assignment:
-            # Before KIP-814 only the old id keeps it from taking itself for the leader and assigning anew.
+            # Before KIP-814, only the old id keeps the client from acting as leader and assigning again.
             joined = replace(joined, leader=old.member_id, members=())
         elif was_leader:
             joined = replace(joined, skip_assignment=True)
@@ -222,7 +223,7 @@ class ClassicGroup:
 
     def _join_time_is_up(self, now: float) -> None:
         if self._gather_until is not None and self._has_newcomer and now < self._gather_until:
-            # Others are just coming: give them the same time again, but not for ever.
+            # New members have just joined: extend the delay, but not beyond the rebalance timeout.
             self._has_newcomer = False
             self._join_by = min(now + self._initial_delay_s, self._gather_until)
             return
@@ -236,7 +237,7 @@ class ClassicGroup:
         if not self.members:
             self._become_empty()
         elif not joined:
-            # Only static members are left and none has come back: they stay until their sessions end.
+            # Only static members are left and none has rejoined: they stay until their sessions expire.
             self._join_by = now + self._longest_rebalance_s()
         else:
             self._begin_generation(joined, now)
@@ -265,7 +266,7 @@ class ClassicGroup:
         return set.intersection(*names) if names else set()
 
     def _choose_protocol(self) -> str:
-        """Among the protocols that all members know, the one that most of them like best."""
+        """Of the protocols that all members support, the one that most members prefer."""
         shared = self._common_protocols(self.members.values())
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -287,7 +288,7 @@ class ClassicGroup:
         )
 
     def views(self) -> tuple[MemberView, ...]:
-        """Every member, with what it brought along for the protocol in force."""
+        """Every member, with its metadata for the chosen protocol."""
         return tuple(
             MemberView(
                 member.member_id,
@@ -303,7 +304,7 @@ class ClassicGroup:
     # --- assignments ---
 
     def sync(self, request: SyncRequest, now: float, reply: SyncReply) -> None:
-        """Ask for an assignment; answered when the leader has brought it."""
+        """Request an assignment; the reply comes when the leader has sent it."""
         self._require_alive()
         member = self._member(request.member_id, request.instance_id)
         self._require_generation(request.generation)
@@ -326,7 +327,7 @@ class ClassicGroup:
             self._distribute(request.assignments, now)
 
     def _distribute(self, assignments: Mapping[str, bytes], now: float) -> None:
-        """Take the leader's assignments; members hear of them when they are durable."""
+        """Store the leader's assignments; members are answered when they are durable."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         generation = self._persisting_generation = self.generation
@@ -353,7 +354,7 @@ class ClassicGroup:
     # --- staying and leaving ---
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
-        """A member is alive; refused when it has to join again."""
+        """Renew the session of a member; refused if it has to join again."""
         self._require_alive()
         member = self._member(member_id, instance_id)
         self._require_generation(generation)
@@ -362,7 +363,8 @@ class ClassicGroup:
             raise RebalanceInProgress(self.group_id)
 
     def require_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
-        """Refuse a commit by someone who is not a member in this generation; from outside only without members."""
+        """Refuse a commit unless a member of this generation sends it; an empty group accepts commits of
+        non-members."""
         self._require_alive()
         is_outsider = generation < 0 and not member_id and instance_id is None
         if is_outsider and self.state is GroupState.EMPTY:
@@ -374,7 +376,7 @@ class ClassicGroup:
         member.expires_at = now + member.request.session_timeout_s
 
     def leave(self, member_id: str, instance_id: str | None, now: float) -> None:
-        """A member goes, or is put out by its instance id."""
+        """A member leaves, or is removed by its instance id."""
         self._require_alive()
         if instance_id is None and self._pending.pop(member_id, None) is not None:
             self._complete_join_if_all(now)
@@ -415,7 +417,7 @@ class ClassicGroup:
         member.answer_sync(gone)
 
     def die(self) -> None:
-        """The group is deleted; only an empty one can be."""
+        """Mark the group as deleted; it must be empty."""
         self._enter(GroupState.DEAD)
 
     # --- coming back after a restart ---
@@ -423,7 +425,7 @@ class ClassicGroup:
     def restore(
         self, members: Iterable[Member], *, generation: int, protocol_type: str, protocol: str, leader: str
     ) -> None:
-        """Take up where a kept group was: stable, every member with a fresh session."""
+        """Restore a persisted group: stable, every member with a new session."""
         self.generation, self.protocol_type = generation, protocol_type
         for member in members:
             self.members[member.member_id] = member
@@ -434,13 +436,13 @@ class ClassicGroup:
             self.state = GroupState.STABLE
 
     def rebalance(self, now: float) -> None:
-        """Have every member join again."""
+        """Make every member join again."""
         self._prepare(now)
 
     # --- time ---
 
     def next_deadline(self) -> float | None:
-        """When something is due if nobody says anything until then."""
+        """When `advance` is due if no request arrives before."""
         due = [member.expires_at for member in self.members.values() if not member.is_waiting]
         due += self._pending.values()
         if self.state is GroupState.PREPARING:
@@ -450,7 +452,7 @@ class ClassicGroup:
         return min(due, default=None)
 
     def advance(self, now: float) -> None:
-        """Do what is due: forget ids nobody joined with, put out silent members, end a join that took too long."""
+        """Do what is due: expire unused member ids, remove members whose session expired, complete an overdue join."""
         for member_id in [key for key, at in self._pending.items() if at <= now]:
             del self._pending[member_id]
         for member in list(self.members.values()):
@@ -466,4 +468,4 @@ class ClassicGroup:
 
 
 def _ignore_result(_: Refusal | None) -> None:
-    """An empty group that could not be kept is kept as it was before, which costs its next members one generation."""
+    """Ignore a failed write of an empty group: the older state on disk only costs one generation."""

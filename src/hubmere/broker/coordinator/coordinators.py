@@ -19,14 +19,14 @@ from hubmere.broker.live import LiveNamespace
 from hubmere.model.names import fold
 from hubmere.store.engine import Catalog
 
-# Offsets and ids live for days: looking for those that are over need not be done often.
+# Offsets and ids expire after days, so the check can be rare.
 _TIDY_SECONDS = 600.0
-# How long a reader may stand before a transaction that has lost its end; each look visits every open log.
+# How long a transaction without end may block readers; each check visits every open log.
 _HANGING_SECONDS = 5.0
 
 
 class Coordinator(NamedTuple):
-    """What is coordinated in one namespace."""
+    """The coordinator of one namespace: groups, offsets and transactions."""
 
     namespace: LiveNamespace
     groups: Groups
@@ -69,9 +69,9 @@ class Coordinators:
         self._tidied_at = 0.0
         self._looked_at = -_HANGING_SECONDS
         self.producer_ids = ProducerIds(catalog)
-        # How long the first members of a group wait for others; set before the first of them comes.
+        # The initial rebalance delay of groups; set before the first member joins.
         self.initial_delay_s = INITIAL_DELAY_S
-        # Timeouts of consumer groups, and how to read what classic consumers embed; set before the first member comes.
+        # Timeouts of consumer groups, and how to read what classic consumers embed; set before the first member joins.
         self.consumer_groups = ConsumerGroupConfig()
         self.embedded: EmbeddedProtocol = NoEmbeddedProtocol()
 
@@ -107,12 +107,12 @@ class Coordinators:
         return [GroupDescription(group_id, GroupState.EMPTY, "", "", ()) for group_id in stored]
 
     def open(self, now: float, now_ms: int) -> None:
-        """Take up what a stop or a crash has left: decided transactions are carried out, open ones get their time."""
+        """Resume after a restart: complete decided transactions, and start the timeouts of open ones."""
         for namespace in self._namespaces.values():
             self.of(namespace, now, now_ms)
 
     def next_deadline(self) -> float | None:
-        """When something is due if nobody says anything until then."""
+        """When `advance` is due if no request arrives before."""
         due = [
             moment
             for made in self._live()
@@ -147,7 +147,7 @@ class Coordinators:
             made.transactions.delete_unused(now_ms)
 
     def _live(self) -> list[Coordinator]:
-        """Those whose namespace is still there; the others are forgotten here."""
+        """The coordinators of existing namespaces; the others are dropped."""
         for key, made in list(self._made.items()):
             if self._namespaces.get(key) is not made.namespace:
                 del self._made[key]

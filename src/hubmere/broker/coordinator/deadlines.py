@@ -16,29 +16,29 @@ class Deadlines:
         self._heap: list[tuple[float, str]] = []
 
     def set(self, key: str, at: float) -> None:
-        """Wake this key then, and at no other time."""
+        """Set the deadline of a key."""
         if self._at.get(key) != at:
             self._at[key] = at
             heapq.heappush(self._heap, (at, key))
 
     def set_earlier(self, key: str, at: float) -> None:
-        """Wake this key then, unless it will be woken before that."""
+        """Set the deadline of a key, unless it has an earlier one."""
         if at < self._at.get(key, float("inf")):
             self.set(key, at)
 
     def drop(self, key: str) -> None:
-        """Do not wake this key."""
+        """Remove the deadline of a key."""
         self._at.pop(key, None)
 
     def next(self) -> float | None:
-        """When the next key is due."""
+        """The earliest deadline."""
         heap = self._heap
         while heap and self._at.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def take(self, now: float) -> list[str]:
-        """The keys that are due, which are forgotten here."""
+        """Remove and return the keys that are due."""
         due = []
         while (at := self.next()) is not None and at <= now:
             key = heapq.heappop(self._heap)[1]

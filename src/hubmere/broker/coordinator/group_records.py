@@ -1,4 +1,4 @@
-"""The durable form of a classic group: one JSON text with its generation, its members and what they were assigned."""
+"""The durable form of a classic group: one JSON text with its generation, its members and their assignments."""
 
 import json
 from base64 import b64decode, b64encode
@@ -10,7 +10,7 @@ from hubmere.broker.coordinator.membership import JoinRequest, Member, Protocol
 
 
 def encode_group(group: ClassicGroup) -> str:
-    """Everything of a group that has to outlive a restart."""
+    """The state of a group that must survive a restart."""
     return json.dumps(
         {
             "generation": group.generation,
@@ -39,7 +39,7 @@ def _encode_member(member: Member) -> Mapping[str, Any]:
 
 
 def decode_group(group: ClassicGroup, state: Mapping[str, Any], now: float) -> None:
-    """Take up where a group was: every member with a fresh session."""
+    """Restore a group: every member gets a new session."""
     group.restore(
         [_decode_member(row, now) for row in state["members"]],
         generation=state["generation"],

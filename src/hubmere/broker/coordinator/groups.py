@@ -1,11 +1,11 @@
-"""All Kafka groups of one namespace: found by id, kept in the catalog, and woken when something is due.
+"""All Kafka groups of one namespace: found by id, persisted in the catalog, and woken at their deadlines.
 
-A group is classic (`group`) or a consumer group (`consumer_group`, KIP-848). The first consumer heartbeat turns a
-classic group of consumers into a consumer group; when only classic members are left in it, it becomes a classic one.
+A group is classic (`classic_group`) or a consumer group (`consumer_group`, KIP-848). The first consumer heartbeat turns
+a classic group of consumers into a consumer group; when only classic members are left in it, it becomes a classic one.
 
-A group is there while it has members or committed offsets; it needs no creation. What must outlive a restart (its
-generation, its members and what they were assigned) is written to the catalog before members hear of it. Groups are not
-the consumer groups of a hub, which AMQP readers name. Thread rule: the owner's thread only.
+A group exists while it has members or committed offsets; it is not created explicitly. State that must survive a
+restart (generation, members, assignments) is written to the catalog before members are answered. These groups are not
+the consumer groups of a hub, which AMQP readers use. Thread rule: the owner's thread only.
 """
 
 import json
@@ -54,9 +54,9 @@ from hubmere.store.catalog.runtime_state import GroupMetadata
 from hubmere.store.catalog.view import Drop, Put
 from hubmere.store.engine import Catalog
 
-# Reference, kafka 1.4: what the service takes as session.timeout.ms.
+# The range of session.timeout.ms in the service (reference: kafka 1.4).
 SHORTEST_SESSION_MS, LONGEST_SESSION_MS = 6_000, 300_000
-# How long the first members of an empty group wait for others, so that they start with one rebalance and not with many.
+# Initial rebalance delay: the first members of an empty group wait for others, to start with one rebalance.
 INITIAL_DELAY_S = 0.5
 # Groups of one namespace: each is a few hundred bytes in memory and in the catalog.
 MAX_GROUPS = 100_000
@@ -66,7 +66,7 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupSummary(NamedTuple):
-    """A group as lists show it."""
+    """A group in a list."""
 
     group_id: str
     protocol_type: str
@@ -75,7 +75,7 @@ class GroupSummary(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as administrators see it."""
+    """A group with its members, for administration."""
 
     group_id: str
     state: GroupState
@@ -107,7 +107,7 @@ class Groups:
         self._config = config or ConsumerGroupConfig()
         self._embedded = embedded or NoEmbeddedProtocol()
         self._groups: dict[str, AnyGroup] = {}
-        # A group's moment may have moved to later meanwhile: then it is looked at in vain, and set again.
+        # Deadlines may be stale (too early); an early wake-up only reschedules.
         self._deadlines = Deadlines()
         self._now_ms = 0
         for record in catalog.view.group_metadata(namespace):
@@ -116,7 +116,7 @@ class Groups:
     # --- members ---
 
     def join(self, group_id: str, request: JoinRequest, now: float, now_ms: int, reply: JoinReply) -> None:
-        """Become or stay a member of a group, which need not exist before."""
+        """Add or renew a member of a group, which is created if needed."""
         checked = self._parse_id(group_id)
         if not SHORTEST_SESSION_MS <= request.session_timeout_s * 1000 <= LONGEST_SESSION_MS:
             raise SessionTimeoutOutOfRange(group_id, SHORTEST_SESSION_MS, LONGEST_SESSION_MS)
@@ -125,7 +125,7 @@ class Groups:
         if group is None and request.member_id:
             raise UnknownMember(group_id, request.member_id)
         if group is None or (isinstance(group, ConsumerGroup) and group.state is GroupState.EMPTY):
-            # Members of an empty consumer group are gone; the next ones choose the protocol.
+            # An empty consumer group becomes a classic one: its next members choose the protocol.
             group = self._open(checked, generation=0 if group is None else group.epoch)
         try:
             group.join(request, now, reply)
@@ -133,7 +133,7 @@ class Groups:
             self._after_change(group, now)
 
     def sync(self, group_id: str, request: SyncRequest, now: float, now_ms: int, reply: SyncReply) -> None:
-        """Ask for an assignment, or bring all of them."""
+        """Request an assignment, or (the leader) provide all of them."""
         self._now_ms = now_ms
         group = self._of_member(group_id, request.member_id)
         try:
@@ -142,7 +142,7 @@ class Groups:
             self._after_change(group, now)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
-        """A member that speaks the classic protocol is alive."""
+        """Heartbeat of a member with the classic protocol."""
         group = self._of_member(group_id, member_id)
         if isinstance(group, ClassicGroup):
             group.heartbeat(member_id, instance_id, generation, now)
@@ -153,7 +153,7 @@ class Groups:
             self._after_change(group, now)
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None, now: float, now_ms: int) -> None:
-        """A member that speaks the classic protocol goes."""
+        """A member with the classic protocol leaves."""
         self._now_ms = now_ms
         group = self._of_member(group_id, member_id)
         try:
@@ -164,7 +164,7 @@ class Groups:
     def consumer_heartbeat(
         self, group_id: str, beat: Heartbeat, now: float, now_ms: int, reply: HeartbeatReply
     ) -> None:
-        """A member that speaks the consumer protocol joins, stays or leaves."""
+        """A member with the consumer protocol joins, stays or leaves."""
         checked = self._parse_id(group_id)
         require_valid(group_id, beat)
         self._now_ms = now_ms
@@ -182,7 +182,7 @@ class Groups:
     def _open_for_consumers(
         self, group_id: KafkaGroupId, old: ClassicGroup | None, beat: Heartbeat, now: float
     ) -> ConsumerGroup:
-        """A new consumer group, or one with the members of a classic group; nothing is changed if that is refused."""
+        """A new consumer group, or one with the members of a classic group; a refusal changes nothing."""
         if beat.regex:
             self._resolver.require_valid(group_id, beat.regex)
         group = self._new_consumer_group(group_id)
@@ -207,7 +207,7 @@ class Groups:
         now: float,
         partitions: Iterable[NamedPartition] = (),
     ) -> None:
-        """Refuse a commit by someone who may not; a group without members takes it from anyone."""
+        """Refuse a commit by a client that is not a current member; a group without members accepts any."""
         group = self._groups.get(self._parse_id(group_id))
         if isinstance(group, ConsumerGroup):
             require_commit(group, member_id, instance_id, generation, partitions)
@@ -217,7 +217,7 @@ class Groups:
             raise UnknownMember(group_id, member_id)
 
     def require_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Refuse committed offsets to a member of a consumer group that names another epoch than its own."""
+        """Refuse a fetch of offsets by a member of a consumer group with a wrong epoch."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             require_fetch(group, member_id, epoch)
@@ -234,10 +234,10 @@ class Groups:
             raise UnknownMember(group_id, member_id)
         return group
 
-    # --- looking ---
+    # --- queries ---
 
     def find(self, group_id: str) -> AnyGroup | None:
-        """A group that has, or had, members."""
+        """A group that has or had members; None if there is none."""
         return self._groups.get(group_id)
 
     def list(self) -> list[GroupSummary]:
@@ -251,7 +251,7 @@ class Groups:
         return [found[group_id] for group_id in sorted(found)]
 
     def describe(self, group_id: str) -> GroupDescription:
-        """A group with its members; one that is not there is described as dead."""
+        """A group with its members; a missing one is described as dead."""
         group = self._groups.get(group_id)
         if group is not None:
             names = (group.protocol_type or "", group.protocol or "")
@@ -272,10 +272,10 @@ class Groups:
         group = self._groups.get(group_id)
         return group is None or group.state is GroupState.EMPTY
 
-    # --- letting go ---
+    # --- deletion ---
 
     def delete(self, group_id: str, done: Done) -> None:
-        """Forget a group without members, with all that it committed."""
+        """Delete a group without members, with its committed offsets."""
         self._parse_id(group_id)
         offsets = self._catalog.view.group_offsets(self._namespace, group_id)
         group = self._groups.get(group_id)
@@ -293,7 +293,7 @@ class Groups:
         self._catalog.submit(Drop(record), *map(Drop, offsets), callback=on_dropped)
 
     def delete_unused(self) -> None:
-        """Let go of groups that have neither members nor offsets."""
+        """Delete groups that have neither members nor offsets."""
         for group in list(self._groups.values()):
             is_used = group.state is not GroupState.EMPTY or group.next_deadline() is not None
             if not is_used and not self._catalog.view.group_offsets(self._namespace, group.group_id):
@@ -310,11 +310,11 @@ class Groups:
     # --- time ---
 
     def next_deadline(self) -> float | None:
-        """When the next group wants to be woken."""
+        """The earliest deadline of all groups."""
         return self._deadlines.next()
 
     def advance(self, now: float, now_ms: int) -> None:
-        """Wake every group for which something is due."""
+        """Advance every group whose deadline has passed."""
         self._now_ms = now_ms
         self._resolver.refill()
         for group_id in self._deadlines.take(now):
@@ -324,7 +324,7 @@ class Groups:
                 self._after_change(group, now)
 
     def _after_change(self, group: AnyGroup, now: float) -> None:
-        """After anything that may have changed a group: let it be a classic one if it can be, and note its deadline."""
+        """After a possible change of a group: turn it into a classic group if possible, and schedule its deadline."""
         if isinstance(group, ConsumerGroup) and group.has_only_classic_members:
             group = self._downgrade(group, now)
         self._schedule(group)
@@ -343,15 +343,15 @@ class Groups:
         return group
 
     def _schedule(self, group: AnyGroup) -> None:
-        """Note when the group wants to be woken; heartbeats only move that to later and need not be noted."""
+        """Schedule the group's deadline; heartbeats only postpone it and need no call."""
         deadline = group.next_deadline()
         if deadline is not None:
             self._deadlines.set_earlier(group.group_id, deadline)
 
-    # --- keeping ---
+    # --- persistence ---
 
     def _open(self, group_id: KafkaGroupId, *, generation: int) -> ClassicGroup:
-        """A new classic group; where it takes the place of a consumer group, its generations go on."""
+        """A new classic group; if it replaces a consumer group, it continues its generations."""
         self._require_capacity()
         group = ClassicGroup(group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
         group.generation = generation

@@ -1,4 +1,4 @@
-"""Transactions that a partition believes open and the coordinator does not: they are ended here.
+"""Hanging transactions: open in a partition, but not in the coordinator. They are ended here.
 
 A partition takes events of a transaction only after the coordinator has durably enlisted it (`require_enlisted`). So an
 open transaction of which the coordinator knows nothing has lost its marker, to damage on disk, or its entry in the
@@ -48,7 +48,7 @@ class EndedTransaction:
 
 
 def end_hanging(namespace: LiveNamespace, transactions: "Transactions", now_ms: int) -> list[EndedTransaction]:
-    """End the transactions of open logs that the coordinator does not have; gives those.
+    """End the transactions of open logs that the coordinator does not know; returns them.
 
     A partition that cannot take a marker now is tried again by the next call.
     """
@@ -72,7 +72,7 @@ def end_hanging(namespace: LiveNamespace, transactions: "Transactions", now_ms: 
 def end_before_enlisting(
     namespace: LiveNamespace, known: "Transaction", partitions: Iterable["HubPartition"], now_ms: int
 ) -> list[EndedTransaction]:
-    """End what a producer has open in partitions that it is about to add to a transaction; gives those.
+    """End open transactions of a producer in partitions that it is about to add; returns them.
 
     The marker of the new transaction would else decide over the old one as well. Raises ConcurrentTransaction, which
     clients retry, when a partition cannot take the marker now.
@@ -113,7 +113,7 @@ def _end(
     known: "Transaction | None",
     now_ms: int,
 ) -> EndedTransaction | None:
-    """Write the lost marker; None when the partition cannot take it now."""
+    """Write the missing marker; None if the partition cannot accept it now."""
     is_commit = known is not None and _has_committed(known, hub, partition, state)
     try:
         log.append_marker(state.producer_id, state.epoch, now_ms, commit=is_commit)

@@ -1,6 +1,6 @@
-"""What members of a group say and hear: wishes, answers, and a member with the requests of it that wait.
+"""Members of a classic group: their requests and responses, and a member with its pending replies.
 
-Values and one small holder; who is a member and when a rebalance begins is decided in `group`.
+Values and one small class; `classic_group` decides who is a member and when a rebalance starts.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,27 +12,27 @@ from hubmere.broker.coordinator.refusals import GroupRefused
 
 
 class GroupState(StrEnum):
-    """Where a group stands; the names are those that Kafka's tools show."""
+    """The state of a group; the names are those of Kafka's tools."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-    # Only consumer groups (KIP-848): the target is out of date; members are on their way to it.
+    # Only consumer groups (KIP-848): the target is outdated; members have not reached it yet.
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
 
 
 class GroupType(StrEnum):
-    """Which protocol a group uses; the names are those that Kafka's tools show."""
+    """Which protocol a group uses; the names are those of Kafka's tools."""
 
     CLASSIC = "Classic"
     CONSUMER = "Consumer"
 
 
 class Protocol(NamedTuple):
-    """A way of assigning partitions that a member can take part in, and what it brings along for it."""
+    """An assignment strategy that a member supports, and its metadata for it."""
 
     name: str
     metadata: bytes
@@ -40,7 +40,7 @@ class Protocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A wish to become or stay a member."""
+    """A request to become or stay a member."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -50,14 +50,14 @@ class JoinRequest:
     rebalance_timeout_s: float
     protocol_type: str
     protocols: tuple[Protocol, ...]
-    needs_known_id: bool = True  # KIP-394: a newcomer is told its id first
-    may_skip_assignment: bool = False  # KIP-814: a leader that comes back can be told to leave things as they are
-    # Whether the caller may read a topic; asked where the coordinator assigns partitions (KIP-848).
+    needs_known_id: bool = True  # KIP-394: a new member gets its id first
+    may_skip_assignment: bool = False  # KIP-814: a returning leader can be asked not to assign
+    # Whether the caller may read a topic; used when the coordinator assigns partitions (KIP-848).
     may_read: Callable[[str], bool] = lambda _: True
 
 
 class MemberView(NamedTuple):
-    """A member as the leader and administrators see it."""
+    """A member, for the leader and for administration."""
 
     member_id: str
     instance_id: str | None
@@ -69,7 +69,7 @@ class MemberView(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResponse:
-    """The member is part of a generation; only the leader is told who the others are."""
+    """The member is part of a generation; only the leader gets the list of members."""
 
     generation: int
     protocol_type: str
@@ -82,7 +82,7 @@ class JoinResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings those of all."""
+    """A request for an assignment; the leader's request has the assignments of all members."""
 
     member_id: str
     instance_id: str | None = None
@@ -94,7 +94,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncResponse:
-    """What a member has to read."""
+    """The assignment of a member."""
 
     protocol_type: str
     protocol: str
@@ -106,7 +106,7 @@ SyncReply = Callable[[SyncResponse | GroupRefused], None]
 
 
 class Member:
-    """One member: its wish, its assignment, and the requests of it that wait."""
+    """One member: its join request, its assignment, and its pending replies."""
 
     __slots__ = ("assignment", "expires_at", "join_reply", "member_id", "request", "sync_reply")
 
@@ -120,26 +120,26 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a name that outlives its process (KIP-345)."""
+        """Whether it has an instance id, which survives a restart of its process (KIP-345)."""
         return self.request.instance_id is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether one of its requests waits for us, so that its silence means nothing."""
+        """Whether it waits for a reply of ours, so that its session must not expire."""
         return self.join_reply is not None or self.sync_reply is not None
 
     def metadata_of(self, protocol: str | None) -> bytes:
-        """What it brought along for a protocol."""
+        """Its metadata for a protocol."""
         return next((metadata for name, metadata in self.request.protocols if name == protocol), b"")
 
     def answer_join(self, answer: JoinResponse | GroupRefused) -> None:
-        """Answer a join that waits, if one does."""
+        """Answer the pending join, if there is one."""
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
             reply(answer)
 
     def answer_sync(self, answer: SyncResponse | GroupRefused) -> None:
-        """Answer a sync that waits, if one does."""
+        """Answer the pending sync, if there is one."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:
             reply(answer)

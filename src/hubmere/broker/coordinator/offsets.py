@@ -1,4 +1,4 @@
-"""Committed offsets of Kafka groups: what the next event to read is, kept in the catalog, and how far behind that is.
+"""Committed offsets of Kafka groups: persisted in the catalog, with the lag of each group.
 
 A commit is acknowledged once it is durable. Whether a member may commit at all is the group's decision (`groups`).
 Offsets go when their hub goes, when their group is deleted, and a week after the group's last member has left.
@@ -16,9 +16,9 @@ from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import Drop, Put
 from hubmere.store.engine import Catalog
 
-# Reference, kafka 1.4: the longest note beside an offset.
+# The longest metadata of an offset (reference: kafka 1.4).
 MAX_METADATA_BYTES = 1024
-# Kafka's offsets.retention.minutes: a group that nobody has joined for this long begins anew.
+# Kafka's offsets.retention.minutes: the offsets of a group that is empty for this long are deleted.
 RETENTION_MS = 7 * 24 * 3_600_000
 
 Done = Callable[[Refusal | None], None]
@@ -44,7 +44,7 @@ class Lag(NamedTuple):
 
     @property
     def events(self) -> int:
-        """Events that the group has not read; retention may have let some of them go."""
+        """Events that the group has not read; retention may have deleted some of them."""
         return max(self.end - self.committed, 0)
 
 
@@ -72,7 +72,7 @@ class Offsets:
             raise OffsetMetadataTooLarge(group_id, MAX_METADATA_BYTES)
 
     def record(self, group_id: str, commit: Commit, now_ms: int) -> GroupOffset:
-        """A checked commit as it is kept."""
+        """The catalog record of a checked commit."""
         return GroupOffset(
             namespace=self._key,
             group_id=group_id,
@@ -85,7 +85,7 @@ class Offsets:
         )
 
     def commit(self, group_id: str, commits: Iterable[Commit], now_ms: int, done: Done) -> None:
-        """Keep checked commits, all or none.
+        """Persist checked commits, all or none.
 
         A negative offset is kept as it is, as Kafka does: kafkajs commits -1 or -2 after OFFSET_OUT_OF_RANGE, reads it
         back and then starts at its default position. Every client takes a negative answer as "no position".
@@ -97,26 +97,26 @@ class Offsets:
         self._catalog.submit(*map(Put, records), callback=done)
 
     def delay(self, group_id: str, commits: Iterable[Commit], now: float) -> float:
-        """How many seconds to hold a client back that commits more often than the tier allows; it loses no commit."""
+        """How long to throttle a client that commits more often than the tier allows; no commit is lost."""
         places = ((group_id, commit.hub.entity.uid, commit.partition) for commit in commits)
         return self._pace.delay(places, self._namespace.limits.offset_commits_per_second, now)
 
     def find(self, group_id: str, hub: LiveHub, partition: int) -> GroupOffset | None:
-        """What a group committed for a partition."""
+        """The committed offset of a group for a partition."""
         return self._catalog.view.group_offset(self._key, group_id, hub.entity.uid, partition)
 
     def all(self, group_id: str) -> Sequence[tuple[LiveHub, GroupOffset]]:
-        """All that a group committed, with the hubs."""
+        """All committed offsets of a group, with their hubs."""
         hubs = {hub.entity.uid: hub for hub in self._namespace.hubs.values()}
         offsets = self._catalog.view.group_offsets(self._key, group_id)
         return [(hubs[offset.hub_uid], offset) for offset in offsets if offset.hub_uid in hubs]
 
     def hub_uids(self, group_id: str) -> set[str]:
-        """The hubs that a group has committed for, those among them that are gone too."""
+        """The hubs that a group has committed for, including deleted ones."""
         return {offset.hub_uid for offset in self._catalog.view.group_offsets(self._key, group_id)}
 
     def lags(self, group_id: str) -> list[Lag]:
-        """How far a group is behind on each partition that it has committed a position for."""
+        """The lag of a group for each partition with a committed offset."""
         return [
             Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.committed)
             for hub, offset in self.all(group_id)
@@ -124,12 +124,12 @@ class Offsets:
         ]
 
     def delete(self, group_id: str, places: Iterable[tuple[LiveHub, int]], done: Done) -> None:
-        """Forget commits of a group; those that are not there are gone already."""
+        """Delete committed offsets of a group; missing ones are ignored."""
         found = [offset for hub, partition in places if (offset := self.find(group_id, hub, partition)) is not None]
         self._catalog.submit(*map(Drop, found), callback=done)
 
     def expire(self, is_empty: Callable[[str], bool], now_ms: int) -> None:
-        """Called now and then: note since when groups are empty, and drop what has been without members too long."""
+        """Called periodically: record since when groups are empty, and delete offsets of groups empty for too long."""
         for group_id in self._catalog.view.groups_with_offsets(self._key):
             offsets = self._catalog.view.group_offsets(self._key, group_id)
             steps = _steps(offsets, is_empty=is_empty(group_id), now_ms=now_ms)
@@ -138,7 +138,7 @@ class Offsets:
 
 
 def _steps(offsets: Sequence[GroupOffset], *, is_empty: bool, now_ms: int) -> list[Put | Drop]:
-    """What becomes of a group's offsets: their time runs while it is empty, and is forgotten when it is not."""
+    """The catalog steps for a group's offsets: their expiry runs only while the group is empty."""
     expires_ms = now_ms + RETENTION_MS if is_empty else None
     changed = [offset for offset in offsets if (offset.expires_ms is None) is is_empty]
     over = [offset for offset in offsets if is_empty and offset.expires_ms is not None and offset.expires_ms <= now_ms]

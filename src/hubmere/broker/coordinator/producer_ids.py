@@ -1,4 +1,4 @@
-"""Producer ids: numbers that are never given twice, not even after a crash.
+"""Producer ids: numbers that are never issued twice, not even after a crash.
 
 They are taken from the catalog in blocks; what is left of a block at a stop is not used. AMQP producers have ids far
 above these.
@@ -12,7 +12,7 @@ from hubmere.store.catalog.runtime_state import Counter
 from hubmere.store.catalog.view import Put
 from hubmere.store.engine import Catalog
 
-# As many as Kafka takes at a time: one durable write for a thousand producers.
+# Block size as in Kafka: one durable write for a thousand producers.
 _BLOCK = 1000
 _COUNTER = "producer-id"
 
@@ -28,7 +28,8 @@ class ProducerIds:
         self._waiting: deque[Taken] = deque()
 
     def take(self, taken: Taken) -> None:
-        """The next id, through the callback: at once while a block lasts, else when the next one is durable."""
+        """Pass the next id to the callback: at once if the current block has one, else when the next block is
+        durable."""
         number = next(self._left, None)
         if number is not None:
             taken(number, None)
@@ -38,7 +39,7 @@ class ProducerIds:
             self._reserve()
 
     def _reserve(self) -> None:
-        # From `planned`: a block that was submitted and is not durable yet is taken too.
+        # From `planned`, which includes a block that was submitted and is not durable yet.
         first = self._catalog.planned.counter(_COUNTER)
         block = range(first, first + _BLOCK)
         counter = Counter(name=_COUNTER, next_value=block.stop)

@@ -1,6 +1,6 @@
-"""Refusals of groups of readers and of transactions: what only coordinators say no to.
+"""Refusals of Kafka groups and transactions, which only coordinators raise.
 
-They belong to the tree of `model.errors`; endpoints that know none of them tell them as the nearest kind they know.
+They are part of the tree of `model.errors`; an endpoint without a row for one of them uses the row of its parent class.
 Each class carries the data of its case and builds its text here and nowhere else.
 """
 
@@ -26,21 +26,21 @@ class GroupRefused(CoordinationRefused):
 
 
 class InvalidGroupId(GroupRefused):
-    """A group id that no group can have."""
+    """The group id is not valid."""
 
     def text(self) -> str:
         return "A group id has 1 to 256 characters and no control characters."
 
 
 class GroupForbidden(GroupRefused):
-    """The caller has no right to read, and so none on groups."""
+    """The caller lacks the right to read, which groups require."""
 
     def text(self) -> str:
         return f"'Listen' claim(s) are required to take part in the group '{self.group}'."
 
 
 class CoordinatorUnavailable(GroupRefused):
-    """The group is being removed; another try finds a new one."""
+    """The group is being removed; a retry creates a new one."""
 
     def text(self) -> str:
         return f"The coordinator of group '{self.group}' is not available; try again."
@@ -58,7 +58,7 @@ class UnknownMember(GroupRefused):
 
 
 class IllegalGeneration(GroupRefused):
-    """The member speaks of another generation than the group is in."""
+    """The request has another generation than the group."""
 
     def __init__(self, group: str, generation: int, current: int) -> None:
         super().__init__(group)
@@ -77,14 +77,14 @@ class RebalanceInProgress(GroupRefused):
 
 
 class InconsistentProtocol(GroupRefused):
-    """The member shares no way of assigning partitions with the others."""
+    """The member shares no assignment protocol with the others."""
 
     def text(self) -> str:
         return f"The member shares no protocol with the other members of group '{self.group}'."
 
 
 class SessionTimeoutOutOfRange(GroupRefused):
-    """A session timeout that the service does not take."""
+    """The session timeout is outside the range of the service."""
 
     def __init__(self, group: str, shortest_ms: int, longest_ms: int) -> None:
         super().__init__(group)
@@ -92,11 +92,11 @@ class SessionTimeoutOutOfRange(GroupRefused):
         self.longest_ms = longest_ms
 
     def text(self) -> str:
-        return f"A session timeout lies between {self.shortest_ms} and {self.longest_ms} ms."
+        return f"A session timeout must be between {self.shortest_ms} and {self.longest_ms} ms."
 
 
 class MemberIdRequired(GroupRefused):
-    """Not a refusal of the member: it is to join again under this id (KIP-394)."""
+    """The member must join again under the id that it gets here (KIP-394)."""
 
     def __init__(self, group: str, member: str) -> None:
         super().__init__(group)
@@ -107,7 +107,7 @@ class MemberIdRequired(GroupRefused):
 
 
 class MemberFenced(GroupRefused):
-    """Another member has taken the instance id."""
+    """Another member has taken over the instance id."""
 
     def __init__(self, group: str, instance: str) -> None:
         super().__init__(group)
@@ -118,14 +118,14 @@ class MemberFenced(GroupRefused):
 
 
 class GroupFull(GroupRefused):
-    """The group has as many members as a group may have."""
+    """The group has the maximum number of members."""
 
     def __init__(self, group: str, limit: int) -> None:
         super().__init__(group)
         self.limit = limit
 
     def text(self) -> str:
-        return f"The group '{self.group}' has {self.limit} members already."
+        return f"The group '{self.group}' already has {self.limit} members."
 
 
 class GroupNotEmpty(GroupRefused):
@@ -143,14 +143,14 @@ class GroupUnknown(GroupRefused):
 
 
 class HubStillRead(GroupRefused):
-    """Members of the group read the hub whose offsets are to go."""
+    """Members of the group still read the hub whose offsets should be deleted."""
 
     def text(self) -> str:
         return f"Members of the group '{self.group}' still read this event hub."
 
 
 class OffsetMetadataTooLarge(GroupRefused):
-    """The note beside a committed offset is too long."""
+    """The metadata of a committed offset is too long."""
 
     def __init__(self, group: str, limit_bytes: int) -> None:
         super().__init__(group)
@@ -206,7 +206,7 @@ class StaleMemberEpoch(GroupRefused):
         self.current = current
 
     def text(self) -> str:
-        return f"The member epoch of the request is {self.epoch}, the group '{self.group}' knows {self.current}."
+        return f"The member of group '{self.group}' is at epoch {self.current}, not {self.epoch}."
 
 
 class UnreleasedInstance(GroupRefused):
@@ -299,11 +299,11 @@ class TransactionalProducerFenced(TransactionalRefusal):
 
 
 class TransactionTimeoutTooLong(TransactionalRefusal):
-    """More time than a transaction may take."""
+    """The transaction timeout is longer than allowed."""
 
     def __init__(self, transactional_id: str, longest_ms: int) -> None:
         super().__init__(transactional_id)
         self.longest_ms = longest_ms
 
     def text(self) -> str:
-        return f"A transaction may take between 1 and {self.longest_ms} ms."
+        return f"A transaction timeout must be between 1 and {self.longest_ms} ms."

@@ -14,7 +14,7 @@ HubPartition = tuple[str, int]
 
 
 class Phase(StrEnum):
-    """Where a transactional producer stands; the names are those that Kafka's tools show."""
+    """The state of a transactional producer; the names are those of Kafka's tools."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -48,14 +48,14 @@ class Transaction:
     producer_id: int
     epoch: int
     timeout_ms: int
-    last_epoch: int = -1  # the one before, when the same producer asked for the current one
+    last_epoch: int = -1  # the previous epoch, if the same producer requested the current one
     phase: Phase = Phase.EMPTY
     partitions: frozenset[HubPartition] = frozenset()
     groups: frozenset[str] = frozenset()
     offsets: Mapping[tuple[str, str, int], PendingOffset] = field(default_factory=lambda: MappingProxyType({}))
     started_ms: int = -1
     updated_ms: int = 0
-    # The partitions of the last transaction that has ended, and its outcome: a partition may lose its marker on disk.
+    # The partitions and outcome of the last ended transaction: a partition may lose its marker on disk.
     ended_partitions: frozenset[HubPartition] = frozenset()
     has_committed: bool = False
 
@@ -94,7 +94,7 @@ def decode_transaction(record: TransactionState) -> Transaction:
         offsets=MappingProxyType({offset.key: offset for offset in offsets}),
         started_ms=state["started_ms"],
         updated_ms=record.modified_ms,
-        # Earlier versions did not keep these two.
+        # Earlier versions did not store these two.
         ended_partitions=frozenset((uid, partition) for uid, partition in state.get("ended_places", ())),
         has_committed=state.get("has_committed", False),
     )

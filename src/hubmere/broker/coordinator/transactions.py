@@ -1,8 +1,8 @@
-"""Transactions: which producer of a transactional id is the current one, and how its transactions end.
+"""Transactions: the current producer of each transactional id, and how its transactions end.
 
 A transaction is a set of partitions and of offsets that become visible together. Every step is durable in the catalog
-before it is acknowledged: a decided transaction (PrepareCommit, PrepareAbort) is carried out again after a crash until
-its markers are in every partition. A newer producer fences an older one by its epoch, and so does the time-out of a
+before it is acknowledged: a decided transaction (PrepareCommit, PrepareAbort) is completed after a crash, until its
+markers are in every partition. A newer producer fences an older one by its epoch, and so does the timeout of a
 transaction. Follows Kafka's coordinator (KIP-98, KIP-360, KIP-447; reference: kafka 2.13) without its internal topic.
 Nothing here waits or reads a clock. Thread rule: the owner's thread only.
 """
@@ -39,21 +39,21 @@ from hubmere.store.engine import Catalog
 
 # Kafka's transaction.max.timeout.ms, and the service's (reference: kafka 1.3).
 LONGEST_TRANSACTION_MS = 900_000
-# Kafka's transactional.id.expiration.ms: a transactional id that nobody used for this long is forgotten.
+# Kafka's transactional.id.expiration.ms: a transactional id that is unused for this long is deleted.
 ID_EXPIRY_MS = 7 * 24 * 3_600_000
 # Transactional ids of one namespace: each is some hundred bytes in memory and in the catalog.
 MAX_TRANSACTIONAL_IDS = 100_000
 # Partitions and offsets of one transaction: bounds what is written at its end.
 MAX_PARTITIONS = 10_000
-# The last epoch is kept for fencing; then a producer gets another id (Kafka: Short.MaxValue - 1).
+# The last epoch is reserved for fencing; after it, the producer gets another id (Kafka: Short.MaxValue - 1).
 _LAST_EPOCH = 32_766
-# A partition that cannot take a marker now is tried again after this long.
+# Retry interval for a partition that cannot accept a marker now.
 _RETRY_S = 1.0
 
 _DECIDED: Final = frozenset({Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT})
 _PREPARE: Final = {True: Phase.PREPARE_COMMIT, False: Phase.PREPARE_ABORT}
 _COMPLETE: Final = {Phase.PREPARE_COMMIT: Phase.COMPLETE_COMMIT, Phase.PREPARE_ABORT: Phase.COMPLETE_ABORT}
-# A repeated end of what has ended that way already is no error: the client missed our answer.
+# Repeating the same end is no error: the client missed our answer.
 _REPEATS: Final = frozenset({(Phase.COMPLETE_COMMIT, True), (Phase.COMPLETE_ABORT, False)})
 
 
@@ -72,9 +72,9 @@ class Transactions:
         self._catalog = catalog
         self._producer_ids = producer_ids
         self._known: dict[str, Transaction] = {}
-        # Ids with a change on its way to the disk, or with markers on their way into partitions.
+        # Ids with a change that is being persisted, or with markers that are being written.
         self._busy: set[str] = set()
-        # Transactions without a marker that were ended since somebody asked.
+        # Hanging transactions that were ended since the last report.
         self._ended: list[EndedTransaction] = []
         self._deadlines = Deadlines()
         for record in catalog.view.transactions(self._key):
@@ -108,7 +108,7 @@ class Transactions:
             return
         self._require_expected(known, expected)
         if expected is not None and expected[1] != known.epoch:
-            # It missed our answer and asks again (KIP-360).
+            # The producer missed our answer and repeats the request (KIP-360).
             done((known.producer_id, known.epoch))
             return
         known = replace(known, timeout_ms=timeout_ms, last_epoch=-1 if expected is None else known.epoch)
@@ -137,7 +137,7 @@ class Transactions:
         self._renumber(blank, now_ms, done)
 
     def _renumber(self, known: Transaction, now_ms: int, done: OnInitialized) -> None:
-        """Give a transactional id another producer id; its epochs begin anew."""
+        """Give a transactional id a new producer id; its epochs start at 0."""
         self._busy.add(known.transactional_id)
 
         def on_numbered(number: int, refusal: Refusal | None) -> None:
@@ -162,7 +162,7 @@ class Transactions:
         now_ms: int,
         done: Done,
     ) -> None:
-        """The producer is about to write to partitions; the first ones begin the transaction."""
+        """Add partitions that the producer is about to write to; the first ones start the transaction."""
         known = self._current(transactional_id, producer)
         added = frozenset(partitions) - known.partitions
         self._ended += end_before_enlisting(self._namespace, known, added, now_ms)
@@ -171,7 +171,7 @@ class Transactions:
     def add_group(
         self, transactional_id: str, producer: tuple[int, int], group_id: str, now: float, now_ms: int, done: Done
     ) -> None:
-        """The producer is about to commit offsets of a group."""
+        """Add a group whose offsets the producer is about to commit."""
         known = self._current(transactional_id, producer)
         groups = known.groups if _is_open(known) else frozenset[str]()
         self._grow(known, self._extend(known, now_ms, groups=groups | {group_id}), now, done)
@@ -186,7 +186,7 @@ class Transactions:
         now_ms: int,
         done: Done,
     ) -> None:
-        """Offsets that the group will have committed when the transaction commits."""
+        """Add offsets that become committed offsets of the group when the transaction commits."""
         known = self._current(transactional_id, producer)
         if not _is_open(known) or group_id not in known.groups:
             raise InvalidTransactionState(transactional_id)
@@ -204,7 +204,7 @@ class Transactions:
             raise InvalidTransactionState(transactional_id)
 
     def has_pending(self, group_id: str, hub_uid: str, partition: int) -> bool:
-        """Whether an open transaction holds a newer offset of a group."""
+        """Whether an open transaction has a newer offset of a group."""
         key = (group_id, hub_uid, partition)
         return any(key in known.offsets for known in self._known.values())
 
@@ -251,11 +251,11 @@ class Transactions:
         self._change(decided, on_persisted)
 
     def _carry_out(self, decided: Transaction, now: float, now_ms: int, done: Done) -> None:
-        """Write the markers; a partition that cannot take one now is tried again later, until it can."""
+        """Write the markers; a partition that cannot accept one is retried until it can."""
         self._busy.add(decided.transactional_id)
         self._deadlines.drop(decided.transactional_id)
         hubs = {hub.entity.uid: hub for hub in self._namespace.hubs.values()}
-        # What a deleted hub held needs no end.
+        # Partitions of deleted hubs need no marker.
         targets = [(hubs[uid], partition) for uid, partition in sorted(decided.partitions) if uid in hubs]
         outcome = _Markers(
             len(targets), lambda is_whole: self._on_marked(decided, now, now_ms, done, is_whole=is_whole)
@@ -308,7 +308,7 @@ class Transactions:
             raise ConcurrentTransaction(transactional_id)
 
     def _current(self, transactional_id: str, producer: tuple[int, int]) -> Transaction:
-        """What is known of a transactional id, for its current producer alone."""
+        """The state of a transactional id; refused unless the caller is its current producer."""
         known = self._known.get(transactional_id)
         if known is None or known.producer_id != producer[0]:
             raise ProducerMismatch(transactional_id)
@@ -318,7 +318,7 @@ class Transactions:
         return known
 
     def _change(self, fresh: Transaction, done: Done, offsets: Sequence[GroupOffset] = ()) -> None:
-        """Make a step durable, then take it and tell; a step that cannot be kept was not taken."""
+        """Persist a new state, then apply it and call back; if that fails, the old state stays."""
         transactional_id = fresh.transactional_id
         record = TransactionState(
             namespace=self._key,
@@ -342,7 +342,7 @@ class Transactions:
     # --- looking ---
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """What is known of a transactional id."""
+        """The state of a transactional id; None if it is unknown."""
         return self._known.get(transactional_id)
 
     def list(self) -> list[Transaction]:
@@ -354,22 +354,22 @@ class Transactions:
         return {known.producer_id: known for known in self._known.values() if known.producer_id in producer_ids}
 
     def is_changing(self, transactional_id: str) -> bool:
-        """Whether a change of a transactional id, or a marker of its transaction, is on its way to the disk."""
+        """Whether a change of a transactional id, or a marker of its transaction, is being persisted."""
         return transactional_id in self._busy
 
     def end_hanging(self, now_ms: int) -> Sequence[EndedTransaction]:
-        """End transactions that partitions alone believe open; gives those, and those since the last call."""
+        """End hanging transactions; returns them and those ended since the last call."""
         ended, self._ended = self._ended, []
         return [*ended, *end_hanging(self._namespace, self, now_ms)]
 
     # --- time ---
 
     def next_deadline(self) -> float | None:
-        """When the next transaction times out, or is to be carried out again."""
+        """When the next transaction times out or has to be retried."""
         return self._deadlines.next()
 
     def advance(self, now: float, now_ms: int) -> None:
-        """Abort what took too long, and go on with what was decided."""
+        """Abort transactions that timed out, and retry decided ones."""
         for transactional_id in self._deadlines.take(now):
             known = self._known.get(transactional_id)
             if known is None:
@@ -379,11 +379,11 @@ class Transactions:
             elif known.phase in _DECIDED:
                 self._carry_out(known, now, now_ms, _ignore_result)
             elif _is_open(known):
-                # The bumped epoch keeps the silent producer out, should it come back.
+                # The new epoch fences the silent producer if it returns.
                 self._end(replace(known, epoch=known.epoch + 1), now, now_ms, _ignore_result, commit=False)
 
     def delete_unused(self, now_ms: int) -> None:
-        """Let go of transactional ids that nobody has used for long."""
+        """Delete transactional ids that have not been used for a long time."""
         for known in list(self._known.values()):
             is_over = known.phase not in _DECIDED and not _is_open(known) and known.updated_ms < now_ms - ID_EXPIRY_MS
             if is_over and known.transactional_id not in self._busy:
@@ -401,7 +401,7 @@ class Transactions:
 
 
 class _Markers:
-    """Counts the markers of one transaction: done when each is durable or cannot be written now."""
+    """Counts the markers of one transaction: done when each is durable or has failed for now."""
 
     def __init__(self, count: int, done: Callable[[bool], None]) -> None:
         self._missing = count
@@ -411,7 +411,7 @@ class _Markers:
             done(True)
 
     def one(self, is_durable: bool) -> None:
-        """One marker is durable, or was refused for now."""
+        """One marker is durable, or has failed for now."""
         self._is_whole = self._is_whole and is_durable
         self._missing -= 1
         if not self._missing:
@@ -431,7 +431,7 @@ def _mark(hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: 
             callback=on_committed,
         )
     except ProducerRefused:
-        # The partition has seen a newer epoch, so this transaction is over there already.
+        # The partition has seen a newer epoch, so this transaction has already ended there.
         one(True)
     except StorageRefusal:
         one(False)
@@ -446,4 +446,4 @@ def _then(done: OnInitialized, fresh: Transaction) -> Done:
 
 
 def _ignore_result(_: Refusal | None) -> None:
-    """Nobody asked for it; what failed is due again."""
+    """No caller waits for the result; a failure is retried."""

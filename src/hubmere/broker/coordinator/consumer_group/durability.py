@@ -1,7 +1,7 @@
-"""Answers wait for the disk: a change of a group is durable before anybody hears of it.
+"""Delays answers until the changes of a group are durable.
 
-Changes are numbered. One write is under way at a time; what changes meanwhile is covered by the next one, so a group
-of many members does not write once for each of them. An answer to an unchanged, durable group is given at once.
+Changes are numbered. One write runs at a time; changes during a write are covered by the next one, so a group of many
+members does not write once per member. If nothing has changed since the last write, an answer is sent at once.
 Thread rule: the owner's thread only.
 """
 
@@ -15,13 +15,13 @@ Write = Callable[[Respond], None]
 
 
 class Durability:
-    """Which change of a group is durable, and who waits for which."""
+    """Which changes of a group are durable, and the callbacks that wait for them."""
 
     __slots__ = ("_durable", "_is_closed", "_is_writing", "_waiting", "_write", "changes")
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        # How often something changed.
+        # The number of changes so far.
         self.changes = 0
         self._durable = 0
         self._is_writing = False
@@ -29,7 +29,7 @@ class Durability:
         self._waiting: list[tuple[int, Respond]] = []
 
     def note_change(self) -> None:
-        """Something changed that has to outlive a restart."""
+        """Count a change that must survive a restart."""
         self.changes += 1
 
     def when_durable(self, respond: Respond) -> None:

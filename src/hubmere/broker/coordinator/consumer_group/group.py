@@ -1,4 +1,4 @@
-"""One consumer group: members, epochs, target assignment, and what is due when (KIP-848).
+"""One consumer group: members, epochs, target assignment and deadlines (KIP-848).
 
 A heartbeat is handled in these steps. Everything that can be refused is refused before the first change.
 
@@ -151,7 +151,7 @@ class ConsumerGroup:
         return member
 
     def _find_joining(self, beat: Heartbeat) -> ConsumerMember | None:
-        """Whom a member that joins was before: itself, or the static member whose place it takes."""
+        """The existing member that a join refers to: the same id, or the static member that it replaces."""
         known = self.static_member(beat.instance_id) or self.members.get(beat.member_id)
         is_other = known is not None and known.member_id != beat.member_id
         if known is not None and is_other and known.classic is None and not known.is_away:
@@ -194,7 +194,7 @@ class ConsumerGroup:
         return known
 
     def add(self, member: ConsumerMember) -> ConsumerMember:
-        """Take in a newcomer; the next epoch counts it in."""
+        """Add a new member; the next epoch includes it."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
@@ -207,7 +207,7 @@ class ConsumerGroup:
         self._restart(old, old.assigned)
         for partition in old.held_partitions:
             self._owners[partition] = member_id
-        # It keeps the place of the old one in the order of members.
+        # It keeps the old one's position in the order of members.
         self.members = {(member_id if key == old.member_id else key): other for key, other in self.members.items()}
         self._matching.discard(old.member_id)
         old.member_id = member_id
@@ -218,7 +218,7 @@ class ConsumerGroup:
         return old
 
     def _restart(self, member: ConsumerMember, assigned: Assignment) -> None:
-        """Begin at epoch 0 with these partitions."""
+        """Start at epoch 0 with these partitions."""
         with_less = member.held_partitions - assigned
         member.epoch = member.previous_epoch = JOIN_EPOCH
         member.state, member.assigned, member.revoking, member.revoke_by = MemberState.STABLE, assigned, NOTHING, None
@@ -398,7 +398,7 @@ class ConsumerGroup:
     # --- time ---
 
     def next_deadline(self) -> float | None:
-        """When something is due if nobody says anything until then."""
+        """When `advance` is due if no request arrives before."""
         due = [at for member in self.members.values() for at in member.deadlines()]
         if self._matching.continue_at is not None:
             due.append(self._matching.continue_at)
@@ -417,11 +417,11 @@ class ConsumerGroup:
         """Make changes durable that nobody waits for; what fails is written with the next change."""
         self._durability.when_durable(_ignore_result)
 
-    # --- looking, and the end ---
+    # --- queries and deletion ---
 
     @property
     def state(self) -> GroupState:
-        """Where the group stands."""
+        """The state of the group."""
         if self.is_dead:
             return GroupState.DEAD
         if not self.members:
@@ -433,12 +433,12 @@ class ConsumerGroup:
 
     @property
     def protocol_type(self) -> str:
-        """As lists show it: consumer groups have consumers as members."""
+        """The protocol type in lists: the members of consumer groups are consumers."""
         return CONSUMER_PROTOCOL_TYPE
 
     @property
     def protocol(self) -> str:
-        """As descriptions show it: the assignor."""
+        """The protocol in descriptions: the assignor."""
         return self.assignor
 
     def by_topic_name(self, partitions: Assignment) -> frozenset[NamedPartition]:
@@ -467,12 +467,12 @@ class ConsumerGroup:
         self.topics = self._subscribed_topics() if topics is None else {topic.name: topic for topic in topics}
 
     def close(self) -> list[Respond]:
-        """Another group takes this one's place; the answers that still wait are handed over."""
+        """Another group replaces this one; returns the callbacks that still wait."""
         self.is_dead = True
         return self._durability.close()
 
     def die(self) -> None:
-        """The group is deleted; only an empty one can be."""
+        """Mark the group as deleted; it must be empty."""
         assert not self.members
         self.is_dead = True
 

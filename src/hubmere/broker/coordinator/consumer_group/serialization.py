@@ -12,7 +12,7 @@ from hubmere.broker.coordinator.membership import GroupType, Protocol
 
 
 def encode_group(group: ConsumerGroup) -> str:
-    """Everything of a group that has to outlive a restart."""
+    """The state of a group that must survive a restart."""
     head = _dump(
         {
             "type": GroupType.CONSUMER,
@@ -26,7 +26,7 @@ def encode_group(group: ConsumerGroup) -> str:
 
 
 def decode_group(group: ConsumerGroup, state: Mapping[str, Any], now: float) -> None:
-    """Take up where a group was: every member with a fresh session."""
+    """Restore a group: every member gets a new session."""
     members = [_decode_member(row, group.config.session_timeout_s, now) for row in state["members"]]
     topics = [Topic(*row) for row in state["topics"]]
     group.restore(members, epoch=state["epoch"], assignment_epoch=state["assignment_epoch"], topics=topics)
