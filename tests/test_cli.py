@@ -14,7 +14,7 @@ from hubmere.cli.exit_codes import MEANINGS, Exit
 from hubmere.endpoints import certificates
 from hubmere.node.ready import Ready, render_banner, render_line, write_ready_file
 from hubmere.settings import SETTINGS
-from hubmere.store.secrets import Vault
+from hubmere.store.secrets import NodeSecrets
 
 KEYS = (
     "pid", "version", "data", "namespace", "connection_string", "emulator_connection_string", "admin_token", "ca_file",
@@ -108,7 +108,7 @@ def test_cert_tells_where_the_authority_is_and_how_to_trust_it(tmp_path: Path) -
     """The first line is the path, for scripts; the rest is for people."""
     from datetime import UTC, datetime
 
-    tls = Vault(tmp_path).ensure_tls(["localhost"], datetime.now(UTC), certificates)
+    tls = NodeSecrets(tmp_path).ensure_tls(["localhost"], datetime.now(UTC), certificates)
 
     run = hubmere("cert", "--ca", "--data", tmp_path)
 

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from hubmere.endpoints import certificates
-from hubmere.store.secrets import TlsFiles, Vault
+from hubmere.store.secrets import NodeSecrets, TlsFiles
 
 # How the broker is started is known to the tests that drive it.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
@@ -57,7 +57,7 @@ def missing() -> str | None:
 def apache_kafka(folder: Path, topics: Sequence[str], partitions: int) -> Iterator[ApacheKafka]:
     """A node for the length of a `with` block, with these topics."""
     serving, ruling, secure = apache.free_ports(3)
-    files = Vault(folder / "tls").ensure_tls(("localhost", "127.0.0.1"), datetime.now(UTC), certificates)
+    files = NodeSecrets(folder / "tls").ensure_tls(("localhost", "127.0.0.1"), datetime.now(UTC), certificates)
     listeners = f"PLAINTEXT://127.0.0.1:{serving},SSL://127.0.0.1:{secure}"
     settings = {
         "listeners": f"{listeners},CONTROLLER://127.0.0.1:{ruling}",

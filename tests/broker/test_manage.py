@@ -22,6 +22,7 @@ from hubmere.model.errors import (
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, publisher_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import Profile
+from store.builders import log_ids
 
 
 def test_a_new_hub_has_the_service_s_defaults(bench: Bench) -> None:
@@ -75,7 +76,7 @@ def test_a_deleted_hub_frees_its_files_and_its_name(bench: Bench) -> None:
     bench.turn.run()
 
     bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
-    left = list(bench.engine.existing())
+    left = log_ids(bench.engine)
     again = bench.a_hub("orders")
 
     assert left == []
@@ -170,7 +171,7 @@ def test_namespaces_come_and_go_with_everything_in_them(bench: Bench) -> None:
 
     bench.do(lambda d: bench.manager.delete_namespace("SECOND", bench.actor(), d))
 
-    assert list(bench.engine.existing()) == []
+    assert log_ids(bench.engine) == []
     with pytest.raises(NamespaceNotFound):
         bench.broker.namespace("second")
 

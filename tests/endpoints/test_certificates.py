@@ -13,14 +13,14 @@ from cryptography import x509
 
 from hubmere.endpoints import certificates
 from hubmere.endpoints.certificates import build_ca, build_server_certificate, server_context, server_names
-from hubmere.store.secrets import RENEW_WITHIN, TlsFiles, Vault
+from hubmere.store.secrets import RENEW_WITHIN, NodeSecrets, TlsFiles
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = server_names(["events.example.org", "192.0.2.7"], ["hubmere"], "workstation")
 
 
 def some_tls(folder: Path, names: Sequence[str] = NAMES, now: datetime = NOW) -> TlsFiles:
-    return Vault(folder).ensure_tls(names, now, certificates)
+    return NodeSecrets(folder).ensure_tls(names, now, certificates)
 
 
 def strict_client(ca: Path) -> ssl.SSLContext:
@@ -184,7 +184,7 @@ def test_vault_heals_when_a_file_is_lost(tmp_path: Path, lost: str) -> None:
 def test_vault_files_with_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
     """Whoever reads the CA's key can speak for any site to those who trust the CA."""
     some_tls(tmp_path / "data")
-    Vault(tmp_path / "data").admin_token()
+    NodeSecrets(tmp_path / "data").admin_token()
 
     modes = {
         name: stat.S_IMODE((tmp_path / "data" / name).stat().st_mode)
@@ -198,7 +198,7 @@ def test_vault_files_with_secrets_are_for_their_owner_only(tmp_path: Path) -> No
 
 def test_admin_token_is_made_once(tmp_path: Path) -> None:
     """Scripts keep it."""
-    token = Vault(tmp_path).admin_token()
+    token = NodeSecrets(tmp_path).admin_token()
 
-    assert Vault(tmp_path).admin_token() == token
+    assert NodeSecrets(tmp_path).admin_token() == token
     assert len(token) >= 43

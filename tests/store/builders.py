@@ -17,7 +17,8 @@ from hubmere.records.header import (
 )
 from hubmere.store.engine import Chunk, LogConfig, LogId, log_id
 from hubmere.store.files import Files
-from hubmere.store.local import LocalEngine
+from hubmere.store.local import CLEAN_SHUTDOWN, LocalEngine
+from hubmere.store.log.committed_file import COMMITTED
 from hubmere.store.log.log import LocalLog
 
 LOG_0: LogId = log_id("hub", 0)
@@ -77,6 +78,12 @@ def compact(log: LocalLog, now_ms: int) -> int:
         return 0
     run.rewrite()
     return run.adopt(now_ms)
+
+
+def log_ids(engine: LocalEngine) -> list[LogId]:
+    """The logs whose directories exist."""
+    names = engine._files.names(engine._folder)
+    return [LogId(name) for name in names if "." not in name and name not in (CLEAN_SHUTDOWN, COMMITTED)]
 
 
 class Owner:

@@ -17,6 +17,7 @@ from hubmere.store.catalog.view import Create, Delete, Drop
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.local import LocalEngine
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
+from store.builders import log_ids
 from store.catalog_builders import a_catalog, with_hub
 
 # A writer in a process of its own: says on its output what was acknowledged, until it is killed.
@@ -164,7 +165,7 @@ def test_cut_at_any_step_leaves_no_half_hub(tmp_path: Path, cut_after: int) -> N
     is_there = 1 <= cut_after <= 1 + len(life.logs)
     assert catalog.view.find_hub(life.namespace.name, life.hub.name) == (life.hub if is_there else None)
     assert (catalog.view.find_group(life.hub, "$Default") is not None) is is_there
-    assert set(engine.existing()) == set(life.logs[: cut_after - 1] if is_there else ())
+    assert set(log_ids(engine)) == set(life.logs[: cut_after - 1] if is_there else ())
     assert catalog.pending_deletions() == []
     catalog.close()
     engine.close()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.store.disk import DiskLevel, DiskWatch
+from hubmere.store.disk import DiskLevel, DiskMonitor
 from hubmere.store.files import Files
 
 MB = 1024 * 1024
@@ -23,14 +23,14 @@ class Disk(Files):
         return self._total_bytes
 
 
-def a_watch(disk: Disk) -> DiskWatch:
-    return DiskWatch(disk, Path("/data"), warn_percent=10, reserve_bytes=64 * MB)
+def a_watch(disk: Disk) -> DiskMonitor:
+    return DiskMonitor(disk, Path("/data"), warn_percent=10, reserve_bytes=64 * MB)
 
 
 @pytest.mark.parametrize(
     ("free", "level"),
     [
-        (2 * GB, DiskLevel.ROOMY),
+        (2 * GB, DiskLevel.NORMAL),
         (GB, DiskLevel.LOW),
         (65 * MB, DiskLevel.LOW),
         (64 * MB, DiskLevel.FULL),
@@ -42,7 +42,7 @@ def test_a_disk_is_low_before_it_is_full(free: int, level: DiskLevel) -> None:
     disk = Disk(10 * GB)
     disk.free = free
 
-    assert a_watch(disk).look().level is level
+    assert a_watch(disk).measure().level is level
 
 
 def test_a_small_disk_keeps_a_small_reserve() -> None:
@@ -51,9 +51,9 @@ def test_a_small_disk_keeps_a_small_reserve() -> None:
     watch = a_watch(disk)
     disk.free = 6 * MB
 
-    assert watch.look().level is DiskLevel.LOW
+    assert watch.measure().level is DiskLevel.LOW
     disk.free = 5 * MB
-    assert watch.look().level is DiskLevel.FULL
+    assert watch.measure().level is DiskLevel.FULL
 
 
 def test_a_disk_at_a_mark_does_not_flap() -> None:
@@ -63,9 +63,9 @@ def test_a_disk_at_a_mark_does_not_flap() -> None:
     levels = []
     for free in (64 * MB, 70 * MB, 81 * MB, GB + 100 * MB, GB + 300 * MB):
         disk.free = free
-        levels.append(watch.look().level)
+        levels.append(watch.measure().level)
 
-    assert levels == [DiskLevel.FULL, DiskLevel.FULL, DiskLevel.LOW, DiskLevel.LOW, DiskLevel.ROOMY]
+    assert levels == [DiskLevel.FULL, DiskLevel.FULL, DiskLevel.LOW, DiskLevel.LOW, DiskLevel.NORMAL]
 
 
 def test_the_sentence_says_how_much_is_left() -> None:
@@ -73,6 +73,6 @@ def test_the_sentence_says_how_much_is_left() -> None:
     disk = Disk(10 * GB)
     disk.free = 12 * MB
 
-    text = a_watch(disk).look().text
+    text = a_watch(disk).measure().text
 
     assert text == "the disk of the data folder is full: 12 of 10,240 MB are free, and 64 MB are reserved"

@@ -6,10 +6,10 @@ import pytest
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.model.position import Position
-from hubmere.store.log import checkpointer
 from hubmere.store.log.committed_file import COMMITTED
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.recovery import checkpointer
 from hubmere.store.recovery.manifest import RECOVERY, SEGMENTS
 from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss

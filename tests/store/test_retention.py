@@ -2,8 +2,8 @@
 
 import pytest
 
-from hubmere.store.engine import Hold, LogConfig
-from hubmere.store.log.retention import SegmentFacts, expired, is_roll_due
+from hubmere.store.engine import LogConfig, RetentionHold
+from hubmere.store.log.retention import SegmentFacts, count_expired, is_roll_due
 
 SEALED = [SegmentFacts(100, 10, 5), SegmentFacts(100, 20, 10), SegmentFacts(100, 30, 15)]
 
@@ -26,32 +26,32 @@ SEALED = [SegmentFacts(100, 10, 5), SegmentFacts(100, 20, 10), SegmentFacts(100,
 )
 def test_the_oldest_segments_past_a_limit_go(config: LogConfig, now_ms: int, gone: int) -> None:
     """Whole segments, oldest first, by their newest event or by what remains."""
-    assert expired(SEALED, 350, config, now_ms) == gone
+    assert count_expired(SEALED, 350, config, now_ms) == gone
 
 
 @pytest.mark.parametrize(
     ("hold", "gone"),
     [
-        (Hold(15, 1_000), 3),
-        (Hold(14, 1_000), 2),
-        (Hold(5, 1_000), 1),
-        (Hold(4, 1_000), 0),
-        (Hold(0, 350), 0),
-        (Hold(0, 349), 1),
-        (Hold(0, 150), 2),
-        (Hold(0, 0), 3),
+        (RetentionHold(15, 1_000), 3),
+        (RetentionHold(14, 1_000), 2),
+        (RetentionHold(5, 1_000), 1),
+        (RetentionHold(4, 1_000), 0),
+        (RetentionHold(0, 350), 0),
+        (RetentionHold(0, 349), 1),
+        (RetentionHold(0, 150), 2),
+        (RetentionHold(0, 0), 3),
     ],
 )
-def test_a_hold_keeps_what_is_still_to_be_fetched_up_to_its_size(hold: Hold, gone: int) -> None:
+def test_a_hold_keeps_what_is_still_to_be_fetched_up_to_its_size(hold: RetentionHold, gone: int) -> None:
     """A segment goes once all of it was fetched, or when the log has outgrown what may be held."""
-    assert expired(SEALED, 350, LogConfig(retention_ms=50), 10_000, hold) == gone
+    assert count_expired(SEALED, 350, LogConfig(retention_ms=50), 10_000, hold) == gone
 
 
 def test_retention_looks_no_further_than_the_first_that_stays() -> None:
     """With a thousand segments only those that go, and one more, are asked for their times."""
     unasked = iter(SEALED)
 
-    expired(unasked, 350, LogConfig(retention_ms=50), 61)
+    count_expired(unasked, 350, LogConfig(retention_ms=50), 61)
 
     assert list(unasked) == SEALED[2:]
 

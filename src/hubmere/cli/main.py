@@ -113,9 +113,9 @@ def cert(
     ca: Annotated[bool, typer.Option("--ca", help="Show the private CA, and how clients come to trust it.")] = False,
 ) -> None:
     """Print where the node's certificates are."""
-    from hubmere.store.secrets import Vault
+    from hubmere.store.secrets import NodeSecrets
 
-    tls = Vault(_data_folder(data)).tls_files
+    tls = NodeSecrets(_data_folder(data)).tls_files
     if not tls.ca.is_file():
         fail(Exit.FAILED, f"there is no CA at {tls.ca}; it is made when a node first starts on this data folder")
     path = tls.ca.resolve()

@@ -40,7 +40,7 @@ class Identity:
 
 
 class Authority(Protocol):
-    """What signing needs of a CA; an `Identity` is one, and so is what the vault has kept."""
+    """What signing needs of a CA; an `Identity` is one, and so is a key pair read from disk."""
 
     @property
     def certificate(self) -> bytes:

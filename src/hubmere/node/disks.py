@@ -4,7 +4,7 @@ import logging
 
 from hubmere.broker.conditions import DISK, Condition, Conditions, ConditionSeverity
 from hubmere.settings import Settings
-from hubmere.store.disk import DiskLevel, DiskWatch
+from hubmere.store.disk import DiskLevel, DiskMonitor
 from hubmere.store.engine import LogEngine
 from hubmere.store.files import Files
 
@@ -17,9 +17,9 @@ class NodeDisk:
     """Looks after the disk of one node. Thread rule: the loop's thread only."""
 
     def __init__(self, settings: Settings, engine: LogEngine, conditions: Conditions) -> None:
-        self._watch: DiskWatch | None = None
+        self._watch: DiskMonitor | None = None
         if not settings.memory:
-            self._watch = DiskWatch(
+            self._watch = DiskMonitor(
                 Files(),
                 settings.data,
                 warn_percent=settings.disk_warn_percent,
@@ -33,7 +33,7 @@ class NodeDisk:
         if self._watch is None:
             return
         try:
-            state = self._watch.look()
+            state = self._watch.measure()
         except OSError as error:
             log.warning("the disk of the data folder cannot be asked for its free space: %s", error)
             return
@@ -41,7 +41,7 @@ class NodeDisk:
         self._conditions.measures["disk_total_bytes"] = state.total_bytes
         is_full = state.level is DiskLevel.FULL
         self._engine.set_shortage(state.text if is_full else None)
-        if state.level is DiskLevel.ROOMY:
+        if state.level is DiskLevel.NORMAL:
             if self._conditions.clear(DISK):
                 log.warning("the disk of the data folder has room again")
             return

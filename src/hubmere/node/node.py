@@ -66,8 +66,8 @@ class Node:
         storage.open()
         broker = self.broker = self._build_broker()
         await provision(settings, broker, self._actor)
-        tls = open_tls(settings, broker, storage.vault)
-        admin_token = storage.vault.admin_token()
+        tls = open_tls(settings, broker, storage.secrets)
+        admin_token = storage.secrets.admin_token()
         endpoints = self._endpoints = NodeEndpoints(
             settings, broker, self._clock, admin_token=admin_token, spans=self._spans
         )
@@ -94,8 +94,8 @@ class Node:
             takes_emulator_key=settings.is_emulator,
             rotated_key_grace_s=int(settings.rotated_key_grace_s),
             # Capture jobs that run elsewhere outlive this process.
-            capture_key=storage.vault.admin_token(),
-            admin_token=storage.vault.admin_token(),
+            capture_key=storage.secrets.admin_token(),
+            admin_token=storage.secrets.admin_token(),
         )
         broker = Broker(
             engine=storage.engine,

@@ -14,7 +14,7 @@ from hubmere.store.engine import LogEngine
 from hubmere.store.files import Lock, acquire_lock
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
-from hubmere.store.secrets import Vault
+from hubmere.store.secrets import NodeSecrets
 
 log = logging.getLogger("hubmere.node")
 
@@ -33,7 +33,7 @@ class NodeStorage:
         self._settings = settings
         self._temporary = tempfile.TemporaryDirectory(prefix="hubmere-") if settings.memory else None
         self.folder = settings.data if self._temporary is None else Path(self._temporary.name)
-        self.vault = Vault(self.folder)
+        self.secrets = NodeSecrets(self.folder)
         self.audit = _audit_log(settings)
         self._lock: Lock | None = None
         self._close: list[Callable[[], None]] = []

@@ -12,7 +12,7 @@ from hubmere.endpoints import certificates
 from hubmere.endpoints.tls import FollowingTls
 from hubmere.model.names import fold
 from hubmere.settings import Settings
-from hubmere.store.secrets import Vault
+from hubmere.store.secrets import NodeSecrets
 
 
 class NodeTls(NamedTuple):
@@ -22,7 +22,7 @@ class NodeTls(NamedTuple):
     ca_file: str | None
 
 
-def open_tls(settings: Settings, broker: Broker, vault: Vault) -> NodeTls:
+def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTls:
     """The TLS context of all ports that use TLS; issues a certificate unless the settings name one."""
     if settings.amqps_port is None and settings.kafkas_port is None and settings.https_port is None:
         return NodeTls(None, None)
@@ -34,9 +34,9 @@ def open_tls(settings: Settings, broker: Broker, vault: Vault) -> NodeTls:
         return fold(text) in broker.namespaces or broker.catalog.view.find_alias(text) is not None
 
     following = FollowingTls(
-        partial(_names, settings, broker), is_label, partial(_issue, vault), settings.tls_client_ca
+        partial(_names, settings, broker), is_label, partial(_issue, secrets), settings.tls_client_ca
     )
-    return NodeTls(following.context, str(vault.tls_files.ca.resolve()))
+    return NodeTls(following.context, str(secrets.tls_files.ca.resolve()))
 
 
 def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:
@@ -46,6 +46,6 @@ def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:
     return certificates.server_names(settings.hostname, [*namespaces, *aliases], socket.gethostname())
 
 
-def _issue(vault: Vault, names: tuple[str, ...]) -> tuple[Path, Path]:
-    files = vault.ensure_tls(names, datetime.now(UTC), certificates)
+def _issue(secrets: NodeSecrets, names: tuple[str, ...]) -> tuple[Path, Path]:
+    files = secrets.ensure_tls(names, datetime.now(UTC), certificates)
     return files.certificate, files.key

@@ -1,9 +1,9 @@
 """The audit log: one line of JSON for each management action, in a file of its own that is rotated by size.
 
-It says who asked, from where, for what, and what came of it; never a key, a token or a body. A line is handed to the
-operating system before the action's caller is told, and is not waited for on disk: the catalog is the truth about
-entities, this is the story. A disk that takes no line holds no action up; the owner is told once, and the latest lines
-stay in memory, where the portal and the command read them.
+A line has the actor, its address, the action, the target and the outcome; never a key, a token or a body. A line is
+written before the action's caller gets its response, but not flushed: the catalog is the truth about entities. If the
+disk refuses a line, the action still succeeds, `on_failure` is called once, and the latest lines stay in memory, where
+the portal and the command line read them.
 """
 
 import json
@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hubmere.store.files import Files, exists, unlink_if_there, write_all
+from hubmere.store.files import Files, exists, unlink_if_exists, write_all
 
-# Its name in the data folder; older files have a number behind it, the oldest the highest.
+# Name in the data folder; older files have a number as suffix, the oldest the highest.
 AUDIT_FILE = "audit.log"
-# Files that are kept, the current one included.
+# Number of files, including the current one.
 KEPT_FILES = 5
-# Lines that are kept in memory: what a person looks through. About 300 bytes each.
+# Lines in memory, for the portal and the command line; about 300 bytes each.
 LATEST_LINES = 500
-# What is read of the file to fill them after a start: the longest names make a line of about 1 KB.
+# Bytes of the file that are read to fill them after a start; a line with the longest names has about 1 KB.
 _TAIL_BYTES = 512 * 1024
 DONE = "done"
 REFUSED = "refused"
@@ -30,7 +30,7 @@ REFUSED = "refused"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
-    """One management action: `reason` is the name of the refusal when the outcome is not `done`."""
+    """One management action; `reason` is the name of the refusal if the outcome is not `done`."""
 
     at_ms: int
     actor: str
@@ -42,14 +42,14 @@ class AuditLine:
     tracking_id: str = ""
 
     def text(self) -> str:
-        """The line as it stands in the file, its time readable."""
+        """The line in the format of the file, with a readable time."""
         fields = asdict(self)
         at = datetime.fromtimestamp(fields.pop("at_ms") / 1000, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"time": at, **fields}, ensure_ascii=False)
 
     @classmethod
     def parse(cls, text: str) -> "AuditLine":
-        """A line of the file; raises ValueError when it is none."""
+        """Parse a line of the file; raises ValueError if it is not an audit line."""
         try:
             fields = json.loads(text)
             at_ms = round(datetime.fromisoformat(fields.pop("time")).timestamp() * 1000)
@@ -59,9 +59,9 @@ class AuditLine:
 
 
 class AuditLog:
-    """The audit log of a node. Without a path it is kept in memory only.
+    """The audit log of a node; in memory only if it has no path.
 
-    Thread rule: the owner's thread only. `on_failure` is called when the disk begins to refuse lines.
+    Thread rule: the owner's thread only. `on_failure` is called once when writing starts to fail.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class AuditLog:
         self._is_loaded = path is None
 
     def write(self, line: AuditLine) -> None:
-        """Keep a line."""
-        # What the file held before must be read before the file grows, or a line would be seen twice.
+        """Append a line."""
+        # Read the existing lines before the file grows, or this line would be listed twice.
         self._load()
         self._latest.append(line)
         if self._path is None:
@@ -104,7 +104,7 @@ class AuditLog:
         return list(reversed(self._latest))[:count]
 
     def close(self) -> None:
-        """Let the file go; the next line opens it again."""
+        """Close the file; the next line opens it again."""
         if self._fd is not None:
             self._files.close(self._fd)
             self._fd = None
@@ -119,21 +119,21 @@ class AuditLog:
             self._fd = self._files.open(path, create=True)
             self._size_bytes = self._files.size(path)
             if self._size_bytes and self._files.pread(self._fd, 1, self._size_bytes - 1) != b"\n":
-                # A crash in the middle of a line: ours begins on its own.
+                # A crash interrupted the last line: start a new one.
                 data = b"\n" + data
         write_all(self._files, self._fd, data)
         self._size_bytes += len(data)
 
     def _rotate(self, path: Path) -> None:
-        """Every file gets the next number; the oldest goes."""
-        unlink_if_there(self._files, _numbered(path, KEPT_FILES - 1))
+        """Give every file the next number and delete the oldest."""
+        unlink_if_exists(self._files, _numbered(path, KEPT_FILES - 1))
         for number in range(KEPT_FILES - 2, -1, -1):
             older = _numbered(path, number)
             if exists(self._files, older):
                 self._files.rename(older, _numbered(path, number + 1))
 
     def _load(self) -> None:
-        """Take the end of what an earlier run has left; the first who asks pays for it, not the start."""
+        """Read the last lines of an earlier run; on first use, so that it does not slow down the start."""
         if self._is_loaded or self._path is None:
             return
         self._is_loaded = True
@@ -155,7 +155,7 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def _lines(data: bytes) -> Iterator[AuditLine]:
-    """The lines that can be read; a torn one is passed over."""
+    """The lines that can be parsed; an incomplete one is skipped."""
     for text in data.decode("utf-8", "replace").splitlines():
         with suppress(ValueError):
             yield AuditLine.parse(text)

@@ -1,6 +1,6 @@
-"""What the node's clocks showed last, for the next start: a clock that jumps while the node is down is noticed too.
+"""The last trusted times of the node, stored for the next start, to detect a clock that jumped while it was down.
 
-`<data>/clock.json`, written every half minute and at a stop, not flushed: an older one is as good.
+`<data>/clock.json`, written every half minute and at shutdown. It is not flushed: an older one serves as well.
 """
 
 import json
@@ -11,19 +11,19 @@ from hubmere.model.clock import Anchor
 from hubmere.store.files import Files
 
 CLOCK_FILE = "clock.json"
-# Longer than a node is down: a clock that is further ahead after a reboot is not believed at once.
+# No node is down for longer: a clock that is further ahead after a reboot is not trusted at once.
 LONGEST_DOWN_MS = 366 * 24 * 3_600_000
 
 
 class Anchors(NamedTuple):
-    """The last times that were believed: for the times of events, and for retention."""
+    """The last trusted times: for event timestamps and for retention."""
 
     stamps: Anchor
     retention: Anchor
 
 
 def write_anchors(data: Path, files: Files, anchors: Anchors) -> None:
-    """Keep times that are believed; raises OSError."""
+    """Store trusted times; raises OSError."""
     fresh = data / (CLOCK_FILE + ".tmp")
     kept = {"boot": files.boot_id(), "stamps": list(anchors.stamps), "retention": list(anchors.retention)}
     fresh.write_text(json.dumps(kept), "ascii")
@@ -31,10 +31,10 @@ def write_anchors(data: Path, files: Files, anchors: Anchors) -> None:
 
 
 def read_anchors(data: Path, files: Files, now: Anchor) -> Anchors | None:
-    """The times from which to judge the machine's clock at a start; None when there are none.
+    """The times against which to check the machine's clock at start; None if none are stored.
 
-    In the same boot of the machine the time since then is known. After a reboot it is not. Then events carry the
-    machine's time if it has gone forward by no more than a year, and retention goes on from where it was until the
+    If the machine has not rebooted, the elapsed time since then is known. After a reboot it is not: then events get the
+    machine's time if it has moved forward by at most a year, and retention continues from its last time until the
     machine's time is confirmed.
     """
     try:

@@ -1,8 +1,8 @@
-"""How full the disk of the data folder is: warned about before it is full, and a reserve that events may not use.
+"""Free space on the disk of the data folder: a warning before it is full, and a reserve that events may not use.
 
-Two marks. Below `warn_share` of the disk the operator is warned. Below `reserve_bytes` events are refused with an error
-that clients retry, while there is still room for the catalog, recovery points and certificates; reads go on. Both end
-by themselves when there is a little more room than the mark, so that a disk at the mark does not flap.
+There are two thresholds. Below `warn_percent` of free space the operator is warned. Below `reserve_bytes` events are
+refused with an error that clients retry, while there is still space for the catalog, recovery points and certificates;
+reads continue. Both states end when the free space is a quarter above the threshold, so that they do not flap.
 Thread rule: one caller.
 """
 
@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 from hubmere.store.files import Files
 
-# On a small disk the reserve is no more than this part of it.
-_MOST_RESERVED = 20
-# How much more room than a mark ends what began at it: a quarter of the mark.
-_SLACK = 4
+# On a small disk the reserve is at most one part in this many of its size.
+_MAX_RESERVE_DIVISOR = 20
+# A state ends when the free space exceeds its threshold by one part in this many.
+_HYSTERESIS_DIVISOR = 4
 _MIB = 1024 * 1024
 
 
 class DiskLevel(Enum):
-    """How full."""
+    """How full the disk is."""
 
-    ROOMY = "roomy"
+    NORMAL = "normal"
     LOW = "low"
     FULL = "full"
 
 
 class DiskState(NamedTuple):
-    """What one look has found."""
+    """One measurement."""
 
     level: DiskLevel
     free_bytes: int
@@ -41,28 +41,28 @@ class DiskState(NamedTuple):
         free = f"{self.free_bytes / _MIB:,.0f} of {self.total_bytes / _MIB:,.0f} MB are free"
         if self.level is DiskLevel.FULL:
             return f"the disk of the data folder is full: {free}, and {self.reserve_bytes / _MIB:,.0f} MB are reserved"
-        return f"the disk of the data folder fills up: {free}"
+        return f"the disk of the data folder is filling up: {free}"
 
 
-class DiskWatch:
-    """Looks at one folder's disk."""
+class DiskMonitor:
+    """Measures the disk of one folder."""
 
     def __init__(self, files: Files, folder: Path, *, warn_percent: int, reserve_bytes: int) -> None:
         self._files = files
         self._folder = folder
         self._warn_percent = warn_percent
         self._reserve_bytes = reserve_bytes
-        self._level = DiskLevel.ROOMY
+        self._level = DiskLevel.NORMAL
 
-    def look(self) -> DiskState:
-        """How full the disk is now; raises OSError when it cannot be asked."""
+    def measure(self) -> DiskState:
+        """How full the disk is now; raises OSError if that cannot be read."""
         free, total = self._files.free_bytes(self._folder), self._files.total_bytes(self._folder)
-        reserve = min(self._reserve_bytes, total // _MOST_RESERVED)
+        reserve = min(self._reserve_bytes, total // _MAX_RESERVE_DIVISOR)
         self._level = self._level_of(free, total * self._warn_percent // 100, reserve)
         return DiskState(self._level, free, total, reserve)
 
     def _level_of(self, free: int, warn: int, reserve: int) -> DiskLevel:
-        is_full, is_low = self._level is DiskLevel.FULL, self._level is not DiskLevel.ROOMY
-        if free <= reserve + (reserve // _SLACK if is_full else 0):
+        is_full, is_low = self._level is DiskLevel.FULL, self._level is not DiskLevel.NORMAL
+        if free <= reserve + (reserve // _HYSTERESIS_DIVISOR if is_full else 0):
             return DiskLevel.FULL
-        return DiskLevel.LOW if free <= warn + (warn // _SLACK if is_low else 0) else DiskLevel.ROOMY
+        return DiskLevel.LOW if free <= warn + (warn // _HYSTERESIS_DIVISOR if is_low else 0) else DiskLevel.NORMAL

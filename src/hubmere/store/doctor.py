@@ -15,7 +15,7 @@ from pathlib import Path
 from hubmere.model.errors import CorruptBatch
 from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
 from hubmere.records.validate import why_unreadable
-from hubmere.store.files import Files, HandlePool, unlink_if_there
+from hubmere.store.files import Files, HandlePool, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary, CommittedFile
 from hubmere.store.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.log.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, LogResources, Segment, stem
@@ -92,7 +92,7 @@ def repair(data_dir: Path, files: Files, progress: Progress | None = None) -> li
     resources, committed_file = LogResources(files, HandlePool(files)), _committed_file(data_dir, files)
     for finding in mended:
         if finding.kind is Kind.INDEX:
-            unlink_if_there(files, data_dir / "log" / finding.log / finding.file)
+            unlink_if_exists(files, data_dir / "log" / finding.log / finding.file)
         if finding.gap is not None:
             gaps = LogGaps(files, data_dir / "log" / finding.log)
             gaps.load()

@@ -1,13 +1,12 @@
-"""LogEngine: the surface that a local disk, plain memory or a Kafka cluster offers to the broker.
+"""The protocols of the store: LogEngine and PartitionLog for events, Catalog for entities and runtime state.
 
-Nothing above this surface may know whether a log is a local file. Positions are monotonic; they are dense on a local
-disk but need not be on other engines. All methods are called on one thread, the owner's (the node's event loop), and
-none of them waits for a flush: what takes time completes later through a Receipt or a watcher.
+The broker uses these and no implementation: a log may be a local file, memory, or a partition of a Kafka cluster.
+Sequence numbers are monotonic; on a local disk they are also dense. All methods are called on one thread, the owner's
+(the node's event loop), and none waits for a flush: slow work completes later through a Receipt or a watcher.
 
 A receipt completes, and its callback runs, on the owner's thread in a later turn, never inside the call that returned
-it. That holds for both durabilities: with `fsync` after the flush, with `os` (acknowledged once the operating system
-has it, so a power cut may lose the last seconds) at the end of the owner's turn. Receipts of one log complete in the
-order of their appends.
+it. With durability `fsync` that is after the flush. With `os` it is at the end of the owner's turn, when the operating
+system has the data: a power cut may lose the last seconds. Receipts of one log complete in the order of their appends.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from hubmere.store.catalog.runtime_state import Deletion
 from hubmere.store.catalog.view import Step, View
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
-# A partition's log is known by the hub's immutable uid and the partition's number, never by names that may change.
+# A log is identified by the immutable uid of its hub and the partition number, never by names that may change.
 LogId = NewType("LogId", str)
 
 Watcher = Callable[[], None]
@@ -35,23 +34,23 @@ def log_id(hub_uid: str, partition: int) -> LogId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """How one partition's log is kept; may change while it is open."""
+    """Configuration of one partition's log; may change while the log is open."""
 
-    retention_ms: int | None = 7 * 24 * 3600 * 1000  # None: for ever
+    retention_ms: int | None = 7 * 24 * 3600 * 1000  # None: no limit
     retention_bytes: int | None = None
     segment_bytes: int = 256 * 1024 * 1024
     segment_ms: int = 24 * 3600 * 1000
-    append_time: bool = True  # False: events keep the producer's time (timestampType Create)
+    append_time: bool = True  # False: events keep the producer's timestamp (CreateTime)
     compact: bool = False  # fixed at creation; offsets are then sequence numbers
     tombstone_retention_ms: int = 24 * 3600 * 1000
     min_compaction_lag_ms: int = 0
 
 
-class Hold(NamedTuple):
-    """What retention leaves alone: events from a sequence number on, while the log has at most so many bytes."""
+class RetentionHold(NamedTuple):
+    """Retention keeps the events from a sequence number on, as long as the log is no larger than `max_bytes`."""
 
     from_sequence: int
-    most_bytes: int
+    max_bytes: int
 
 
 class LogState(NamedTuple):
@@ -70,7 +69,7 @@ class LogState(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A range of one producer's events that readers of committed data must drop."""
+    """A range of one producer's events that readers of committed transactions must skip."""
 
     producer_id: int
     first_sequence: int
@@ -78,21 +77,21 @@ class AbortedTransaction(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a partition remembers of one producer id."""
+    """State of one producer id in a partition."""
 
     producer_id: int
     epoch: int
-    last_sequence: int  # -1 when it only began or ended a transaction
-    last_written_ms: int  # -1 as above
-    transaction_first: int  # where its open transaction begins, -1 when there is none
+    last_sequence: int  # -1 if it only started or ended a transaction
+    last_written_ms: int  # -1 likewise
+    transaction_first: int  # first sequence number of its open transaction, -1 if none is open
 
 
 class Chunk(NamedTuple):
-    """What one read gives: whole closed batches in order, the bytes contiguous."""
+    """The result of one read: whole batches in order, contiguous."""
 
-    data: memoryview  # concatenated whole batches, possibly starting before the wanted sequence
-    offset: int  # byte number (AMQP offset) of the first batch
-    first_sequence: int  # base sequence of the first batch
+    data: memoryview  # concatenated whole batches; the first may start before the requested sequence number
+    offset: int  # byte offset (the AMQP offset) of the first batch
+    first_sequence: int  # base sequence number of the first batch
     next_sequence: int  # where the next read continues
 
 
@@ -100,14 +99,14 @@ class CompactionPass(Protocol):
     """One pass of compaction over one log."""
 
     def rewrite(self) -> None:
-        """Do the slow part; may run on any thread, once."""
+        """Rewrite segments beside the old ones; may run on any thread, once."""
 
     def adopt(self, now_ms: int) -> int:
-        """Put what was rewritten in place, on the owner's thread; returns how many bytes went."""
+        """Replace the old segments, on the owner's thread; returns the reclaimed bytes."""
 
 
 class PartitionLog(Protocol):
-    """One partition: append, read, find, and one number that moves (`end_sequence` of committed events)."""
+    """One partition: append, read, find, and one number that moves, `committed`."""
 
     @property
     def state(self) -> LogState:
@@ -115,11 +114,11 @@ class PartitionLog(Protocol):
 
     @property
     def is_offline(self) -> bool:
-        """Whether the log takes nothing until it was verified, after a flush has failed."""
+        """Whether the log refuses appends because a flush failed, until it has been verified."""
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that batches are stamped with: moves on when committed events were lost (KIP-101)."""
+        """The epoch that batches are stamped with; increases when committed events were lost (KIP-101)."""
 
     def append(
         self,
@@ -131,23 +130,23 @@ class PartitionLog(Protocol):
     ) -> Receipt:
         """Number, stamp and write one closed batch; the receipt completes when it is committed.
 
-        The buffer, which must be one that can be written to, becomes the log's. A checksum of 0 says that the batch was
-        made or checked inside the node and is to be sealed here; any other is verified. `lenient_producer` takes any
-        repeated sequence as a duplicate (the AMQP rule); otherwise only an exact repeat of one of the last five batches
-        is one (the Kafka rule). Raises ProducerRefused, StorageRefusal, InvalidBatch; then nothing was written.
+        The log takes over the buffer, which must be writable. A checksum of 0 means that the node built or verified the
+        batch itself, and the log computes the checksum; any other checksum is verified. With `lenient_producer` any
+        repeated producer sequence is a duplicate (the AMQP rule); otherwise only an exact repeat of one of the last
+        five batches is (the Kafka rule). Raises ProducerRefused, StorageRefusal or InvalidBatch, without writing.
         """
 
     def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
-        """The closed batches of these sizes, one behind the other, if they can be appended as one.
+        """Check concatenated batches of these sizes: the run, if they can be appended together.
 
-        None when one of them is not ordinary, is newer than `newest_ms` (the producer's time), or when the log is not
-        ready: they are to be offered one by one. The buffer becomes the log's.
+        Returns None if a batch is not ordinary or is newer than `newest_ms` (the producer's time), or if the log cannot
+        take appends now: then append them one by one. The log takes over the buffer.
         """
 
     def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
-        """Number, stamp and write a run that was checked just now, all or nothing; its events are contiguous.
+        """Number, stamp and write a run that was just checked, all or nothing; its events are contiguous.
 
-        Raises StorageRefusal; then nothing was written.
+        Raises StorageRefusal, without writing.
         """
 
     def append_marker(
@@ -162,52 +161,53 @@ class PartitionLog(Protocol):
         """Write a transaction's commit or abort marker."""
 
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
-        """Whole batches from the one that holds `sequence`, at least one, at most about `max_bytes`.
+        """Whole batches from the one that contains `sequence`: at least one, at most about `max_bytes`.
 
-        None when nothing committed is there yet. Raises SequenceOutOfRange below the first or above the end.
+        Returns None if `sequence` is not committed yet. Raises SequenceOutOfRange before `log_start` or after
+        `committed`.
         """
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
-        """Aborted ranges that overlap a range of sequence numbers."""
+        """Aborted transactions that overlap a range of sequence numbers."""
 
     def find(self, position: Position) -> int:
-        """The sequence number at which a reader of this position starts, between first and end."""
+        """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""
 
     def offset_of(self, sequence: int) -> int:
-        """The byte number of an event."""
+        """The byte offset of an event."""
 
     def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """Epoch and last sequence number of an idempotent producer, if known."""
 
     def producers(self) -> Sequence[ProducerState]:
-        """Everybody who is remembered as a producer, for those who look."""
+        """All producers that the log remembers, for monitoring."""
 
     def open_transactions(self) -> Sequence[ProducerState]:
         """The producers that have an open transaction in this partition."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` on each move of the committed end, of the stable end or of the start, until unwatched."""
+        """Call `watcher` whenever `committed`, `last_stable` or `log_start` moves, until `unwatch`."""
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling a watcher; unknown ones are ignored."""
 
     def trim(self, before_sequence: int) -> None:
-        """Let everything before a sequence number go (DeleteRecords, retention)."""
+        """Delete everything before a sequence number (DeleteRecords, retention)."""
 
-    def apply_retention(self, now_ms: int, hold: Hold | None = None) -> int:
-        """Drop whole segments past retention that no hold keeps; returns how many went."""
+    def apply_retention(self, now_ms: int, hold: RetentionHold | None = None) -> int:
+        """Delete segments past retention that no hold protects; returns how many."""
 
     def overdue_bytes(self, now_ms: int) -> int:
-        """Bytes that are past retention and still there."""
+        """Bytes past retention that still exist."""
 
     def compaction_pass(self, now_ms: int) -> CompactionPass | None:
-        """A pass over a compacted log that keeps the last event of each key, if it could gain something."""
+        """A pass that keeps only the last event of each key, if it can reclaim anything."""
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Change how the log is kept; `compact` cannot change."""
+        """Change the configuration; `compact` is fixed at creation."""
 
     def close(self) -> None:
-        """Finish the group commit and seal the indexes."""
+        """Commit everything written and save the indexes."""
 
 
 class LogEngine(Protocol):
@@ -218,22 +218,19 @@ class LogEngine(Protocol):
         """Stored events that cannot be read."""
 
     def open(self, log: LogId, config: LogConfig) -> PartitionLog:
-        """Open a partition's log, making it when it is not there; recovers after a crash."""
+        """Open a partition's log, or create it; recovers after a crash."""
 
     def delete(self, log: LogId) -> None:
-        """Delete a partition's log and free its files; opening it later starts anew."""
+        """Delete a partition's log and its files; opening it later creates an empty one."""
 
-    def existing(self) -> Sequence[LogId]:
-        """The logs that are there."""
-
-    def set_shortage(self, why: str | None) -> None:
-        """Refuse appends to every log from now on, or take them again: the disk is full, or has room. Reads go on."""
+    def set_shortage(self, reason: str | None) -> None:
+        """The disk is full: refuse appends to all logs with this reason. None: accept them again. Reads continue."""
 
     def maintain(self, now_ms: int) -> None:
-        """Called every second or so: partitions that went offline are verified and brought back."""
+        """Periodic upkeep: write recovery points, try to reopen logs that are offline."""
 
     def close(self) -> None:
-        """Close every log, sealing indexes, and write the clean-shutdown marker."""
+        """Close all logs, save their indexes, and write the clean-shutdown marker."""
 
 
 OnDurable = Callable[[Refusal | None], None]

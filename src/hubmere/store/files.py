@@ -1,8 +1,8 @@
-"""Every call to the operating system: the one seam through which tests break the disk.
+"""All file system calls of the store, in one class that tests replace to inject faults.
 
-`Files` is stateless and may be called from any thread; its calls raise `OSError` and nothing else. Nothing here knows
-what is inside a file. Names are made durable by `sync_directory`, contents by `fdatasync`: a caller that needs both
-says both, in that order of need (a file is synced before the name under which it will be looked for).
+`Files` is stateless and may be called from any thread; its calls raise only `OSError`. Nothing here knows the content
+of a file. `fdatasync` makes content durable, `sync_directory` makes names durable. A caller that needs both calls both,
+content first.
 """
 
 import contextlib
@@ -15,25 +15,25 @@ from pathlib import Path
 
 from hubmere.records.header import Buffer
 
-# Open data files at once. Half of the customary limit of 1,024 descriptors, so that sockets and the catalog have room;
-# logs beyond it are opened again when they are used.
+# Open data files. Half of the usual limit of 1,024 descriptors, which leaves enough for sockets and the catalog; files
+# beyond it are opened again when they are used.
 MAX_OPEN_FILES = 512
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Files:
-    """The machine's own files."""
+    """The file system of the machine."""
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> int:
-        """A descriptor that reads anywhere and, if asked, appends at the end."""
+        """Open a file for reading, or, with `write` or `create`, for reading and appending."""
         flags = os.O_RDWR | os.O_APPEND if write or create else os.O_RDONLY
         return os.open(path, flags | (os.O_CREAT if create else 0), 0o640)
 
     def open_for_overwriting(self, path: Path) -> int:
-        """A descriptor for `pwrite`, of a file that is made when it is not there."""
+        """Open a file for `pwrite`; creates it if it does not exist."""
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
 
-    # Bound straight to the system call: these are on the path of every event.
+    # Bound directly to the system calls: these are on the path of every event.
     write: Callable[[int, Buffer], int] = staticmethod(os.write)
     pread: Callable[[int, int, int], bytes] = staticmethod(os.pread)
     fdatasync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
@@ -41,23 +41,23 @@ class Files:
     close: Callable[[int], None] = staticmethod(os.close)
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        """Cut an open file; what lies beyond is gone."""
+        """Truncate an open file."""
         os.ftruncate(fd, size_bytes)
 
     @property
     def can_sync_file_system(self) -> bool:
-        """Whether `sync_file_system` is there and reports errors."""
+        """Whether `sync_file_system` is available and reports errors."""
         return _SYNCFS is not None
 
     def sync_file_system(self, fd: int) -> None:
-        """Make everything written to the file system of `fd` durable with one call."""
+        """Flush everything written to the file system of `fd` with one call."""
         assert _SYNCFS is not None
         if _SYNCFS(fd) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in a directory durable: what was created, renamed or unlinked there."""
+        """Make created, renamed and unlinked names in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
@@ -65,7 +65,7 @@ class Files:
             os.close(fd)
 
     def size(self, path: Path) -> int:
-        """Bytes in a file; FileNotFoundError when it is not there."""
+        """Size of a file; FileNotFoundError if it does not exist."""
         return path.stat().st_size
 
     def read(self, path: Path) -> bytes:
@@ -73,19 +73,19 @@ class Files:
         return path.read_bytes()
 
     def names(self, path: Path) -> list[str]:
-        """What a directory holds, sorted; FileNotFoundError when it is not there."""
+        """The names in a directory, sorted; FileNotFoundError if it does not exist."""
         return sorted(os.listdir(path))  # noqa: PTH208  names, not paths, a thousand at a time
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory; its parent is there, it may be there already."""
+        """Create a directory if it does not exist; its parent must exist."""
         path.mkdir(exist_ok=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file or directory another name at once, over what had that name."""
+        """Rename a file or directory atomically, replacing what had that name."""
         old.replace(new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file's name; the file goes with its last reader."""
+        """Remove a file."""
         path.unlink()
 
     def remove_directory(self, path: Path) -> None:
@@ -93,14 +93,14 @@ class Files:
         path.rmdir()
 
     def boot_id(self) -> str:
-        """Names the current boot of the machine, empty where it cannot be asked; a new one may have lost writes."""
+        """Identifier of the machine's current boot; empty if unknown. A reboot may have lost unflushed writes."""
         try:
             return _BOOT_ID.read_text("ascii").strip()
         except (OSError, ValueError):
             return ""
 
     def free_bytes(self, path: Path) -> int:
-        """Room that is left for us on the file system of a path."""
+        """Free bytes on the file system of a path."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 
@@ -111,7 +111,7 @@ class Files:
 
 
 def _load_syncfs() -> Callable[[int], int] | None:
-    # Before Linux 5.8 syncfs did not report failed writes: not to be trusted with a commit.
+    # Before Linux 5.8 syncfs did not report failed writes, so a commit cannot rely on it.
     release = os.uname().release.split("-")[0].split(".")[:2]
     if os.uname().sysname != "Linux" or tuple(int(part) for part in release if part.isdigit()) < (5, 8):
         return None
@@ -128,7 +128,7 @@ _SYNCFS = _load_syncfs()
 
 
 def exists(files: Files, path: Path) -> bool:
-    """Whether a file is there."""
+    """Whether a file exists."""
     try:
         files.size(path)
     except FileNotFoundError:
@@ -137,14 +137,14 @@ def exists(files: Files, path: Path) -> bool:
 
 
 def write_all(files: Files, fd: int, data: Buffer) -> None:
-    """Append everything, also when the system takes it in pieces."""
+    """Append all bytes, with several writes if necessary."""
     view = memoryview(data)
     while len(view):
         view = view[files.write(fd, view) :]
 
 
 def write_new(files: Files, path: Path, data: Buffer) -> None:
-    """A file with exactly this content, durable; its name is not yet."""
+    """Write a file with exactly this content, durably; its name is not durable yet."""
     fd = files.open(path, create=True)
     try:
         files.truncate(fd, 0)
@@ -155,7 +155,7 @@ def write_new(files: Files, path: Path, data: Buffer) -> None:
 
 
 def append_at(files: Files, path: Path, at: int, data: Buffer) -> None:
-    """Make a file end with `data` from a place on, durable: a second try after a crash writes the same bytes."""
+    """Truncate a file at `at` and append `data`, durably; a retry after a crash gives the same file."""
     fd = files.open(path, create=True)
     try:
         files.truncate(fd, at)
@@ -166,15 +166,15 @@ def append_at(files: Files, path: Path, at: int, data: Buffer) -> None:
 
 
 def replace_file(files: Files, path: Path, data: Buffer) -> None:
-    """Put new content under a name so that a crash leaves the old or the new, never a mixture."""
+    """Replace a file atomically and durably: a crash leaves the old or the new content."""
     fresh = path.with_name(path.name + ".tmp")
     write_new(files, fresh, data)
     files.rename(fresh, path)
     files.sync_directory(path.parent)
 
 
-def unlink_if_there(files: Files, path: Path) -> None:
-    """Remove a file that may be gone already."""
+def unlink_if_exists(files: Files, path: Path) -> None:
+    """Remove a file if it exists."""
     try:
         files.unlink(path)
     except FileNotFoundError:
@@ -182,16 +182,16 @@ def unlink_if_there(files: Files, path: Path) -> None:
 
 
 def remove_tree(files: Files, path: Path) -> None:
-    """Remove a directory and the files in it; a log's directory has no directories below it."""
+    """Remove a directory and the files in it; it must have no subdirectories."""
     for name in files.names(path):
         files.unlink(path / name)
     files.remove_directory(path)
 
 
 class Handle:
-    """One data file that is opened when it is used and may be closed in between by its pool.
+    """One data file that is opened on use and that its pool may close in between.
 
-    Thread rule: the owner's thread only. A descriptor that is handed to another thread is pinned meanwhile.
+    Thread rule: the owner's thread only. A descriptor that another thread uses is pinned meanwhile.
     """
 
     __slots__ = ("_pool", "fd_or_closed", "is_recent", "is_unsynced", "path", "pins", "sync_error", "writes")
@@ -203,26 +203,26 @@ class Handle:
         self.fd_or_closed = -1
         self.is_recent = False
         self.is_unsynced = False
-        self.sync_error: OSError | None = None  # the system reports a failed sync once: it is kept for the next commit
+        self.sync_error: OSError | None = None  # the system reports a failed sync once; kept for the next commit
         self.pins = 0
 
     def fd(self) -> int:
-        """The descriptor, opened again if the pool had closed it."""
+        """The descriptor; opens the file if the pool has closed it."""
         self.is_recent = True
         if self.fd_or_closed < 0:
             self._pool.open(self)
         return self.fd_or_closed
 
     def close(self) -> None:
-        """Let the descriptor go; the next use opens it again."""
+        """Close the descriptor; the next use opens it again."""
         self._pool.close(self)
 
 
 class HandlePool:
-    """Keeps the number of open data files below a cap, by second chance among those not used lately.
+    """Limits the number of open data files; closes files that were not used recently (second-chance algorithm).
 
-    A file with unsynced writes is synced before its descriptor goes: an error of the write-back would otherwise be
-    reported to nobody. Thread rule: the owner's thread only.
+    A file with unsynced writes is synced before it is closed, because a write-back error would otherwise be lost.
+    Thread rule: the owner's thread only.
     """
 
     def __init__(self, files: Files, *, max_open: int = MAX_OPEN_FILES) -> None:
@@ -232,17 +232,17 @@ class HandlePool:
 
     @property
     def open_count(self) -> int:
-        """Descriptors held now."""
+        """Number of open descriptors."""
         return len(self._open)
 
     def handle(self, path: Path, *, writes: bool = False) -> Handle:
-        """A handle for a file that is there; nothing is opened yet."""
+        """A handle for an existing file; does not open it yet."""
         return Handle(self, path, writes=writes)
 
     def open(self, handle: Handle) -> None:
-        """Open a handle's file, closing the least used one when there are too many."""
+        """Open a handle's file; closes another one if too many are open."""
         if len(self._open) >= self._max_open:
-            self._make_room()
+            self._close_one()
         handle.fd_or_closed = self._files.open(handle.path, write=handle.writes)
         self._open.append(handle)
 
@@ -258,8 +258,8 @@ class HandlePool:
         while self._open:
             self.close(self._open[0])
 
-    def _make_room(self) -> None:
-        # Three rounds: take away second chances, sync, close. When all are pinned the cap gives way, not the caller.
+    def _close_one(self) -> None:
+        # Three rounds: clear the second chances, sync, close. If all files are pinned, the limit is exceeded.
         for _ in range(3 * len(self._open)):
             handle = self._open[0]
             if handle.pins or handle.is_recent or handle.sync_error:
@@ -281,18 +281,18 @@ class HandlePool:
 
 
 class Lock:
-    """The exclusive right to a data folder, held until released or until the process ends."""
+    """An exclusive lock on a data folder, held until `release` or until the process ends."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def release(self) -> None:
-        """Give the folder up."""
+        """Release the lock."""
         os.close(self._fd)
 
 
 class FolderInUse(Exception):
-    """Another process works on the data folder."""
+    """Another process uses the data folder."""
 
     def __init__(self, path: Path, pid: str) -> None:
         super().__init__(path, pid)
@@ -300,12 +300,12 @@ class FolderInUse(Exception):
         self.pid = pid
 
     def __str__(self) -> str:
-        """What to tell the operator."""
+        """The message for the operator."""
         return f"The data folder '{self.path}' is in use by process {self.pid}; stop it first or use another folder."
 
 
 def acquire_lock(folder: Path) -> Lock:
-    """Lock a data folder for this process; raises FolderInUse naming the process that has it."""
+    """Lock a data folder for this process; raises FolderInUse with the id of the process that has it."""
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o640)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -313,7 +313,7 @@ def acquire_lock(folder: Path) -> Lock:
         holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
         raise FolderInUse(folder, holder) from refused
-    # On a full disk the folder is locked all the same; only the name of the process is missing.
+    # On a full disk the folder is locked anyway; only the process id is missing.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode("ascii"))

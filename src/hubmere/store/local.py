@@ -1,30 +1,27 @@
 """LocalEngine: the logs of a node on a local disk, one directory per partition, one group commit for all.
 
-Files: `<root>/log/<log id>/` with segments as Kafka writes them. `<root>/log/clean-shutdown` says that the last stop
-was clean; it is informative, because every log carries its own recovery point. The folder itself is locked by whoever
-owns it (`files.acquire_lock`), before an engine is made.
-Thread rule: one thread, the owner's, calls everything; `post` is how other threads reach it.
+Files: `<root>/log/<log id>/` with segments in Kafka's format. `<root>/log/clean-shutdown` says that the last stop was
+clean; it is informative, because every log has its own recovery point. The node locks the folder
+(`files.acquire_lock`) before it creates an engine.
+Thread rule: all calls on one thread, the owner's; other threads reach it through `post`.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.errors import CorruptBatch, StorageFull
-from hubmere.store.catalog.mirror import DESCRIPTION
 from hubmere.store.engine import LogConfig, LogId
-from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_there, write_new
+from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
-from hubmere.store.log.committed_file import COMMITTED, CommittedFile
+from hubmere.store.log.committed_file import CommittedFile
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import LogResources
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
 CLEAN_SHUTDOWN = "clean-shutdown"
-_NO_LOGS = frozenset({CLEAN_SHUTDOWN, COMMITTED})
-# A directory on its way out: renamed first, so that a log of the same id can begin anew at once.
-_LEAVING = "-delete"
+# Suffix of a directory that is being deleted: renamed first, so that a log of the same id can be created at once.
+_DELETING = "-delete"
 
 
 class LocalEngine:
@@ -41,7 +38,7 @@ class LocalEngine:
         threads: int = MAX_SYNC_THREADS,
         max_open_files: int = MAX_OPEN_FILES,
     ) -> None:
-        """`threads` 0 does everything that waits on the caller's thread: for tests and for memory."""
+        """With `threads` 0 all disk waits are on the caller's thread: for tests and for memory."""
         self._files = files or Files()
         self.damage = DamageRegistry()
         self._folder = root / "log"
@@ -64,20 +61,20 @@ class LocalEngine:
     def _start(self) -> bool:
         self._files.make_directory(self._folder)
         self._files.sync_directory(self._folder.parent)
-        leaving = [name for name in self._files.names(self._folder) if name.endswith(_LEAVING)]
-        for name in leaving:
+        deleted = [name for name in self._files.names(self._folder) if name.endswith(_DELETING)]
+        for name in deleted:
             remove_tree(self._files, self._folder / name)
         was_clean = exists(self._files, self._folder / CLEAN_SHUTDOWN)
-        unlink_if_there(self._files, self._folder / CLEAN_SHUTDOWN)
+        unlink_if_exists(self._files, self._folder / CLEAN_SHUTDOWN)
         self._committed_file.open()
-        for log in [name.rpartition(".")[0] for name in leaving]:
+        for log in [name.rpartition(".")[0] for name in deleted]:
             if not exists(self._files, self._folder / log):
                 self._committed_file.remove(log)
         self._files.sync_directory(self._folder)
         return was_clean
 
     def open(self, log: LogId, config: LogConfig) -> LocalLog:
-        """Open a partition's log, making it when it is not there; recovers after a crash."""
+        """Open a partition's log, or create it; recovers after a crash."""
         known = self._logs.get(log)
         if known is not None:
             return known
@@ -99,54 +96,45 @@ class LocalEngine:
         return opened
 
     def delete(self, log: LogId) -> None:
-        """Delete a partition's log and free its files; opening it later starts anew."""
+        """Delete a partition's log and its files; opening it later creates an empty one."""
         self.damage.forget(log)
         known = self._logs.pop(log, None)
         if known is not None:
             known.refuse_writers()
             self._commit.flush()
-            self._commit.finish_chores()
+            self._commit.finish_background()
             known.abandon()
         self._committed_file.remove(log)
         directory = self._folder / log
         if not exists(self._files, directory):
             return
         self._removals += 1
-        leaving = self._folder / f"{log}.{self._removals}{_LEAVING}"
+        renamed = self._folder / f"{log}.{self._removals}{_DELETING}"
         try:
-            self._files.rename(directory, leaving)
+            self._files.rename(directory, renamed)
             self._files.sync_directory(self._folder)
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
-        self._commit.run_chore(lambda: remove_tree(self._files, leaving), _left_for_next_start)
-
-    def existing(self) -> Sequence[LogId]:
-        """The logs that are there."""
-        names = self._files.names(self._folder)
-        return [LogId(name) for name in names if name not in _NO_LOGS and not name.endswith((_LEAVING, DESCRIPTION))]
+        self._commit.run_in_background(lambda: remove_tree(self._files, renamed), _remove_at_next_start)
 
     def maintain(self, now_ms: int) -> None:
-        """Now and then: recovery points for logs that went quiet, durable marks, a try to bring failed logs back."""
+        """Periodic upkeep: write recovery points of idle logs and the committed file, try to reopen offline logs."""
         for log in self._logs.values():
             log.heal(now_ms)
             log.checkpoint()
         if self._committed_file.is_unsynced:
-            self._commit.run_chore(self._committed_file.sync, _left_for_next_time)
+            self._commit.run_in_background(self._committed_file.sync, _retry_later)
 
-    def set_shortage(self, why: str | None) -> None:
-        """Refuse appends to every log from now on, or take them again: the disk is full, or has room. Reads go on."""
-        self._shortage = why
-        if why is not None:
+    def set_shortage(self, reason: str | None) -> None:
+        """The disk is full: refuse appends to all logs with this reason. None: accept them again. Reads continue."""
+        self._shortage = reason
+        if reason is not None:
             for log in self._logs.values():
                 log.hold_writers(lambda: self._shortage)
 
-    def offline(self) -> Sequence[LogId]:
-        """The open logs that take no events until they are verified."""
-        return [name for name, log in self._logs.items() if log.is_offline]
-
     @property
     def open_file_count(self) -> int:
-        """Data files held open now."""
+        """Number of open data files."""
         return self._resources.pool.open_count
 
     def flush(self) -> None:
@@ -154,7 +142,7 @@ class LocalEngine:
         self._commit.flush()
 
     def close(self) -> None:
-        """Close every log, sealing indexes, and write the clean-shutdown marker."""
+        """Close all logs, save their indexes, and write the clean-shutdown marker."""
         for log in self._logs.values():
             log.refuse_writers()
         self._commit.flush()
@@ -165,7 +153,7 @@ class LocalEngine:
         self._commit.close()
         self._committed_file.close()
         if is_clean:
-            with suppress(OSError):  # on a full disk: the next start reads a little more
+            with suppress(OSError):  # on a full disk: the marker is informative
                 self._mark_clean()
 
     def _mark_clean(self) -> None:
@@ -173,9 +161,9 @@ class LocalEngine:
         self._files.sync_directory(self._folder)
 
 
-def _left_for_next_time(_error: OSError | None) -> None:
-    """Marks that are not durable yet are still in the page cache, and are tried again."""
+def _retry_later(_error: OSError | None) -> None:
+    """The committed file is still in the page cache; the next `maintain` flushes it again."""
 
 
-def _left_for_next_start(_error: OSError | None) -> None:
-    """A directory that could not be removed now is removed when the node starts again."""
+def _remove_at_next_start(_error: OSError | None) -> None:
+    """A directory that could not be removed now is removed at the next start."""

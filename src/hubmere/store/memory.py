@@ -1,7 +1,6 @@
-"""The same surface without a disk: the local engine over files that are kept in memory.
+"""MemoryEngine: the local engine over files in memory, for tests, demos and hubs that need not survive the process.
 
-For tests, for demonstrations and for hubs that need not survive the process. Nothing is durable, everything else is as
-on a disk: one implementation of the log, so there is nothing that could differ.
+Nothing is durable; everything else is the code that runs on a disk.
 """
 
 import errno
@@ -16,7 +15,7 @@ _ROOT = Path("/memory")
 
 
 class MemoryFiles(Files):
-    """A tiny file system in memory: as much of one as the store calls. Thread rule: one thread."""
+    """A file system in memory, with the calls that the store makes. Thread rule: one thread."""
 
     def __init__(self) -> None:
         self._contents: dict[Path, bytearray] = {}
@@ -25,12 +24,12 @@ class MemoryFiles(Files):
         self._next_fd = 1_000_000
         self.write = self._write
         self.pread = self._pread
-        self.fdatasync = _nothing_to_sync
+        self.fdatasync = _ignore_sync
         self.pwrite = self._pwrite
         self.close = self._close
 
     def open_for_overwriting(self, path: Path) -> int:
-        """As any other descriptor."""
+        """The same as `open`, with `create`."""
         return self.open(path, create=True)
 
     def open(self, path: Path, *, create: bool = False, write: bool = False) -> int:
@@ -62,11 +61,11 @@ class MemoryFiles(Files):
         del self._open[fd]
 
     def truncate(self, fd: int, size_bytes: int) -> None:
-        """Cut a file."""
+        """Truncate a file."""
         del self._open[fd][size_bytes:]
 
     def sync_directory(self, path: Path) -> None:
-        """Nothing is ever durable."""
+        """Does nothing: memory is not durable."""
 
     def size(self, path: Path) -> int:
         """Bytes in a file."""
@@ -79,7 +78,7 @@ class MemoryFiles(Files):
         return bytes(self._content(path))
 
     def names(self, path: Path) -> list[str]:
-        """What a directory holds, sorted."""
+        """The names in a directory, sorted."""
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
         return sorted(self._directories[path])
@@ -90,7 +89,7 @@ class MemoryFiles(Files):
         self._directories.setdefault(path.parent, set()).add(path.name)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file or directory another name."""
+        """Rename a file or directory."""
         if old in self._directories:
             self._directories[new] = self._directories.pop(old)
             for name in self._directories[new]:
@@ -120,11 +119,11 @@ class MemoryFiles(Files):
 
 
 class MemoryEngine(LocalEngine):
-    """All the logs of a node, gone when it ends."""
+    """All logs of a node, in memory."""
 
     def __init__(self, *, post: Post, defer: Post | None = None) -> None:
         super().__init__(_ROOT, post=post, defer=defer, files=MemoryFiles(), durability="os", threads=0)
 
 
-def _nothing_to_sync(_fd: int) -> None:
-    """Memory is as durable as it gets at once."""
+def _ignore_sync(_fd: int) -> None:
+    """Does nothing: memory is not durable."""

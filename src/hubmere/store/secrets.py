@@ -1,8 +1,8 @@
 """The secrets of a node on disk: its private CA, its server key and its admin token.
 
 Every file with a secret is created with mode 0600, never widened afterwards, and replaced by rename, so that a crash
-leaves the old or the new. Decides when a certificate is due for renewal; how one is made is the issuer's business,
-which is handed in. Called at start and by the command line, before anything is served; not thread-safe.
+leaves the old or the new file. Decides when a certificate is due for renewal; an `Issuer` creates it. Called at start
+and by the command line, before anything is served; not thread-safe.
 
     <data>/tls/ca.pem, ca-key.pem, server.pem, server-key.pem, issued.json      <data>/admin-token
 """
@@ -36,26 +36,26 @@ class KeyPair(Protocol):
 
 
 class IssuedKeyPair(KeyPair, Protocol):
-    """A key pair fresh from the issuer."""
+    """A key pair that was just issued."""
 
     @property
     def expires_at(self) -> datetime:
-        """When the certificate ends."""
+        """When the certificate expires."""
 
 
 class Issuer(Protocol):
-    """Makes certificates: the module `endpoints.certificates` is one."""
+    """Creates certificates; the module `endpoints.certificates` implements it."""
 
     def build_ca(self, now: datetime) -> IssuedKeyPair:
-        """A new authority."""
+        """Create a certificate authority."""
 
     def build_server_certificate(self, ca: KeyPair, names: Sequence[str], now: datetime) -> IssuedKeyPair:
-        """A new server certificate by an authority."""
+        """Create a server certificate that the authority signs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where the node's certificates lie."""
+    """Paths of the node's certificates."""
 
     ca: Path
     certificate: Path
@@ -63,15 +63,15 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _KeptKeyPair:
-    """A key pair as it was read back."""
+class _StoredKeyPair:
+    """A key pair that was read from disk."""
 
     certificate: bytes
     key: bytes
 
 
-class Vault:
-    """The secrets under one data folder."""
+class NodeSecrets:
+    """The secrets in one data folder."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -79,11 +79,11 @@ class Vault:
 
     @property
     def tls_files(self) -> TlsFiles:
-        """Where the certificates lie once `ensure_tls` has run."""
+        """Paths of the certificates, which exist once `ensure_tls` has run."""
         return TlsFiles(ca=self._tls / "ca.pem", certificate=self._tls / "server.pem", key=self._tls / "server-key.pem")
 
     def admin_token(self) -> str:
-        """The token of the node's administrator, made at first use."""
+        """The token of the node's administrator, created on first use."""
         path = self._data / "admin-token"
         if not path.exists():
             _make_folder(self._data)
@@ -91,9 +91,9 @@ class Vault:
         return path.read_text(encoding="ascii").strip()
 
     def ensure_tls(self, names: Sequence[str], now: datetime, issuer: Issuer) -> TlsFiles:
-        """The certificates for these names: those that are there, or new ones where missing, ending or for others.
+        """Certificates for these names; issues new ones if they are missing, about to expire, or for other names.
 
-        The authority is replaced only when it is missing or about to end, because clients have been told to trust it.
+        The authority is replaced only if it is missing or about to expire, because clients trust it.
         """
         _make_folder(self._data)
         _make_folder(self._tls)
@@ -107,17 +107,17 @@ class Vault:
     def _has(self, name: str) -> bool:
         return (self._tls / f"{name}.pem").is_file() and (self._tls / f"{name}-key.pem").is_file()
 
-    def _keep(self, name: str, pair: KeyPair) -> None:
+    def _write(self, name: str, pair: KeyPair) -> None:
         _replace(self._tls / f"{name}-key.pem", pair.key, _SECRET)
         _replace(self._tls / f"{name}.pem", pair.certificate, _PUBLIC)
 
-    # The note of what was issued goes last and comes off first: after a crash in between a pair is made anew, never
-    # used with the other half of another one.
+    # `issued.json` is removed first and written last: after a crash in between, the pair is issued again instead of
+    # combining halves of two pairs.
 
     def _issue_ca(self, issuer: Issuer, now: datetime) -> "_Issued":
         (self._tls / "issued.json").unlink(missing_ok=True)
         ca = issuer.build_ca(now)
-        self._keep("ca", ca)
+        self._write("ca", ca)
         issued = _Issued(ca_expires_at=ca.expires_at)
         issued.write(self._tls / "issued.json")
         return issued
@@ -125,9 +125,9 @@ class Vault:
     def _issue_server(self, issuer: Issuer, names: Sequence[str], now: datetime, issued: "_Issued") -> None:
         ca_only = _Issued(ca_expires_at=issued.ca_expires_at)
         ca_only.write(self._tls / "issued.json")
-        ca = _KeptKeyPair(certificate=self.tls_files.ca.read_bytes(), key=(self._tls / "ca-key.pem").read_bytes())
+        ca = _StoredKeyPair(certificate=self.tls_files.ca.read_bytes(), key=(self._tls / "ca-key.pem").read_bytes())
         server = issuer.build_server_certificate(ca, names, now)
-        self._keep("server", server)
+        self._write("server", server)
         done = _Issued(ca_expires_at=issued.ca_expires_at, server_expires_at=server.expires_at, names=tuple(names))
         done.write(self._tls / "issued.json")
 
@@ -137,7 +137,7 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Issued:
-    """What was issued for whom and until when: known without opening a certificate."""
+    """What was issued, for which names and until when, without parsing a certificate."""
 
     ca_expires_at: datetime = _NEVER
     server_expires_at: datetime = _NEVER
@@ -145,7 +145,7 @@ class _Issued:
 
     @classmethod
     def read(cls, path: Path) -> "_Issued":
-        """The note as it was written; without a readable one nothing counts as issued."""
+        """Read `issued.json`; if it is unreadable, nothing counts as issued."""
         try:
             note = json.loads(path.read_bytes())
             return cls(
@@ -157,7 +157,7 @@ class _Issued:
             return cls()
 
     def write(self, path: Path) -> None:
-        """Keep the note."""
+        """Write `issued.json`."""
         note = {
             "ca_expires_at": int(self.ca_expires_at.timestamp()),
             "server_expires_at": int(self.server_expires_at.timestamp()),
@@ -171,7 +171,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Put a whole file under a name, durable; the mode holds from the first byte on."""
+    """Replace a file durably; it has this mode from the first byte on."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -11,7 +11,7 @@ import pytest
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient
 from hubmere.endpoints import certificates
-from hubmere.store.secrets import Vault
+from hubmere.store.secrets import NodeSecrets
 
 # The loop of the standard library, and the one that a node prefers; there is none for Windows.
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
@@ -42,7 +42,7 @@ def client(node: KafkaNode) -> Iterator[RawClient]:
 @pytest.fixture(scope="session")
 def tls_contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's context with a certificate for localhost, and a client's that trusts it."""
-    files = Vault(tmp_path_factory.mktemp("tls")).ensure_tls(("localhost",), datetime.now(UTC), certificates)
+    files = NodeSecrets(tmp_path_factory.mktemp("tls")).ensure_tls(("localhost",), datetime.now(UTC), certificates)
     return (
         certificates.server_context(files.certificate, files.key, None),
         ssl.create_default_context(cafile=str(files.ca)),

@@ -17,11 +17,11 @@ from hubmere.model.offsets import spread_offset
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.header import read_header, seal, write_header
-from hubmere.store.engine import Hold, LogConfig
+from hubmere.store.engine import LogConfig, RetentionHold
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
 from hubmere.store.memory import MemoryEngine
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, everything, small_segments
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, everything, log_ids, small_segments
 
 
 class Bench:
@@ -348,7 +348,7 @@ def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(bench: Ben
     for number in range(40):
         bench.publish(log, b"x" * 60, now_ms=10_000 + number)
 
-    held = log.apply_retention(100_000, Hold(20, 10**9))
+    held = log.apply_retention(100_000, RetentionHold(20, 10**9))
     first, overdue_bytes = log.state.log_start, log.overdue_bytes(100_000)
     log.apply_retention(100_000)
 
@@ -478,7 +478,7 @@ def test_existing_lists_the_logs_that_are_there(bench: Bench) -> None:
     bench.engine.delete(LOG_1)
     bench.engine.delete(LOG_1)
 
-    assert list(bench.engine.existing()) == [LOG_0]
+    assert log_ids(bench.engine) == [LOG_0]
 
 
 def test_the_policy_cannot_change(bench: Bench) -> None:

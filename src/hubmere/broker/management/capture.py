@@ -19,7 +19,7 @@ from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.names import fold
 from hubmere.store.catalog.runtime_state import CaptureState
 from hubmere.store.catalog.view import Put
-from hubmere.store.engine import Catalog, Hold, OnDurable, PartitionLog
+from hubmere.store.engine import Catalog, OnDurable, PartitionLog, RetentionHold
 
 # A job reports every few seconds; one that was silent for this long is not called running any more.
 SILENCE_SECONDS = 30.0
@@ -319,11 +319,11 @@ class Captures:
 
     # --- retention ---
 
-    def retention_hold(self, hub: Hub, partition: int) -> Hold | None:
+    def retention_hold(self, hub: Hub, partition: int) -> RetentionHold | None:
         """What retention must not delete yet: events that no published file holds. None if nothing is held back."""
         if not hub.is_captured or self._hold_bytes is None:
             return None
-        return Hold(self.captured(hub, partition), self._hold_bytes)
+        return RetentionHold(self.captured(hub, partition), self._hold_bytes)
 
     def record_held_bytes(self, hub: Hub, partition: int, held_bytes: int) -> bool:
         """Keep how many bytes past retention are held back, for monitoring. True if nothing was held before."""

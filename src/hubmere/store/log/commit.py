@@ -1,16 +1,19 @@
 """Group commit: many appends, one flush, one move of `committed` per partition.
 
-Writers append to the page cache on the owner's thread. A round takes all partitions written since the last one, makes
-their files durable with parallel `fdatasync` in a few threads, and then, back on the owner's thread, lets each
-partition move `committed` once. There is at most one round under way and no timer: the next begins when the last has
-ended, so rounds carry more when there is more to carry. The first round after a pause begins at the end of the owner's
-turn, so that everything appended in that turn goes with it.
+1. Writers append to the page cache on the owner's thread.
+2. A round takes all partitions written since the last one, and flushes their files with parallel `fdatasync` calls in
+   a few threads.
+3. Back on the owner's thread, each partition moves `committed` once.
+
+At most one round runs at a time, and there is no timer: the next round starts when the last has ended, so under load
+each round carries more. The first round after a pause starts at the end of the owner's turn, so that it covers
+everything appended in that turn.
 
 With durability `os` a round skips the flush; everything else is the same, so a receipt never completes inside the
 append that returns it.
 
-Where many files wait, one `syncfs` takes the place of many `fdatasync`: it flushes the whole file system, so it is not
-for a few files on a disk that others use too, but it writes one journal commit instead of one per file.
+With many files, one `syncfs` replaces the `fdatasync` calls: it writes one journal commit instead of one per file. It
+flushes the whole file system, so it is not used for a few files on a disk that others may use too.
 """
 
 import threading
@@ -25,29 +28,29 @@ Durability = Literal["fsync", "os"]
 Post = Callable[[Callable[[], None]], None]
 Job = Callable[[], None]
 
-# Threads that wait for the disk. More than this many flushes at once gained nothing on the disks that were measured.
+# Threads that wait for the disk. More parallel flushes gained nothing on the disks that were measured.
 MAX_SYNC_THREADS = 8
-# From so many files on a round is one `syncfs`. Measured (`bench/log.py`, ext4, 16 KB to each file, ms; one by one / in
-# eight threads / syncfs): 1 file 0.39 / 0.52 / 0.44, 4 files 1.6 / 1.0 / 0.8, 8 files 3.9 / 1.5 / 0.8, 16 files
-# 6.1 / 3.2 / 1.2, 64 files 30 / 11 / 3.2. At 16 it wins by more than what a busy neighbour on the disk may cost.
+# A round of this many files or more is one `syncfs`. Measured with `bench/log.py` (ext4, 16 KB to each file, ms; one by
+# one / in eight threads / syncfs): 1 file 0.39 / 0.52 / 0.44, 4 files 1.6 / 1.0 / 0.8, 8 files 3.9 / 1.5 / 0.8, 16
+# files 6.1 / 3.2 / 1.2, 64 files 30 / 11 / 3.2. At 16 files it gains more than a busy neighbour on the disk may cost.
 SYNCFS_FROM_FILES = 16
 
 
 class Committable(Protocol):
-    """What a partition's log offers to the group commit."""
+    """A log as the group commit sees it."""
 
     def begin_round(self) -> Sequence[Handle]:
-        """Take everything written so far into a round: the open files to be made durable."""
+        """Take everything written so far into a round; returns the files to flush."""
 
     def mark_round(self) -> None:
-        """The files are durable: change the log's committed mark, which is written before `end_round`."""
+        """The files are durable: set the log's slot of the committed file, which is written before `end_round`."""
 
     def end_round(self, error: OSError | None) -> None:
-        """The files are durable, or not: move `committed` or go offline."""
+        """Move `committed`; if the flush failed, go offline."""
 
 
 class Workers:
-    """A few threads that wait for the disk. With `limit` 0 every job runs at once on the caller's thread."""
+    """A pool of threads that wait for the disk. With `limit` 0 every job runs on the caller's thread."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -57,25 +60,25 @@ class Workers:
 
     @property
     def limit(self) -> int:
-        """How many jobs can run at once."""
+        """The largest number of parallel jobs."""
         return self._limit
 
     def run(self, job: Job) -> None:
-        """Have a job done; jobs handle their own errors."""
+        """Run a job; jobs handle their own errors."""
         if not self._limit:
             job()
             return
         self._jobs.put(job)
 
-    def ensure(self, count: int) -> None:
-        """Have at least so many threads, up to the limit."""
+    def ensure_threads(self, count: int) -> None:
+        """Start threads until there are `count`, up to the limit."""
         while len(self._threads) < min(count, self._limit):
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """End the threads after the jobs that are waiting."""
+        """End the threads after all queued jobs."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -88,7 +91,7 @@ class Workers:
 
 
 class _Round:
-    """One flush under way: which partitions, which files, and how many slices of them are still open."""
+    """One running flush: its partitions, its files, and how many slices of the files are not flushed yet."""
 
     __slots__ = ("done", "errors", "files", "is_finished", "lock", "logs", "open_slices")
 
@@ -98,13 +101,13 @@ class _Round:
         self.errors: dict[int, OSError] = {}
         self.lock = threading.Lock()
         self.open_slices = 0
-        # Held while slices are open: a lock costs a twentieth of an event, and there is one for each round.
+        # Held while slices are open. A lock, because creating an Event for each round costs twenty times as much.
         self.done = threading.Lock()
         self.is_finished = False
 
 
-class _Chore:
-    """Something slow that is done for the owner."""
+class _BackgroundTask:
+    """A slow job that runs off the owner's thread."""
 
     __slots__ = ("done", "error", "is_done", "is_finished", "work")
 
@@ -119,8 +122,8 @@ class _Chore:
 class GroupCommit:
     """Runs the rounds of all partitions of a node.
 
-    Thread rule: all methods on the owner's thread; `post` is the way back to it from the threads that wait for the
-    disk, `defer` puts something at the end of the owner's current turn.
+    Thread rule: all methods on the owner's thread. Worker threads return to it through `post`; `defer` schedules a call
+    at the end of the owner's current turn.
     """
 
     def __init__(
@@ -133,58 +136,58 @@ class GroupCommit:
         threads: int = MAX_SYNC_THREADS,
         flush_committed: Callable[[], None] | None = None,
     ) -> None:
-        """`flush_committed` writes the committed marks of a round, before anything of it is acknowledged."""
+        """`flush_committed` writes the committed ends of a round, before anything of it is acknowledged."""
         self._files = files
         self._post = post
         self._flush_committed = flush_committed
         self._defer = defer or post
         self.durability = durability
         self._sync = Workers("hubmere-sync", threads)
-        self._chores = Workers("hubmere-chore", min(threads, 1))
+        self._background = Workers("hubmere-background", min(threads, 1))
         self._dirty: list[Committable] = []
-        self._waiting_chores: list[_Chore] = []
+        self._background_tasks: list[_BackgroundTask] = []
         self._round: _Round | None = None
         self._is_scheduled = False
 
     def add(self, log: Committable) -> None:
-        """A partition was written to; call once until its next `begin_round`."""
+        """Include a log in the next round; call once before each of its `begin_round`."""
         self._dirty.append(log)
         if self._round is None:
             self._schedule()
 
-    def run_chore(self, work: Job, done: Callable[[OSError | None], None]) -> None:
-        """Do something slow off the owner's thread, one thing at a time, and tell the owner how it went."""
-        chore = _Chore(work, done)
-        self._waiting_chores.append(chore)
-        self._chores.ensure(1)
-        self._chores.run(lambda: self._do_chore(chore))
+    def run_in_background(self, work: Job, done: Callable[[OSError | None], None]) -> None:
+        """Run `work` off the owner's thread, one job at a time, then `done` on the owner's thread."""
+        task = _BackgroundTask(work, done)
+        self._background_tasks.append(task)
+        self._background.ensure_threads(1)
+        self._background.run(lambda: self._run_task(task))
 
-    def _do_chore(self, chore: "_Chore") -> None:
+    def _run_task(self, task: _BackgroundTask) -> None:
         try:
-            chore.work()
+            task.work()
         except OSError as error:
-            chore.error = error
-        self._post(lambda: self._finish_chore(chore))
-        chore.is_done.set()
+            task.error = error
+        self._post(lambda: self._finish_task(task))
+        task.is_done.set()
 
-    def _finish_chore(self, chore: "_Chore") -> None:
-        if not chore.is_finished:
-            chore.is_finished = True
-            self._waiting_chores.remove(chore)
-            chore.done(chore.error)
+    def _finish_task(self, task: _BackgroundTask) -> None:
+        if not task.is_finished:
+            task.is_finished = True
+            self._background_tasks.remove(task)
+            task.done(task.error)
 
-    def finish_chores(self) -> None:
-        """Wait for everything that was handed over; for closing, not for the hot path."""
-        while self._waiting_chores:
-            chore = self._waiting_chores[0]
-            chore.is_done.wait()
-            self._finish_chore(chore)
+    def finish_background(self) -> None:
+        """Wait for all background jobs; for closing, not for the hot path."""
+        while self._background_tasks:
+            task = self._background_tasks[0]
+            task.is_done.wait()
+            self._finish_task(task)
 
     def flush(self) -> None:
         """Commit everything written so far and wait for it; for closing, not for the hot path.
 
-        Two rounds at most: one may be under way, and the next covers the rest. Writers that append from their receipts
-        could otherwise keep this going for ever.
+        Two rounds at most: one may be running, and the next covers the rest. Without this bound, writers that append
+        from their receipts could keep this call from returning.
         """
         for _ in range(2):
             if self._round is None and self._dirty:
@@ -194,9 +197,9 @@ class GroupCommit:
     def close(self) -> None:
         """Flush, and end the threads."""
         self.flush()
-        self.finish_chores()
+        self.finish_background()
         self._sync.stop()
-        self._chores.stop()
+        self._background.stop()
 
     def _start_scheduled(self) -> None:
         self._is_scheduled = False
@@ -223,7 +226,7 @@ class GroupCommit:
     def _run_slices(self, round_: _Round, slices: Sequence[Job]) -> None:
         round_.open_slices = len(slices)
         round_.done.acquire()
-        self._sync.ensure(len(slices))
+        self._sync.ensure_threads(len(slices))
         for work in slices:
             self._sync.run(partial(self._do_slice, round_, work))
 
@@ -233,12 +236,12 @@ class GroupCommit:
             round_.open_slices -= 1
             is_last = not round_.open_slices
         if is_last:
-            # Posted before it is called done: whoever waits for `done` may close the owner's loop right after.
+            # Post before releasing `done`: a thread that waits for `done` may close the owner's loop right after.
             self._post(lambda: self._finish(round_))
             round_.done.release()
 
     def _sync_files(self, round_: _Round, part: Sequence[tuple[int, Handle]]) -> None:
-        # The handles are pinned, so their descriptors stay as they are.
+        # The handles are pinned, so their descriptors stay open.
         for number, handle in part:
             try:
                 self._files.fdatasync(handle.fd_or_closed)
@@ -249,7 +252,7 @@ class GroupCommit:
         try:
             self._files.sync_file_system(round_.files[0][1].fd_or_closed)
         except OSError as error:
-            # Which file it was is not said: none of them may count as durable.
+            # The error does not name the file: none of them counts as durable.
             round_.errors.update({number: error for number, _ in round_.files})
 
     def _finish(self, round_: _Round) -> None:
@@ -270,7 +273,7 @@ class GroupCommit:
             self._follow_up()
 
     def _follow_up(self) -> None:
-        # Without a flush to wait for, a writer that appends from its receipt would keep the owner's turn for ever.
+        # Without a flush, a writer that appends from its receipt would never let the owner's turn end.
         if self.durability == "os":
             self._schedule()
         else:

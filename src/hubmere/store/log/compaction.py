@@ -28,7 +28,7 @@ from hubmere.records.header import (
 )
 from hubmere.records.records import RecordSlice
 from hubmere.store.engine import LogConfig
-from hubmere.store.files import Files, unlink_if_there, write_all
+from hubmere.store.files import Files, unlink_if_exists, write_all
 from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, LogResources, Segment
@@ -168,7 +168,7 @@ class Compaction:
                 saved += segment.size_bytes - shadow.size_bytes
                 self._swap(segment, shadow)
             else:
-                unlink_if_there(self._files, segment.path(LOG + CLEANED))
+                unlink_if_exists(self._files, segment.path(LOG + CLEANED))
         return saved
 
     def _swap(self, segment: Segment, shadow: Segment) -> None:
@@ -177,7 +177,7 @@ class Compaction:
         files.sync_directory(segment.directory)
         # From here on opening the log would finish it. The old indexes go before the file that they describe.
         for suffix in (INDEX, TIME_INDEX):
-            unlink_if_there(files, segment.path(suffix))
+            unlink_if_exists(files, segment.path(suffix))
         files.rename(swap, segment.path(LOG))
         files.sync_directory(segment.directory)
         segment.replace_with(shadow)
@@ -185,7 +185,7 @@ class Compaction:
     def abandon(self) -> None:
         """Remove what was written under passing names."""
         for source in self._sources:
-            unlink_if_there(self._files, source.segment.path(LOG + CLEANED))
+            unlink_if_exists(self._files, source.segment.path(LOG + CLEANED))
 
 
 def _rebuilt(header: BatchHeader, kept: Sequence[RecordSlice]) -> bytearray:

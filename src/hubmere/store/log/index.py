@@ -3,8 +3,8 @@
 Offset index, 8 bytes: i32 last sequence number of a batch relative to the segment's base, i32 position of that batch.
 Time index, 12 bytes: i64 time, i32 relative sequence number up to which no event is newer; times strictly increase.
 Aborted transactions, 34 bytes: i16 version, i64 producer, i64 first, i64 last, i64 last stable sequence number.
-One entry per more than 4,096 bytes appended, so a look-up bisects here and then walks a few batch headers. An index
-is never the truth: whatever is in doubt is rebuilt from the batches.
+There is an entry for every 4,096 bytes appended, so a look-up bisects here and then reads a few batch headers. An index
+is derived data: one that looks wrong is rebuilt from the batches.
 """
 
 import sys
@@ -39,37 +39,32 @@ class OffsetIndex:
         return len(self.positions)
 
     def append(self, relative_sequence: int, position: int) -> None:
-        """Note a batch: its last sequence number and where it begins."""
+        """Add a batch: its last sequence number and its position."""
         self.sequences.append(relative_sequence)
         self.positions.append(position)
 
-    def floor_of_sequence(self, relative_sequence: int) -> int:
-        """Where to start walking for a sequence number: a batch's beginning at or before the one that holds it."""
-        at = bisect_right(self.sequences, relative_sequence)
-        return self.positions[at - 1] if at else 0
-
     def entry_of_sequence(self, relative_sequence: int) -> tuple[int, int]:
-        """The entry behind `floor_of_sequence`: relative last sequence number and position; -1 and 0 for none."""
+        """The entry at or before a sequence number: relative last sequence number and position; (-1, 0) if none."""
         at = bisect_right(self.sequences, relative_sequence)
         return (self.sequences[at - 1], self.positions[at - 1]) if at else (-1, 0)
 
     def entry_of_position(self, position: int) -> tuple[int, int]:
-        """The entry behind `floor_of_position`: relative last sequence number and position; -1 and 0 for none."""
+        """The index entry at or before a position: relative last sequence number and position; (-1, 0) if none."""
         at = bisect_right(self.positions, position)
         return (self.sequences[at - 1], self.positions[at - 1]) if at else (-1, 0)
 
     def floor_of_position(self, position: int) -> int:
-        """The last noted batch that begins at or before a position; 0 is the beginning of the first."""
+        """The last indexed batch that begins at or before a position; 0 if there is none."""
         at = bisect_right(self.positions, position)
         return self.positions[at - 1] if at else 0
 
-    def cut(self, entries: int) -> None:
-        """Forget all entries after the first few."""
+    def truncate(self, entries: int) -> None:
+        """Keep only the first `entries` entries."""
         del self.sequences[entries:]
         del self.positions[entries:]
 
     def to_bytes(self, start: int = 0, end: int | None = None) -> bytes:
-        """Entries from one number to another, as they stand in the file."""
+        """Entries `start` to `end` in the format of the file."""
         both = array("i", bytes(4 * 2 * len(self.positions[start:end])))
         both[0::2] = self.sequences[start:end]
         both[1::2] = self.positions[start:end]
@@ -77,7 +72,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "OffsetIndex":
-        """The entries of a file; a broken last entry is left out."""
+        """The entries of a file; an incomplete last entry is ignored."""
         both = array("i", data[: len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES])
         if _SWAPS_BYTES:
             both.byteswap()
@@ -86,7 +81,7 @@ class OffsetIndex:
         return index
 
     def is_plausible(self, segment_bytes: int) -> bool:
-        """Whether the ends fit the segment and both columns increase; zeros and most flipped bits do not."""
+        """Whether both columns increase and fit the segment; fails for zeros and for most flipped bits."""
         if not self.positions:
             return True
         first, last = self.positions[0], self.positions[-1]
@@ -107,29 +102,29 @@ class TimeIndex:
         return len(self.times)
 
     def append(self, time_ms: int, relative_sequence: int) -> None:
-        """Note the newest time so far, unless it is noted already."""
+        """Add the newest time so far, unless it has an entry already."""
         if not self.times or time_ms > self.times[-1]:
             self.times.append(time_ms)
             self.sequences.append(relative_sequence)
 
     def floor(self, time_ms: int) -> int:
-        """A relative sequence number before which (itself included) every event is older than a time; -1 for none."""
+        """The last relative sequence number up to which every event is older than a time; -1 if none."""
         at = bisect_left(self.times, time_ms)
         return self.sequences[at - 1] if at else -1
 
-    def cut(self, entries: int) -> None:
-        """Forget all entries after the first few."""
+    def truncate(self, entries: int) -> None:
+        """Keep only the first `entries` entries."""
         del self.times[entries:]
         del self.sequences[entries:]
 
     def to_bytes(self, start: int = 0, end: int | None = None) -> bytes:
-        """Entries from one number to another, as they stand in the file."""
+        """Entries `start` to `end` in the format of the file."""
         pairs = zip(self.times[start:end], self.sequences[start:end], strict=True)
         return b"".join(_TIME_ENTRY.pack(time_ms, sequence) for time_ms, sequence in pairs)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "TimeIndex":
-        """The entries of a file; a broken last entry is left out."""
+        """The entries of a file; an incomplete last entry is ignored."""
         index = cls()
         for time_ms, sequence in _TIME_ENTRY.iter_unpack(data[: len(data) // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES]):
             index.times.append(time_ms)
@@ -137,7 +132,7 @@ class TimeIndex:
         return index
 
     def is_plausible(self, last_relative_sequence: int) -> bool:
-        """Whether the ends fit the segment and times increase."""
+        """Whether both columns increase and fit the segment."""
         if not self.times:
             return True
         is_inside = 0 <= self.sequences[0] <= self.sequences[-1] <= last_relative_sequence
@@ -153,12 +148,12 @@ class AbortedEntry(NamedTuple):
     last_stable: int
 
     def to_bytes(self) -> bytes:
-        """The entry as it stands in the file."""
+        """The entry in the format of the file."""
         return _ABORTED_ENTRY.pack(0, *self)
 
 
 def aborted_from_bytes(data: bytes) -> list[AbortedEntry]:
-    """The entries of a file; a broken last entry is left out."""
+    """The entries of a file; an incomplete last entry is ignored."""
     whole = data[: len(data) // ABORTED_ENTRY_BYTES * ABORTED_ENTRY_BYTES]
     return [AbortedEntry(*entry[1:]) for entry in _ABORTED_ENTRY.iter_unpack(whole)]
 

@@ -23,8 +23,7 @@ from hubmere.model.errors import CorruptBatch, InvalidArgument, PartitionOffline
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
-from hubmere.store.engine import AbortedTransaction, Chunk, Hold, LogConfig, LogState, ProducerState, Watcher
-from hubmere.store.log.checkpointer import Checkpointer
+from hubmere.store.engine import AbortedTransaction, Chunk, LogConfig, LogState, ProducerState, RetentionHold, Watcher
 from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.committed_file import CommittedSlot
 from hubmere.store.log.maintenance import CompactionRun, Maintenance
@@ -32,6 +31,7 @@ from hubmere.store.log.pending import PendingAppends, Watchers
 from hubmere.store.log.reader import LogReader
 from hubmere.store.log.segment import LogResources
 from hubmere.store.log.writer import BeforeAppend, LogWriter, OnReceipt
+from hubmere.store.recovery.checkpointer import Checkpointer
 from hubmere.store.recovery.recovery import RecoveredLog, recover
 
 _LOGGER = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ class LocalLog:
         if self._maintenance.trim(before_sequence):
             self._watchers.notify()
 
-    def apply_retention(self, now_ms: int, hold: Hold | None = None) -> int:
+    def apply_retention(self, now_ms: int, hold: RetentionHold | None = None) -> int:
         """Delete segments past retention that no hold protects; returns how many."""
         if self._is_offline:
             return 0
@@ -303,7 +303,7 @@ class LocalLog:
         return True
 
     def _reopen(self) -> None:
-        self._commit.finish_chores()
+        self._commit.finish_background()
         self._segments.close_files()
         committed = self._reader.committed.sequence
         recovered = recover(
@@ -322,7 +322,7 @@ class LocalLog:
             return
         self.refuse_writers()
         self._commit.flush()
-        self._commit.finish_chores()
+        self._commit.finish_background()
         if not self._is_offline:
             self._checkpointer.write_now()
         self._is_closed = True

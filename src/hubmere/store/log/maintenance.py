@@ -8,17 +8,17 @@ Thread rule: the owner's thread only.
 from pathlib import Path
 
 from hubmere.model.errors import SequenceOutOfRange, StorageFull
-from hubmere.store.engine import Hold, LogConfig
-from hubmere.store.files import unlink_if_there
-from hubmere.store.log.checkpointer import Checkpointer
+from hubmere.store.engine import LogConfig, RetentionHold
+from hubmere.store.files import unlink_if_exists
 from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.compaction import Compaction, Source
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.reader import LogReader
-from hubmere.store.log.retention import MOST_AHEAD_MS, SegmentFacts, expired, is_roll_due
+from hubmere.store.log.retention import MOST_AHEAD_MS, SegmentFacts, count_expired, is_roll_due
 from hubmere.store.log.segment import LogResources, Segment
 from hubmere.store.log.segments import LogSegments
 from hubmere.store.log.writer import LogWriter
+from hubmere.store.recovery.checkpointer import Checkpointer
 
 
 class Maintenance:
@@ -69,14 +69,14 @@ class Maintenance:
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
         if deleted:
-            self._commit.run_chore(lambda: self._unlink(deleted), _ignore)
+            self._commit.run_in_background(lambda: self._unlink(deleted), _ignore)
         return True
 
     def _unlink(self, paths: list[Path]) -> None:
         for path in paths:
-            unlink_if_there(self._resources.files, path)
+            unlink_if_exists(self._resources.files, path)
 
-    def find_expired(self, now_ms: int, hold: Hold | None) -> list[Segment]:
+    def find_expired(self, now_ms: int, hold: RetentionHold | None) -> list[Segment]:
         """Roll the active segment if it is too old, forget silent producers, and list the segments to delete."""
         active = self._segments.active
         if active.size_bytes and is_roll_due(active.first_time_ms, active.max_time_ms, self._config, now_ms):
@@ -88,14 +88,14 @@ class Maintenance:
         """Bytes past retention that still exist."""
         return sum(segment.size_bytes for segment in self._expired(now_ms, None))
 
-    def _expired(self, now_ms: int, hold: Hold | None) -> list[Segment]:
+    def _expired(self, now_ms: int, hold: RetentionHold | None) -> list[Segment]:
         committed = self._reader.committed.sequence
         segments = [segment for segment in self._segments.sealed if segment.end_sequence <= committed]
         facts = (
             SegmentFacts(segment.size_bytes, self._newest_time(number, now_ms), segment.end_sequence)
             for number, segment in enumerate(segments)
         )
-        return segments[: expired(facts, self._reader.state.size_bytes, self._config, now_ms, hold)]
+        return segments[: count_expired(facts, self._reader.state.size_bytes, self._config, now_ms, hold)]
 
     def _newest_time(self, number: int, now_ms: int) -> int:
         """The newest time in a segment; if that is in the future, the first time of the next segment instead."""

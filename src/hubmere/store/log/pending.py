@@ -20,13 +20,13 @@ from hubmere.model.errors import Refusal
 from hubmere.model.receipt import Receipt
 from hubmere.store.engine import Watcher
 from hubmere.store.files import Handle
-from hubmere.store.log.checkpointer import Checkpointer
 from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.reader import LogReader
 from hubmere.store.log.segments import LogSegments
 from hubmere.store.recovery.checkpoint import Checkpoint
+from hubmere.store.recovery.checkpointer import Checkpointer
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -209,8 +209,8 @@ class Segment:
         aborted = self.aborted
         if len(index) < index_entries or len(times) < time_entries or len(aborted) < aborted_entries:
             return False
-        index.cut(index_entries)
-        times.cut(time_entries)
+        index.truncate(index_entries)
+        times.truncate(time_entries)
         del aborted[aborted_entries:]
         self._index, self._times = index, times
         self.saved_index, self.saved_times, self.saved_aborted = index_entries, time_entries, aborted_entries

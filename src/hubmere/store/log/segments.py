@@ -17,7 +17,7 @@ from hubmere.model.offsets import index_at_offset, spread_offset
 from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader
 from hubmere.records.records import encode_batch
 from hubmere.store.engine import AbortedTransaction, Chunk
-from hubmere.store.files import Handle, unlink_if_there
+from hubmere.store.files import Handle, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import LOG, SIDE_FILES, SNAPSHOT, LogResources, Segment
@@ -360,7 +360,7 @@ def create_segment(resources: LogResources, directory: Path, start: SegmentStart
     """Create an empty segment with a durable name; the manifest already lists it, durably."""
     segment = Segment(resources, directory, start, 0, is_sealed=False)
     for suffix in SIDE_FILES:
-        unlink_if_there(resources.files, segment.path(suffix))
+        unlink_if_exists(resources.files, segment.path(suffix))
     fd = resources.files.open(segment.path(LOG), create=True)
     resources.files.close(fd)
     resources.files.sync_directory(directory)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hubmere.store.files import Files, append_at, unlink_if_there, write_new
+from hubmere.store.files import Files, append_at, unlink_if_exists, write_new
 from hubmere.store.log.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
@@ -73,7 +73,7 @@ class Checkpoint:
         keep = stem(self._point.snapshot) + SNAPSHOT if self._point.snapshot >= 0 else ""
         for name in files.names(self._directory):
             if name.endswith(SNAPSHOT) and name != keep:
-                unlink_if_there(files, self._directory / name)
+                unlink_if_exists(files, self._directory / name)
 
 
 def plan_checkpoint(segments: LogSegments, producers: ProducerTable, *, sync_data: bool) -> Checkpoint:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.store.files import Files, unlink_if_there
+from hubmere.store.files import Files, unlink_if_exists
 from hubmere.store.recovery.damage_registry import MAX_RANGES_PER_LOG, DamageRegistry
 from hubmere.store.recovery.manifest import DAMAGE, Gap, read_gaps, write_gaps
 
@@ -80,7 +80,7 @@ class LogGaps:
             if self._gaps:
                 write_gaps(self._files, self._directory, self._gaps[:MAX_RANGES_PER_LOG])
             else:
-                unlink_if_there(self._files, self._directory / DAMAGE)
+                unlink_if_exists(self._files, self._directory / DAMAGE)
         except OSError as error:
             _LOGGER.warning("log %s: the list of damaged ranges cannot be written (%s)", self._directory.name, error)
 

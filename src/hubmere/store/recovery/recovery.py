@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubmere.model.errors import CorruptBatch
-from hubmere.store.files import Files, exists, unlink_if_there
+from hubmere.store.files import Files, exists, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.compaction import CLEANED, SWAP
 from hubmere.store.log.producers import ProducerTable
@@ -131,7 +131,7 @@ class _Recovery:
         base = path.name.removesuffix(LOG + SWAP)
         # The old indexes do not match the new file; they are rebuilt from it on first use.
         for suffix in SIDE_FILES[:2]:
-            unlink_if_there(self._files, self._directory / (base + suffix))
+            unlink_if_exists(self._files, self._directory / (base + suffix))
             self._names.discard(base + suffix)
         self._files.rename(path, self._directory / (base + LOG))
         self._names.add(base + LOG)
@@ -234,7 +234,7 @@ class _Recovery:
         for start in before.segments:
             if start not in manifest.segments:
                 for suffix in (LOG, *SIDE_FILES):
-                    unlink_if_there(self._files, self._directory / (stem(start.base_sequence) + suffix))
+                    unlink_if_exists(self._files, self._directory / (stem(start.base_sequence) + suffix))
 
 
 def _is_repaired(gap: Gap, segment: Segment | None) -> bool:

@@ -86,7 +86,7 @@ class Checkpointer:
                 self.require(self._interval_bytes)
                 _LOGGER.warning("log %s: cannot write a recovery point: %s", self._segments.directory.name, error)
 
-        self._commit.run_chore(work, on_written)
+        self._commit.run_in_background(work, on_written)
 
     def write_now(self) -> None:
         """Write a recovery point and wait for it: for closing."""
