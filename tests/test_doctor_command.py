@@ -92,8 +92,8 @@ def test_torn_end_is_found_and_only_repair_cuts_it(data: Path) -> None:
     runs = [doctor(data), doctor(data, "--repair"), doctor(data)]
 
     assert [run.returncode for run in runs] == [Exit.DAMAGED, Exit.OK, Exit.OK]
-    assert [run.stdout.split()[0] for run in runs] == ["damaged", "mended", "checked"]
-    assert "--repair mends 1" in runs[0].stdout
+    assert [run.stdout.split()[0] for run in runs] == ["damaged", "repaired", "checked"]
+    assert "--repair fixes 1" in runs[0].stdout
     assert log.read_bytes() == whole
 
 

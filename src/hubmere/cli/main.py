@@ -259,16 +259,16 @@ def _examine(folder: Path, *, repair: bool) -> bool:
     from hubmere.store.catalog.guard import explain_damage
 
     if repair:
-        for mended in _with_progress("Mending", folder, logs.repair):
-            print(f"mended   {mended}")
+        for repaired in _with_progress("Repairing", folder, logs.repair):
+            print(f"repaired {repaired}")
     report = _with_progress("Checking", folder, logs.check)
     complaints = explain_damage(folder)
     for line in [*complaints, *map(str, report.findings)]:
         print(f"damaged  {line}")
     print(f"checked  {report.batches} batches in {report.segments} files of {report.logs} partitions, and the catalog")
-    mendable = sum(finding.kind in logs.REPAIRABLE for finding in report.findings)
-    if mendable:
-        print(f"hint     --repair mends {mendable} of these; none of them holds an event that can be read")
+    repairable = sum(finding.kind in logs.REPAIRABLE for finding in report.findings)
+    if repairable:
+        print(f"hint     --repair fixes {repairable} of these; none of them contains a readable event")
     if complaints:
         print("hint     --rebuild-catalog makes the catalog again from its newest copy and the log folders")
     return report.is_sound and not complaints

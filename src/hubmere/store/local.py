@@ -89,7 +89,7 @@ class LocalEngine:
             kind = DamageKind.BROKEN
             self.damage.report(DamagedRange(log=log, first_sequence=0, next_sequence=0, kind=kind, reason=broken.why))
             raise
-        self.damage.forget_opening(log)
+        self.damage.forget_failed_open(log)
         self._logs[log] = opened
         if self._shortage is not None:
             opened.hold_writers(lambda: self._shortage)

@@ -1,13 +1,14 @@
-"""Compaction: of the events with one key only the last stays, and everything stays where it is.
+"""Compaction: keeps only the last event of each key. Sequence numbers do not change.
 
-Sequence numbers, and the first and last sequence number of each batch that stays, do not change; a batch of which only
-some records stay is written again without compression. A tombstone (an event without a value) takes its key away and
-goes itself once it is old enough for every reader to have seen it. The last batch is always kept, so that a reader can
-reach the end. Events of aborted transactions go; markers stay.
+- The first and last sequence number of each remaining batch stay the same. A batch that loses some of its records is
+  rewritten without compression.
+- A tombstone (an event without a value) deletes its key, and is itself deleted after `tombstone_retention_ms`.
+- The last batch is always kept, so that readers reach the end.
+- Events of aborted transactions are deleted; markers stay.
 
-Planned on the owner's thread, rewritten on any, adopted on the owner's: only sealed segments are touched, which nobody
-else writes. A rewritten file is called `.cleaned` until it is whole and durable, then `.swap` until it has the
-segment's name; opening a log undoes the first and finishes the second.
+A pass has three steps. It is planned on the owner's thread, rewritten on any thread, and adopted on the owner's thread.
+It only touches sealed segments, which nothing else writes. A rewritten file is called `.cleaned` until it is complete
+and durable, then `.swap` until it has the segment's name; opening a log undoes the first and finishes the second.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,20 +36,20 @@ from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, LogResources, Segm
 from hubmere.store.recovery.walk import walk_batches
 
 CLEANED, SWAP = ".cleaned", ".swap"
-# Keys that one pass keeps in memory, about 150 bytes each; what is behind them waits for the next pass.
+# Keys in memory during one pass, about 150 bytes each; the rest of the log waits for the next pass.
 MAX_KEYS = 1_000_000
 _DIGEST_BYTES = 16
 
 
 class Source(NamedTuple):
-    """A sealed segment as compaction sees it."""
+    """A sealed segment to compact, and its size when the pass was planned."""
 
     segment: Segment
     size_bytes: int
 
 
 class Rewritten(NamedTuple):
-    """A segment and what will stand in its place: the shadow holds the new size and indexes."""
+    """A segment and its replacement: the shadow has the new size and indexes."""
 
     segment: Segment
     shadow: Segment
@@ -57,8 +58,8 @@ class Rewritten(NamedTuple):
 class Compaction:
     """One pass over the sealed segments of a log, from the first on.
 
-    `dirty_from` is where the last pass ended: what is before has no two events of one key. Thread rule: `rewrite` on
-    any thread, once; everything else on the owner's.
+    `dirty_from` is where the last pass ended: before it, no key has two events. Thread rule: `rewrite` on any thread,
+    once; everything else on the owner's thread.
     """
 
     def __init__(
@@ -82,14 +83,14 @@ class Compaction:
         self.rewritten: list[Rewritten] = []
 
     def rewrite(self) -> None:
-        """Write the segments that get smaller under a passing name; raises OSError or CorruptBatch."""
-        self._note_latest()
+        """Write the segments that get smaller under a temporary name; raises OSError or CorruptBatch."""
+        self._find_latest()
         for source in self._sources:
             shadow = self._rewrite_segment(source, keep_last=source is self._sources[-1])
             if shadow is not None:
                 self.rewritten.append(Rewritten(source.segment, shadow))
 
-    def _note_latest(self) -> None:
+    def _find_latest(self) -> None:
         for source in self._sources:
             for batch, header in self._batches(source):
                 if header.next_sequence_number <= self._dirty_from or header.is_control:
@@ -111,7 +112,7 @@ class Compaction:
                 yield batch, header
                 end += header.size_bytes
             if end != source.size_bytes:
-                raise source.segment.corrupt(end, "found while compacting")
+                raise source.segment.corrupt(end, "compaction found a broken batch")
         finally:
             self._files.close(fd)
 
@@ -126,7 +127,7 @@ class Compaction:
             for batch, header in self._batches(source):
                 at += header.size_bytes
                 is_last = keep_last and at == source.size_bytes
-                kept = batch if is_last or header.is_control else self._kept_part(batch, header)
+                kept = batch if is_last or header.is_control else self._compact_batch(batch, header)
                 if kept is not None:
                     write_all(self._files, fd, kept)
                     newest_ms = read_header(kept).max_time_ms
@@ -141,14 +142,14 @@ class Compaction:
         shadow.seal()
         return shadow
 
-    def _kept_part(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
+    def _compact_batch(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
         if _is_aborted(header, self._aborted):
             return None
         everything = list(stored_records(batch, header))
         kept = [record for record in everything if self._is_kept(record, header)]
         if len(kept) == len(everything):
             return batch
-        return _rebuilt(header, kept) if kept else None
+        return _encode_kept(header, kept) if kept else None
 
     def _is_kept(self, record: RecordSlice, header: BatchHeader) -> bool:
         sequence = header.base_sequence_number + record.sequence_delta
@@ -161,21 +162,21 @@ class Compaction:
     # --- adopting ---
 
     def adopt(self, present: Sequence[Segment]) -> int:
-        """Put the rewritten files in place; returns how many bytes went. Raises OSError."""
-        saved = 0
+        """Replace segments by the rewritten files; returns the reclaimed bytes. Raises OSError."""
+        reclaimed = 0
         for segment, shadow in self.rewritten:
             if segment in present:
-                saved += segment.size_bytes - shadow.size_bytes
+                reclaimed += segment.size_bytes - shadow.size_bytes
                 self._swap(segment, shadow)
             else:
                 unlink_if_exists(self._files, segment.path(LOG + CLEANED))
-        return saved
+        return reclaimed
 
     def _swap(self, segment: Segment, shadow: Segment) -> None:
         files, swap = self._files, segment.path(LOG + SWAP)
         files.rename(segment.path(LOG + CLEANED), swap)
         files.sync_directory(segment.directory)
-        # From here on opening the log would finish it. The old indexes go before the file that they describe.
+        # From here on, opening the log would finish the swap. The old indexes are deleted before their file.
         for suffix in (INDEX, TIME_INDEX):
             unlink_if_exists(files, segment.path(suffix))
         files.rename(swap, segment.path(LOG))
@@ -183,12 +184,12 @@ class Compaction:
         segment.replace_with(shadow)
 
     def abandon(self) -> None:
-        """Remove what was written under passing names."""
+        """Remove the rewritten files."""
         for source in self._sources:
             unlink_if_exists(self._files, source.segment.path(LOG + CLEANED))
 
 
-def _rebuilt(header: BatchHeader, kept: Sequence[RecordSlice]) -> bytearray:
+def _encode_kept(header: BatchHeader, kept: Sequence[RecordSlice]) -> bytearray:
     rest = b"".join(record.data for record in kept)
     newest_ms = header.max_time_ms
     if not header.attributes & APPEND_TIME:

@@ -1,9 +1,9 @@
-"""Producers with a memory: which appends are repeats, which are out of order, which transactions are open.
+"""Producer state of one partition: detects duplicates, gaps and fenced epochs, and tracks open transactions.
 
-Follows Kafka's rules for idempotent producers (last five batches per producer id, epochs fence) and its snapshot
-format, with one liberty that Kafka's own reader tolerates: up to five entries per producer, oldest first, so that
-repeats are still known after a restart. AMQP producers follow a looser rule: whatever is not newer is a repeat.
-A pure table: it never touches the disk. Thread rule: the owner's thread only.
+Follows Kafka's rules for idempotent producers (the last five batches of each producer id, epochs fence) and its
+snapshot format, with one extension that Kafka's reader tolerates: up to five entries per producer, oldest first, so
+that duplicates are still detected after a restart. AMQP producers have a looser rule: every batch that is not newer is
+a duplicate. This module never touches the disk. Thread rule: the owner's thread only.
 """
 
 from collections import deque
@@ -18,11 +18,11 @@ from hubmere.records.header import PRODUCER_SEQUENCE_MASK
 from hubmere.store.engine import ProducerState
 from hubmere.store.log.index import AbortedEntry
 
-# Kafka: a client has at most five requests in flight, so a repeat is one of the last five.
+# Kafka: a client has at most five requests in flight, so a duplicate is one of the last five batches.
 REMEMBERED_BATCHES = 5
 # Kafka's producer.id.expiration.ms.
 EXPIRY_MS = 24 * 3600 * 1000
-# Producers of one partition that are remembered; the longest silent go first. A forgotten one is taken as new.
+# Producers of one partition; beyond that the longest idle ones are removed. A removed one counts as new.
 MAX_PRODUCERS = 10_000
 
 
@@ -35,7 +35,7 @@ _SNAPSHOT_VERSION = 1
 
 
 class RememberedBatch(NamedTuple):
-    """One of a producer's last batches: its own numbers, and where it stands in the log."""
+    """One of a producer's last batches: its producer sequence numbers and its sequence number in the log."""
 
     first: int
     last: int
@@ -50,29 +50,29 @@ class RememberedBatch(NamedTuple):
 
 
 class Producer:
-    """What is known of one producer id."""
+    """State of one producer id."""
 
     __slots__ = ("batches", "epoch", "may_jump", "transaction_first")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.may_jump = False  # its next batch may be any later one: what it wrote before was damaged on disk
+        self.may_jump = False  # its next batch may skip numbers: batches that it wrote may be damaged on disk
         self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self.transaction_first = -1
 
     @property
     def last(self) -> int:
-        """The producer's last sequence number, -1 when there is none."""
+        """The producer's last sequence number, -1 if there is none."""
         return self.batches[-1].last if self.batches else -1
 
     @property
     def last_time_ms(self) -> int:
-        """When it last wrote."""
+        """Time of its last batch, -1 if there is none."""
         return self.batches[-1].time_ms if self.batches else -1
 
 
-# A repeat of which only the fact is remembered, not the place.
-FORGOTTEN_PLACE = RememberedBatch(-1, -1, -1, 0, -1)
+# A duplicate whose position in the log is not known any more.
+UNKNOWN_POSITION = RememberedBatch(-1, -1, -1, 0, -1)
 
 
 class ProducerTable:
@@ -80,25 +80,25 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
-        # Open transactions in the order in which they began, so the first value is the smallest.
+        # First sequence numbers of open transactions, oldest transaction first, so the first value is the smallest.
         self._open: dict[int, int] = {}
-        # Ended ones whose marker is not committed yet: marker's sequence number, first sequence number.
+        # Ended transactions whose marker is not committed yet: (sequence number of the marker, first sequence number).
         self._ending: deque[tuple[int, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def find(self, producer_id: int) -> Producer | None:
-        """What is known of a producer."""
+        """State of a producer; None if it is unknown."""
         return self._producers.get(producer_id)
 
-    def expect_jumps(self) -> None:
-        """Stored batches are damaged: the last of any producer may be among them, and its next one is no gap."""
+    def allow_jumps(self) -> None:
+        """Accept gaps in the next batch of every producer: its last batches may be among damaged ones."""
         for known in self._producers.values():
             known.may_jump = True
 
     def states(self) -> list[ProducerState]:
-        """What is known of all of them."""
+        """State of all producers."""
         return [self._state(producer_id, known) for producer_id, known in self._producers.items()]
 
     def _state(self, producer_id: int, known: Producer) -> ProducerState:
@@ -111,7 +111,7 @@ class ProducerTable:
     def check(
         self, producer_id: int, epoch: int, first: int, delta: int, *, transactional: bool, lenient: bool
     ) -> RememberedBatch | None:
-        """None when a batch is the producer's next; the earlier one when it is a repeat; raises ProducerRefused."""
+        """None if a batch is the producer's next; the earlier batch if it is a duplicate; raises ProducerRefused."""
         known = self._producers.get(producer_id)
         if known is None:
             return None
@@ -121,12 +121,12 @@ class ProducerTable:
             if first != 0 and not lenient:
                 raise SequenceGap(producer_id, first, -1)
             return None
-        repeat = _repeat_of(known, first, (first + delta) & PRODUCER_SEQUENCE_MASK, lenient=lenient)
-        if repeat is None and first != (known.last + 1) & PRODUCER_SEQUENCE_MASK and not _is_jump(known, first):
+        earlier = _find_duplicate(known, first, (first + delta) & PRODUCER_SEQUENCE_MASK, lenient=lenient)
+        if earlier is None and first != (known.last + 1) & PRODUCER_SEQUENCE_MASK and not _is_jump(known, first):
             raise SequenceGap(producer_id, first, known.last)
-        if repeat is None and known.transaction_first >= 0 and not transactional:
+        if earlier is None and known.transaction_first >= 0 and not transactional:
             raise TransactionRefused(f"Producer {producer_id} has an open transaction on this partition.")
-        return repeat
+        return earlier
 
     def record(
         self,
@@ -139,11 +139,11 @@ class ProducerTable:
         *,
         transactional: bool,
     ) -> None:
-        """Remember a batch that was written."""
+        """Record a batch that was written."""
         known = self._producers.get(producer_id)
         if known is None:
             if len(self._producers) >= MAX_PRODUCERS:
-                self._forget_longest_silent()
+                self._remove_longest_idle()
             known = self._producers[producer_id] = Producer(epoch)
         if epoch != known.epoch:
             known.epoch = epoch
@@ -158,7 +158,7 @@ class ProducerTable:
     # --- transactions ---
 
     def check_marker(self, producer_id: int, epoch: int) -> None:
-        """Raises ProducerFenced when a marker comes from a superseded epoch."""
+        """Raises ProducerFenced if the epoch of a marker is older than the producer's."""
         known = self._producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             raise ProducerFenced(producer_id, epoch, known.epoch)
@@ -166,7 +166,7 @@ class ProducerTable:
     def end_transaction(
         self, producer_id: int, epoch: int, marker_sequence: int, *, commit: bool
     ) -> AbortedEntry | None:
-        """Take note of a written marker; the aborted range, when it aborts something."""
+        """End a transaction whose marker was written; returns the aborted range if it aborts any events."""
         known = self._producers.get(producer_id)
         if known is None:
             return None
@@ -194,17 +194,17 @@ class ProducerTable:
     # --- bounds ---
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers that were silent for a day; not those with an open transaction."""
-        gone = [
+        """Remove producers that were idle for a day and have no open transaction."""
+        expired = [
             producer_id
             for producer_id, known in self._producers.items()
             if known.last_time_ms < now_ms - EXPIRY_MS and known.transaction_first < 0
         ]
-        for producer_id in gone:
+        for producer_id in expired:
             del self._producers[producer_id]
 
-    def _forget_longest_silent(self) -> None:
-        # A tenth at a time, so that the sort is paid once per many new producers.
+    def _remove_longest_idle(self) -> None:
+        # A tenth at a time, so that one sort serves many new producers.
         idle = [pair for pair in self._producers.items() if pair[1].transaction_first < 0]
         idle.sort(key=lambda pair: pair[1].last_time_ms)
         for producer_id, _ in idle[: MAX_PRODUCERS // 10]:
@@ -213,20 +213,20 @@ class ProducerTable:
     # --- snapshots ---
 
     def to_snapshot(self) -> bytes:
-        """The table in Kafka's snapshot format."""
+        """Encode the table in Kafka's snapshot format."""
         entries = [_SNAPSHOT_ENTRY.pack(*row) for row in self._rows()]
         body = _SNAPSHOT_COUNT.pack(len(entries)) + b"".join(entries)
         return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     def _rows(self) -> Iterator[tuple[int, ...]]:
         for producer_id, known in self._producers.items():
-            for batch in known.batches or (FORGOTTEN_PLACE,):
-                place = (batch.last, batch.last_sequence, batch.delta, batch.time_ms)
-                yield (producer_id, known.epoch, *place, -1, known.transaction_first)
+            for batch in known.batches or (UNKNOWN_POSITION,):
+                columns = (batch.last, batch.last_sequence, batch.delta, batch.time_ms)
+                yield (producer_id, known.epoch, *columns, -1, known.transaction_first)
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> "ProducerTable | None":
-        """The table of a snapshot; None when it is not intact."""
+        """Decode a snapshot; None if it is not intact."""
         body = data[_SNAPSHOT_HEAD.size :]
         if len(body) < _SNAPSHOT_COUNT.size or (len(body) - _SNAPSHOT_COUNT.size) % _SNAPSHOT_ENTRY.size:
             return None
@@ -261,14 +261,14 @@ class ProducerTable:
 
 
 def _is_jump(known: Producer, first: int) -> bool:
-    """Whether a batch is later than the last that is known, of a producer of whom some may be damaged."""
+    """Whether a batch may skip numbers: it is newer than the last known one, and some may be damaged."""
     return known.may_jump and (first - known.last - 1) & PRODUCER_SEQUENCE_MASK < _HALF
 
 
-def _repeat_of(known: Producer, first: int, last: int, *, lenient: bool) -> RememberedBatch | None:
+def _find_duplicate(known: Producer, first: int, last: int, *, lenient: bool) -> RememberedBatch | None:
     for batch in known.batches:
         if batch.first == first and batch.last == last:
             return batch
     if lenient and known.batches and (last - known.last - 1) & PRODUCER_SEQUENCE_MASK >= _HALF:
-        return FORGOTTEN_PLACE
+        return UNKNOWN_POSITION
     return None

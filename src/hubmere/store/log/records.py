@@ -1,4 +1,4 @@
-"""Records of stored batches. A batch that cannot be read is corrupt: the checksum was right when it was appended."""
+"""Records of stored batches: one that cannot be decoded is corrupt, because it was checked when it was appended."""
 
 from collections.abc import Iterator
 

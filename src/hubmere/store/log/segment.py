@@ -480,7 +480,7 @@ def _header_in(window: bytes, at: int, room_bytes: int) -> BatchHeader | None:
 
 def _fault(data: memoryview, at: int, expected: int) -> str | None:
     if len(data) - at < HEADER_BYTES:
-        return "the header is cut short"
+        return "the header is incomplete"
     header = read_header(data, at)
     if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(data) - at:
         return f"magic {header.magic} and length {header.length} are not a whole batch"

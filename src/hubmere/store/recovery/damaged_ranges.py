@@ -1,7 +1,7 @@
-"""The damaged ranges of one log: known to its walkers, kept in `hubmere-damage`, told to the registry.
+"""The damaged ranges (gaps) of one log: skipped by readers, stored in `hubmere-damage`, reported to the registry.
 
-A range is found once, by recovery or by the first reader that meets it, and is passed over from then on. It is written
-down so that the next start knows it too; where that fails it is found again. Thread rule: the owner's thread only.
+A range is found once, by recovery or by the first reader that reaches it, and is skipped from then on. It is stored for
+the next start; if that fails, it is found again. Thread rule: the owner's thread only.
 """
 
 import logging
@@ -21,7 +21,7 @@ _UNDECODABLE = "the records of the batch cannot be decoded"
 
 
 class LogGaps:
-    """Damaged ranges by segment, and of the whole log."""
+    """The damaged ranges of one log."""
 
     def __init__(self, files: Files, directory: Path, registry: DamageRegistry | None = None) -> None:
         self._files = files
@@ -30,59 +30,59 @@ class LogGaps:
         self._gaps: list[Gap] = []
 
     def load(self) -> None:
-        """Take over what an earlier run has written down."""
+        """Load the ranges that an earlier run stored."""
         self._gaps = read_gaps(self._files, self._directory)
 
     def __bool__(self) -> bool:
         return bool(self._gaps)
 
     def of_segment(self, segment_base: int) -> list[Gap]:
-        """The ranges of one segment, in order."""
+        """The ranges of one segment, by position."""
         return sorted((gap for gap in self._gaps if gap.segment_base == segment_base), key=lambda gap: gap.position)
 
     def covers(self, sequence: int) -> bool:
-        """Whether a sequence number is known to be unreadable."""
+        """Whether a sequence number is in a known damaged range."""
         return any(gap.first_sequence <= sequence < gap.next_sequence for gap in self._gaps)
 
     def add(self, gap: Gap, reason: str) -> None:
-        """Note a range that was found just now, durably; ranges that it takes in are dropped."""
+        """Add and store a range that was just found; it replaces the ranges that it contains."""
         self._gaps = [known for known in self._gaps if not _is_within(known, gap)]
         self._gaps.append(gap)
         self._report(gap, reason, is_known=False)
         self.save()
 
     def report_all(self) -> None:
-        """Tell the registry of every range that is known from earlier."""
+        """Report the ranges of earlier runs to the registry."""
         for gap in self._gaps:
             self._report(gap, _reason_of(gap), is_known=True)
 
     def keep(self, gaps: Iterable[Gap]) -> None:
-        """Keep only these: the others were mended, or their events are gone."""
+        """Keep only these: the others were repaired, or their events were deleted."""
         kept = list(gaps)
         if len(kept) != len(self._gaps):
             self._gaps = kept
             self.save()
 
     def all(self) -> Sequence[Gap]:
-        """Every range."""
+        """All ranges."""
         return tuple(self._gaps)
 
     def forget_before(self, sequence: int) -> None:
-        """Retention has removed everything before a sequence number."""
+        """Drop the ranges before a sequence number, whose events were deleted."""
         if self._gaps:
             self.keep([gap for gap in self._gaps if gap.next_sequence > sequence])
             if self._registry is not None:
                 self._registry.forget_before(self._directory.name, sequence)
 
     def save(self) -> None:
-        """Write the list down; a failure costs the next start a search and nothing else."""
+        """Store the list; if that fails, the next start searches again."""
         try:
             if self._gaps:
                 write_gaps(self._files, self._directory, self._gaps[:MAX_RANGES_PER_LOG])
             else:
                 unlink_if_exists(self._files, self._directory / DAMAGE)
         except OSError as error:
-            _LOGGER.warning("log %s: the list of damaged ranges cannot be written (%s)", self._directory.name, error)
+            _LOGGER.warning("log %s: cannot store the list of damaged ranges: %s", self._directory.name, error)
 
     def _report(self, gap: Gap, reason: str, *, is_known: bool) -> None:
         if self._registry is None:

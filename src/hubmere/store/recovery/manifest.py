@@ -1,15 +1,14 @@
-"""What a partition's directory says about itself: its segments, where they begin, and how far all is known to be sound.
+"""The metadata files of a log's directory: list of segments, recovery point, leader epochs, damaged ranges.
 
-Three small text files in the manner of Kafka's checkpoints (version, values, and here a checksum as the last line),
-each replaced as a whole, so that a crash leaves the old or the new one, and a fourth where events were damaged:
+Small text files like Kafka's checkpoint files (version, values, and a checksum as the last line). Each is replaced
+atomically, so a crash leaves the old or the new one:
 
-- `hubmere-segments`: the first retained sequence number, the policy, and one line per segment. A segment is listed
-  before it is created and unlisted before it is deleted, so a file that is not listed is never data. The line holds the
-  absolute byte position of the segment's beginning, because the byte number of an event must survive the retention of
-  what stood before it.
-- `hubmere-recovery`: up to here data and indexes are on disk and agree; recovery walks from here.
+- `hubmere-segments`: `log_start`, the cleanup policy, and one line per segment. A segment is listed before it is
+  created and removed from the list before it is deleted, so a file that is not listed is never data. The line has the
+  absolute byte position of the segment, because byte offsets of events do not change when older segments are deleted.
+- `hubmere-recovery`: the recovery point. Data and indexes before it are on disk and agree; recovery scans the rest.
 - `leader-epoch-checkpoint`: Kafka's own file, one line per epoch.
-- `hubmere-damage`: one line per range of a segment that readers pass over.
+- `hubmere-damage`: one line per damaged range, which readers skip; exists only if there are any.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ _VERSION = 1
 
 
 class SegmentStart(NamedTuple):
-    """A segment's line: where it begins, and what was last before it (for a log that was emptied)."""
+    """A segment's line: where it begins, and the last offset and time before it (for a log that was emptied)."""
 
     base_sequence: int
     base_position: int
@@ -39,15 +38,15 @@ class SegmentStart(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """The segments of a log in order, and the first sequence number that readers may have."""
+    """The segments of a log in order, and the first sequence number that readers may see."""
 
     log_start: int
     segments: tuple[SegmentStart, ...]
-    is_compact: bool  # fixed when the log is made
+    is_compact: bool  # fixed at creation
 
 
 class RecoveryPoint(NamedTuple):
-    """Everything before `sequence` is durable, checked and indexed; the counts say how much of the indexes is."""
+    """Everything before `sequence` is durable and verified; the counts say which index entries are on disk."""
 
     sequence: int
     segment_base: int
@@ -57,22 +56,22 @@ class RecoveryPoint(NamedTuple):
     index_entries: int
     time_entries: int
     aborted_entries: int
-    first_time_ms: int  # of the segment's first batch, -1 when it is empty
+    first_time_ms: int  # of the segment's first batch, -1 if it is empty
     max_time_ms: int  # of the segment so far
     max_time_sequence: int
     unindexed_bytes: int  # since the last index entry
-    snapshot: int  # of the producers; -1 when there was none to keep
+    snapshot: int  # name of the producer snapshot; -1 if there were no producers
 
 
 class Gap(NamedTuple):
-    """Bytes of a segment that readers pass over, and the sequence numbers that stood or should stand there."""
+    """A damaged range of a segment, which readers skip, and its sequence numbers."""
 
     segment_base: int
     position: int
-    end: int  # the next intact batch begins here
+    end: int  # position of the next intact batch
     first_sequence: int
     next_sequence: int
-    is_missing: bool  # the file ends before them
+    is_missing: bool  # the file ends before these events
     is_undecodable: bool = False  # the batch is intact, but its records cannot be decoded
 
 
@@ -80,7 +79,7 @@ FIRST_SEGMENT = SegmentStart(0, 0, -1, -1)
 
 
 def read_manifest(files: Files, directory: Path) -> Manifest | None:
-    """The list of segments; None when there is none yet."""
+    """The list of segments; None if there is none yet."""
     rows = _read_rows(files, directory / SEGMENTS)
     if rows is None:
         return None
@@ -89,12 +88,12 @@ def read_manifest(files: Files, directory: Path) -> Manifest | None:
 
 
 def write_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
-    """Make the list of segments durable."""
+    """Store the list of segments durably."""
     _write_rows(files, directory / SEGMENTS, [(manifest.log_start, int(manifest.is_compact)), *manifest.segments])
 
 
 def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
-    """The last recovery point; None when there is none that can be read, which costs time and nothing else."""
+    """The last recovery point; None if it cannot be read, which only makes recovery slower."""
     try:
         rows = _read_rows(files, directory / RECOVERY)
     except CorruptBatch:
@@ -103,12 +102,12 @@ def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
 
 
 def write_recovery_point(files: Files, directory: Path, point: RecoveryPoint) -> None:
-    """Make a recovery point durable; everything that it says is durable already."""
+    """Store a recovery point durably; everything that it covers must be durable already."""
     _write_rows(files, directory / RECOVERY, [point])
 
 
 def read_gaps(files: Files, directory: Path) -> list[Gap]:
-    """Ranges that were found damaged; none when the list cannot be read: they are then found again."""
+    """The stored damaged ranges; empty if the list cannot be read: they are then found again."""
     try:
         rows = _read_rows(files, directory / DAMAGE) or []
     except CorruptBatch:
@@ -117,12 +116,12 @@ def read_gaps(files: Files, directory: Path) -> list[Gap]:
 
 
 def write_gaps(files: Files, directory: Path, gaps: Sequence[Gap]) -> None:
-    """Make the list of damaged ranges durable."""
+    """Store the list of damaged ranges durably."""
     _write_rows(files, directory / DAMAGE, [(*gap[:5], int(gap.is_missing), int(gap.is_undecodable)) for gap in gaps])
 
 
 def read_epochs(files: Files, directory: Path) -> list[tuple[int, int]]:
-    """Leader epochs and where each began, oldest first."""
+    """Leader epochs and the sequence number at which each began, oldest first."""
     try:
         lines = files.read(directory / EPOCHS).decode("ascii").split("\n")
         return [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:] if line)]
@@ -131,7 +130,7 @@ def read_epochs(files: Files, directory: Path) -> list[tuple[int, int]]:
 
 
 def write_epochs(files: Files, directory: Path, epochs: Sequence[tuple[int, int]]) -> None:
-    """Kafka's leader epoch file: version 0, count, lines."""
+    """Write Kafka's leader epoch file: version 0, count, lines."""
     lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs), ""]
     replace_file(files, directory / EPOCHS, "\n".join(lines).encode("ascii"))
 
@@ -151,5 +150,5 @@ def _read_rows(files: Files, path: Path) -> list[tuple[int, ...]] | None:
         raise CorruptBatch(f"'{path.name}' of log '{path.parent.name}' does not match its checksum")
     rows = [tuple(map(int, line.split(b" "))) for line in text.splitlines()]
     if rows[0] != (_VERSION,):
-        raise CorruptBatch(f"'{path.name}' of log '{path.parent.name}' has version {rows[0]}, known is {_VERSION}")
+        raise CorruptBatch(f"'{path.name}' of log '{path.parent.name}' has version {rows[0]} instead of {_VERSION}")
     return rows[1:]

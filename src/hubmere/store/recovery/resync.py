@@ -1,9 +1,9 @@
-"""Finding the next intact batch behind a broken one, so that damage ends where it ends and not at the end of the file.
+"""Finds the next intact batch after a broken one, so that a damaged range is as short as possible.
 
-1. A broken batch whose length can be believed is followed by an intact one: that one is taken.
-2. Else every byte that could begin a batch is tried: magic, possible length, a sequence number that can follow, and the
-   checksum must fit. An event may hold bytes that look like a batch, so a candidate must also be confirmed by what
-   stands behind it: the end of the file, or a batch header that continues its numbering.
+1. If the length in the broken batch's header leads to an intact batch, that one is the result.
+2. Otherwise every position that could be the start of a batch is tried: magic, length, sequence number and checksum
+   must fit. An event may contain bytes that look like a batch, so the candidate must also be followed by the end of
+   the file or by a batch header that continues its numbering.
 """
 
 import re
@@ -12,29 +12,29 @@ from typing import NamedTuple
 
 from hubmere.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, is_intact, read_header
 
-# Files are searched this much at a time.
+# Read size of the search.
 _WINDOW_BYTES = 1024 * 1024
-# Sequence numbers of one segment share their upper half, or have the next one.
+# Sequence numbers of one segment have the same upper half, or the next one.
 _UPPER_SHIFT = 32
 _MAGIC_AT = 16
-# The smallest unit that a disk writes: a write that the machine did not finish leaves whole ones empty.
+# The smallest unit that a disk writes: an interrupted write leaves whole sectors empty.
 _SECTOR_BYTES = 512
 
 Read = Callable[[int, int], bytes]
 
 
 class Stretch(NamedTuple):
-    """Where to look: bytes from `position` to `end` of a file, and the sequence numbers that may stand there."""
+    """Where to search: bytes from `position` to `end` of a file, and the sequence numbers that may be there."""
 
     position: int
     end: int
     first_sequence: int
-    last_sequence: int  # no batch there may reach beyond
+    last_sequence: int  # the largest possible one
     has_gaps: bool = False  # sequence numbers may be missing between batches: the log is compacted
 
 
 def find_intact(read: Read, stretch: Stretch) -> tuple[int, BatchHeader] | None:
-    """The first intact batch behind the broken one at `position`; None when there is none before `end`."""
+    """The first intact batch after the broken one at `position`; None if there is none before `end`."""
     follower = _follower(read, stretch)
     if follower is not None:
         return follower
@@ -54,7 +54,7 @@ def find_intact(read: Read, stretch: Stretch) -> tuple[int, BatchHeader] | None:
 
 
 def batch_at(read: Read, position: int, end: int) -> tuple[bytes, BatchHeader] | None:
-    """The whole batch at a position if its header can be believed and its checksum holds."""
+    """The batch at a position, if its header is plausible and its checksum matches; else None."""
     head = read(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
     if len(head) < HEADER_BYTES:
         return None
@@ -66,7 +66,7 @@ def batch_at(read: Read, position: int, end: int) -> tuple[bytes, BatchHeader] |
 
 
 def is_possible(header: BatchHeader, room_bytes: int) -> bool:
-    """Whether a header can be that of a batch of at most so many bytes."""
+    """Whether a header is plausible for a batch of at most `room_bytes` bytes."""
     return (
         header.magic == MAGIC
         and HEADER_BYTES - LENGTH_PREFIX_BYTES <= header.length <= room_bytes - LENGTH_PREFIX_BYTES
@@ -77,11 +77,11 @@ def is_possible(header: BatchHeader, room_bytes: int) -> bool:
 
 
 def looks_unwritten(read: Read, position: int, end: int) -> bool:
-    """Whether bytes hold an empty sector: a power cut stopped a write there that was never acknowledged."""
-    hole = bytes(_SECTOR_BYTES)
+    """Whether bytes contain an empty sector: then a power cut interrupted a write that was never acknowledged."""
+    empty_sector = bytes(_SECTOR_BYTES)
     while position < end:
         window = read(position, min(_WINDOW_BYTES, end - position))
-        if hole in window:
+        if empty_sector in window:
             return True
         if len(window) < _SECTOR_BYTES or position + len(window) >= end:
             return False
@@ -90,7 +90,7 @@ def looks_unwritten(read: Read, position: int, end: int) -> bool:
 
 
 def _follower(read: Read, stretch: Stretch) -> tuple[int, BatchHeader] | None:
-    """The batch behind the broken one, if the broken one's length leads to it."""
+    """The batch after the broken one, if the length in the broken one's header leads to it."""
     head = read(stretch.position, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
         return None
@@ -128,7 +128,7 @@ def _may_follow(header: BatchHeader, stretch: Stretch) -> bool:
 def _is_confirmed(read: Read, position: int, header: BatchHeader, stretch: Stretch) -> bool:
     after = position + header.size_bytes
     if stretch.end - after < HEADER_BYTES:
-        return True  # the end, or a write that was cut short there
+        return True  # the end, or an interrupted write
     head = read(after, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
         return False

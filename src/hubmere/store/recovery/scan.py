@@ -214,7 +214,7 @@ class LogScan:
         segment.attach_gaps(self._gaps, is_dense=not self._compact)
         segment.size_bytes = gap.end
         self.next_sequence = gap.next_sequence
-        self.producers.expect_jumps()
+        self.producers.allow_jumps()
 
     def _fits(self, header: BatchHeader, segment: Segment) -> bool:
         if self._keep_before is not None and header.next_sequence_number > self._keep_before:

@@ -1,16 +1,16 @@
-"""Walking a segment file batch by batch: for recovery, compaction and the doctor, which all read it from end to end."""
+"""Reading a segment file batch by batch, for recovery and compaction."""
 
 from collections.abc import Iterator
 
 from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from hubmere.store.files import Files
 
-# Files are walked this much at a time; a larger batch is read whole.
-_WALK_BYTES = 1024 * 1024
+# Read size; a larger batch is read with one call.
+_READ_BYTES = 1024 * 1024
 
 
 def walk_batches(files: Files, fd: int, position: int, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """Whole batches of a file in order, their checksums not looked at; ends where no whole batch follows."""
+    """Whole batches of a file in order, without verifying checksums; ends where no whole batch follows."""
     window, start = memoryview(b""), position
     while end - position >= HEADER_BYTES:
         at = position - start
@@ -30,4 +30,4 @@ def walk_batches(files: Files, fd: int, position: int, end: int) -> Iterator[tup
 
 
 def _read(files: Files, fd: int, position: int, end: int, wanted: int) -> memoryview:
-    return memoryview(files.pread(fd, min(max(_WALK_BYTES, wanted), end - position), position))
+    return memoryview(files.pread(fd, min(max(_READ_BYTES, wanted), end - position), position))
