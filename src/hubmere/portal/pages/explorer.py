@@ -267,7 +267,7 @@ async def _publish(context: PageContext, name: str, event: HttpEvent, partition:
     """Publish an event and wait until it is durable."""
     session = context.session
     publisher = context.caller.open_publisher(name, session.now_s, partition=partition)
-    publication = publication_from_http([event])
+    publication = publication_from_http([event], resolve_key=publisher.resolve_key)
     waiting: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
     def on_settled(receipt: Receipt) -> None:
@@ -279,7 +279,7 @@ async def _publish(context: PageContext, name: str, event: HttpEvent, partition:
     publisher.publish(
         publication.batch,
         count=publication.count,
-        size_bytes=len(event.body),
+        size_bytes=publication.size_bytes,
         key=publication.partition_key,
         now=session.clock.monotonic(),
         now_ms=session.clock.now_ms(),
