@@ -31,7 +31,7 @@ from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.capture.files.avro import AvroFile
 from hubmere.pipeline.capture.files.schema import SCHEMA
 from hubmere.pipeline.capture.job import Application
-from hubmere.pipeline.capture.node_client import NodeDoor
+from hubmere.pipeline.capture.node_client import NodeClient
 from hubmere.pipeline.capture.source import CaptureSource
 from hubmere.pipeline.decode import visible_batches
 from hubmere.records.records import encode_batch
@@ -48,7 +48,7 @@ NAME_FORMAT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/
 
 
 @contextmanager
-def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeDoor]:
+def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeClient]:
     """A plan with one hub, served as the node would."""
     plan = {"revision": "1", "bootstrap": node.kafka, "security": "SASL_PLAINTEXT", "caFile": None, "hubs": [hub]}
 
@@ -72,7 +72,7 @@ def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeDoor]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield NodeDoor(f"http://127.0.0.1:{server.server_address[1]}", TOKEN, None)
+        yield NodeClient(f"http://127.0.0.1:{server.server_address[1]}", TOKEN, None)
     finally:
         server.shutdown()
         server.server_close()

@@ -1,6 +1,7 @@
 """`hubmere capture verify` and `run` on a real node, whose own plan says what is captured and where the files are."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 from client.hubs import Hubs, bodies
 from commands.runner import at, hubmere
 from hubmere.cli.commands.capture_jobs import submit_words
-from hubmere.cli.commands.target import Bearer, Where
-from hubmere.pipeline.capture.node_client import NodeDoor
+from hubmere.cli.commands.target import BearerToken, NodeTarget
+from hubmere.pipeline.capture.node_client import NodeClient
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.testing import Node
 from pipeline.capture.runs import capture
@@ -28,7 +29,8 @@ def plan(node: Node) -> HubPlan:
     """The hub as the node wants it captured, anew for each test."""
     assert at(node, "capture", "disable", "--name", "orders").code == 0
     assert at(node, "capture", "enable", "--name", "orders", "--skip-empty-archives", "true").code == 0
-    (hub,) = NodeDoor(node.http, node.admin_token, None).plan().values()
+    with closing(NodeClient(node.http, node.admin_token, None)) as client:
+        (hub,) = client.plan().values()
     return hub
 
 
@@ -89,7 +91,7 @@ def test_hub_that_is_not_captured_is_told(node: Node, plan: HubPlan) -> None:
 
 def test_call_of_spark_submit_has_no_secret_and_the_callers_words_last() -> None:
     """Command lines are seen by everybody on the machine."""
-    where = Where(url="https://events.example.org:5301", credential=Bearer("the-token"), ca_file="/ca.pem")
+    where = NodeTarget(url="https://events.example.org:5301", credential=BearerToken("the-token"), ca_file="/ca.pem")
 
     words = submit_words(where, "yarn", "/shared", once=True, further=("--conf", "spark.executor.memory=2g"))
 

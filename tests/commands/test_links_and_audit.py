@@ -151,7 +151,7 @@ def test_connection_that_is_not_there_cannot_be_closed(node: Node) -> None:
 def test_audit_shows_changes_and_who_was_refused(node: Node, hub: str) -> None:
     """Newest first, with the tracking id that the refused client was told."""
     path = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/hubmere/eventhubs/nope"
-    refused = httpx.put(f"{node.http}{path}", json={}, headers={"Authorization": "Bearer wrong"})
+    refused = httpx.put(f"{node.http}{path}", json={}, headers={"Authorization": "BearerToken wrong"})
 
     entries = at(node, "audit", "-o", "json").json
 

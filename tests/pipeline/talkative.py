@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from hubmere.pipeline.capture.job import Application
-from hubmere.pipeline.capture.node_client import NodeDoor
+from hubmere.pipeline.capture.node_client import NodeClient
 from hubmere.pipeline.capture.source import CaptureSource
 from pipeline.copying import start_copy
 from pipeline.sessions import a_session
@@ -100,8 +100,8 @@ def main() -> None:
     failing("options", lambda: read(spark, malformed))
 
     spark.dataSource.register(CaptureSource)
-    door = NodeDoor(given["plans"], given["token"], None)
-    code = Application(spark, door, str(folder / "checkpoints"), once=True).run()
+    client = NodeClient(given["plans"], given["token"], None)
+    code = Application(spark, client, str(folder / "checkpoints"), once=True).run()
     print(f"capture ended with {code}")
     spark.stop()
 

@@ -153,7 +153,7 @@ def sas(
     rule: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the authorization rule.", show_default=False)
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="TEXT", help="Key of the rule.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="RuleKey of the rule.", show_default=False)] = None,
     scope: Annotated[
         str | None,
         typer.Option(

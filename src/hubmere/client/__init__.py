@@ -1,2 +1,2 @@
-"""Small blocking clients for the command line and for Spark: Kafka (reads ranges, writes once) and AMQP (one event at a
-time)."""
+"""Small blocking clients for the command line, the demo and Spark: Kafka (reads ranges, writes once), AMQP (one event
+at a time) and HTTP."""

@@ -22,7 +22,7 @@ from hubmere.cli.commands.resources.arm import (
     Arm,
     merged,
 )
-from hubmere.cli.commands.target import Bearer, Where
+from hubmere.cli.commands.target import BearerToken, NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.demo.devices import Device, fleet
 from hubmere.demo.workers import AmqpPublisher, AmqpReader, HttpsPublisher, KafkaPublisher, KafkaReader, Worker
@@ -84,7 +84,7 @@ def capture(ready: Ready) -> None:
     """Switch Capture on, as the management tools do."""
     url = ready.http or ready.https
     assert url is not None
-    where = Where(url=url.rstrip("/"), credential=Bearer(ready.admin_token), ca_file=ready.ca_file)
+    where = NodeTarget(url=url.rstrip("/"), credential=BearerToken(ready.admin_token), ca_file=ready.ca_file)
     arm = Arm(where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)
     at = (NAMESPACES, ready.namespace, HUBS, HUB)
     arm.put(at, merged(arm.get(at), {"properties": {"captureDescription": _CAPTURE}}))

@@ -3,22 +3,21 @@
 A worker that loses the node connects again after a pause, so that a node can be stopped and started under the demo.
 """
 
-import http.client
 import json
 import os
-import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
-from urllib.parse import urlsplit
+from http import HTTPStatus
 
-from hubmere.cli.commands.target import Key
+from hubmere.cli.commands.target import RuleKey
 from hubmere.client.amqp import AmqpPeer
 from hubmere.client.connection import Account, Client, Place
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
+from hubmere.client.http import HttpClient, HttpUnreachable
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
 from hubmere.demo.devices import Device
 from hubmere.model.connection_string import ConnectionString
@@ -52,7 +51,7 @@ class Worker(threading.Thread, ABC):
         while not self._ending.is_set():
             try:
                 self.work()
-            except (ClientFailure, OSError, http.client.HTTPException) as error:
+            except (ClientFailure, HttpUnreachable, OSError) as error:
                 self.trouble = str(error) or type(error).__name__
                 self._ending.wait(_PAUSE_SECONDS)
 
@@ -129,35 +128,26 @@ class HttpsPublisher(Publisher):
     """Devices that publish by themselves, each under its own name."""
 
     def work(self) -> None:
-        """A POST an event, over one connection."""
-        connection = self._connection()
-        keys: dict[str, Key] = {}
-        with closing(connection):
+        """Send a POST per event, over one connection."""
+        assert self.ready.https is not None
+        client = HttpClient(self.ready.https, ca_file=self.ready.ca_file, timeout_s=_ANSWER_SECONDS)
+        keys: dict[str, RuleKey] = {}
+        with closing(client):
             for device in self.turns():
                 key = keys.get(device.name) or keys.setdefault(device.name, self._key(device))
-                connection.request(
-                    "POST", f"/{self.hub}/publishers/{device.name}/messages", device.measure(now_ms()),
-                    {"Authorization": key.header(), "Content-Type": "application/json", "Site": device.site},
-                )  # fmt: skip
-                answer = connection.getresponse()
-                told = answer.read()
-                if answer.status != http.HTTPStatus.CREATED:
-                    raise http.client.HTTPException(f"{answer.status} {told[:200].decode(errors='replace')}")
+                path = f"/{self.hub}/publishers/{device.name}/messages"
+                headers = {"Authorization": key.header(), "Content-Type": "application/json", "Site": device.site}
+                response = client.request("POST", path, device.measure(now_ms()), headers)
+                if response.status != HTTPStatus.CREATED:
+                    raise HttpUnreachable(self.ready.https, f"{response.status} {response.body[:200]!r}")
                 self.count(1)
 
-    def _key(self, device: Device) -> Key:
+    def _key(self, device: Device) -> RuleKey:
         """What makes tokens for the device's own path."""
         string = ConnectionString.parse(self.ready.connection_string)
         assert string.key_name is not None
         assert string.key is not None
-        return Key(f"sb://{string.host}/{self.hub}/publishers/{device.name}", string.key_name, string.key)
-
-    def _connection(self) -> http.client.HTTPSConnection:
-        assert self.ready.https is not None
-        place = urlsplit(self.ready.https)
-        trust = ssl.create_default_context(cafile=self.ready.ca_file)
-        assert place.hostname is not None
-        return http.client.HTTPSConnection(place.hostname, place.port, timeout=_ANSWER_SECONDS, context=trust)
+        return RuleKey(f"sb://{string.host}/{self.hub}/publishers/{device.name}", string.key_name, string.key)
 
 
 class AmqpReader(Worker):

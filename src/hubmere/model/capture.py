@@ -21,6 +21,9 @@ from hubmere.model.names import fold
 SCHEMES = ("file", "az", "s3")
 # The target of a hub that names none.
 DEFAULT_TARGET = "default"
+# Paths of the node's HTTP port for the capture job: what to capture, and how far it has come.
+PLAN_PATH = "/$capture/plan"
+PROGRESS_PATH = "/$capture/progress"
 _WHAT = "capture destination"
 
 

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import typer
 
 from hubmere.capture.java import CannotRun, find_java, require_pyspark
-from hubmere.cli.commands.http import Http
+from hubmere.cli.commands.http import NodeHttp
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
 from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
 from hubmere.cli.commands.tables import Output, rendered
-from hubmere.cli.commands.target import TOKEN_VARIABLE, Bearer, Where
+from hubmere.cli.commands.target import TOKEN_VARIABLE, BearerToken, NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.model.capture import PLAN_PATH
 
 if TYPE_CHECKING:
     from hubmere.pipeline.capture.plan import HubPlan
     from hubmere.pipeline.capture.verify import Proof
 
-_PLAN_PATH: Final = "/$capture/plan"
 _INSTALL: Final = 'pip install "hubmere[capture]"'
 _COLUMNS: Final = (
     ("Partition", "partition"),
@@ -79,17 +79,17 @@ def _verify(given: dict[str, Any]) -> None:
         raise CommandFailed(Exit.FAILED, f"the files of '{hub}' at {hub.target.url} have {told}", *proof.problems)
 
 
-def _planned_hub(where: Where, namespace: str | None, name: str) -> "HubPlan":
+def _planned_hub(target: NodeTarget, namespace: str | None, name: str) -> "HubPlan":
     """The hub as the node's plan has it."""
     from hubmere.pipeline.capture.plan import InvalidPlan, read_plan
 
-    with closing(Http(where)) as http, closing(Arm(where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
-        answer = http.ask("GET", _PLAN_PATH)
+    with closing(NodeHttp(target)) as http, closing(Arm(target, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
+        answer = http.request("GET", PLAN_PATH)
         wanted = arm.namespace(namespace)
     try:
         hubs = read_plan(answer.body).values()
     except InvalidPlan as error:
-        raise CommandFailed(Exit.FAILED, f"{where.url}{_PLAN_PATH} is not a plan: {error}") from None
+        raise CommandFailed(Exit.FAILED, f"{target.url}{PLAN_PATH} is not a plan: {error}") from None
     for hub in hubs:
         if (hub.namespace.lower(), hub.hub.lower()) == (wanted.lower(), name.lower()):
             return hub
@@ -142,23 +142,25 @@ def _run(given: dict[str, Any]) -> None:
     master, node, further = given.pop("master"), given.pop("node"), given.pop("spark_arguments")
     if node is not None:
         given["url"] = node
-    where = take_node(given)
-    if not isinstance(where.credential, Bearer):
+    target = take_node(given)
+    if not isinstance(target.credential, BearerToken):
         raise CommandFailed(Exit.USAGE, f"the administrator's token is needed: --token or {TOKEN_VARIABLE}")
     _require("fastavro", "pyarrow", "pyspark")
-    words = submit_words(where, master, str(checkpoints), once=once, further=further or ())
+    words = submit_words(target, master, str(checkpoints), once=once, further=further or ())
     environment = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         **os.environ,
-        TOKEN_VARIABLE: where.credential.token,
+        TOKEN_VARIABLE: target.credential.token,
     }
     code = subprocess.run(words, env=environment, check=False).returncode  # noqa: S603  our own command line
     if code:
         raise CommandFailed(Exit.FAILED, f"the capture job ended with code {code}")
 
 
-def submit_words(where: Where, master: str, checkpoints: str, *, once: bool, further: Sequence[str]) -> tuple[str, ...]:
+def submit_words(
+    target: NodeTarget, master: str, checkpoints: str, *, once: bool, further: Sequence[str]
+) -> tuple[str, ...]:
     """The call of `spark-submit`: settings first, so that those of the caller stand over them, then the job."""
     spark, job = find_spec("pyspark"), find_spec("hubmere.pipeline.capture")
     assert spark is not None, "it was required"
@@ -175,8 +177,8 @@ def submit_words(where: Where, master: str, checkpoints: str, *, once: bool, fur
         str(Path(spark.origin).with_name("bin") / "spark-submit"),
         "--master", master, *settings, *further,
         str(Path(job.origin).with_name("__main__.py")),
-        "--node", where.url, "--checkpoint-location", checkpoints, "--detached",
-        *(("--ca-file", where.ca_file) if where.ca_file else ()), *(("--once",) if once else ()),
+        "--node", target.url, "--checkpoint-location", checkpoints, "--detached",
+        *(("--ca-file", target.ca_file) if target.ca_file else ()), *(("--once",) if once else ()),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from contextlib import closing
 import typer
 
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
-from hubmere.cli.commands.target import Given, find_node
+from hubmere.cli.commands.target import NodeFlags, find_node
 from hubmere.cli.exit_codes import CommandFailed
 from hubmere.settings import BadSettings
 
@@ -40,8 +40,8 @@ def completer(levels: Sequence[Level]) -> Callable[[typer.Context], list[str]]:
 
 
 def _names(ctx: typer.Context, levels: Sequence[Level]) -> list[str]:
-    where = find_node(Given(**{name: ctx.params.get(name) for name in _NODE}), os.environ)
-    with closing(Arm(where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP, timeout_s=_PATIENCE_S)) as arm:
+    target = find_node(NodeFlags(**{name: ctx.params.get(name) for name in _NODE}), os.environ)
+    with closing(Arm(target, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP, timeout_s=_PATIENCE_S)) as arm:
         path: list[str] = []
         for parameter, kind, default in levels[:-1]:
             path += [kind, ctx.params.get(parameter) or default or arm.namespace(None)]

@@ -36,7 +36,7 @@ class Credential(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class BearerToken:
     """The administrator's token."""
 
     token: str = field(repr=False)
@@ -47,7 +47,7 @@ class Bearer:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class SharedAccessSignature:
     """A ready-made shared access signature."""
 
     text: str = field(repr=False)
@@ -57,7 +57,7 @@ class Signature:
         return self.text
 
 
-class Key:
+class RuleKey:
     """A rule and its key: makes tokens and renews them."""
 
     def __init__(self, uri: str, rule: str, key: str) -> None:
@@ -76,7 +76,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class NodeTarget:
     """A node and how to get in: `namespace` and `hub` are what is meant where no name is given.
 
     `host` is the name that chooses a namespace when the URL is that of another way to the node.
@@ -91,7 +91,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class NodeFlags:
     """What the flags of a command say about the node."""
 
     data: Path | None = None
@@ -101,7 +101,7 @@ class Given:
     ca_file: str | None = None
 
 
-def find_node(given: Given, environ: Mapping[str, str]) -> Where:
+def find_node(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
     """The node that is meant; CommandFailed when there is none, or no way in."""
     ca_file = given.ca_file or environ.get(CA_VARIABLE) or None
     token = given.token or environ.get(TOKEN_VARIABLE) or None
@@ -116,9 +116,9 @@ def find_node(given: Given, environ: Mapping[str, str]) -> Where:
     return _local(load({"data": given.data}, environ).data, ca_file)
 
 
-def _by_url(url: str, token: str | None, connection_string: str | None, ca_file: str | None) -> Where:
+def _by_url(url: str, token: str | None, connection_string: str | None, ca_file: str | None) -> NodeTarget:
     if token:
-        return Where(url=_checked(url), credential=Bearer(token), ca_file=ca_file)
+        return NodeTarget(url=_checked(url), credential=BearerToken(token), ca_file=ca_file)
     if connection_string:
         return _by_connection_string(connection_string, url, ca_file)
     raise CommandFailed(Exit.USAGE, f"--url needs --token or {TOKEN_VARIABLE}, or a --connection-string")
@@ -131,7 +131,7 @@ def _checked(url: str) -> str:
     return f"{scheme.lower()}://{rest}"
 
 
-def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> Where:
+def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> NodeTarget:
     from hubmere.model.connection_string import ConnectionString
     from hubmere.model.errors import InvalidArgument
 
@@ -141,15 +141,15 @@ def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> Wh
         raise CommandFailed(Exit.USAGE, str(refusal)) from None
     credential: Credential
     if parsed.signature is not None:
-        credential = Signature(parsed.signature)
+        credential = SharedAccessSignature(parsed.signature)
     elif parsed.key_name is not None and parsed.key is not None:
-        credential = Key(f"sb://{parsed.host}/{parsed.entity_path or ''}", parsed.key_name, parsed.key)
+        credential = RuleKey(f"sb://{parsed.host}/{parsed.entity_path or ''}", parsed.key_name, parsed.key)
     else:
         raise CommandFailed(Exit.USAGE, "the connection string holds neither a rule with its key nor a signature")
     scheme = _EMULATOR_SCHEME if parsed.is_emulator else _SCHEME
     port = Settings().http_port if parsed.is_emulator else Settings().https_port
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
-    return Where(
+    return NodeTarget(
         url=_checked(url) if url else f"{scheme}://{host}:{port}",
         host=host,
         credential=credential,
@@ -171,15 +171,15 @@ def ready_node(data: Path) -> dict[str, Any]:
     return ready
 
 
-def _local(data: Path, ca_file: str | None) -> Where:
+def _local(data: Path, ca_file: str | None) -> NodeTarget:
     """The node that runs on a data folder."""
     ready = ready_node(data)
     url = _nearest_way(ready, ca_file)
     if not url:
         raise CommandFailed(Exit.FAILED, f"the node on {data} serves neither HTTP nor HTTPS, which commands speak")
-    return Where(
+    return NodeTarget(
         url=url,
-        credential=Bearer(ready["admin_token"]),
+        credential=BearerToken(ready["admin_token"]),
         ca_file=ca_file or ready["ca_file"],
         namespace=ready["namespace"],
     )

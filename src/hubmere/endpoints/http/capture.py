@@ -15,12 +15,14 @@ from hubmere.endpoints.http.arm.models import parse_body
 from hubmere.endpoints.http.arm.request import json_response
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.request import Request, Routes
+from hubmere.model.capture import PLAN_PATH, PROGRESS_PATH
 from hubmere.model.errors import NotSupported
 
 log = logging.getLogger("hubmere.capture")
 
-PLAN_PATH = "$capture/plan"
-PROGRESS_PATH = "$capture/progress"
+# Routes have no leading slash.
+PLAN_ROUTE = PLAN_PATH.lstrip("/")
+PROGRESS_ROUTE = PROGRESS_PATH.lstrip("/")
 # Ten thousand partitions with their last file each; only the administrator's token gets as far as that.
 _MAX_REPORT_BYTES = 16 * 1024 * 1024
 
@@ -86,4 +88,4 @@ def _tell(new: NewFile) -> None:
     )
 
 
-OWN: Routes = {PLAN_PATH: {"GET": get_plan}, PROGRESS_PATH: {"POST": report_progress}}
+OWN: Routes = {PLAN_ROUTE: {"GET": get_plan}, PROGRESS_ROUTE: {"POST": report_progress}}

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hubmere.pipeline.capture.node_client import NodeAway, NodeDoor, NoToken, find_token
+from hubmere.pipeline.capture.node_client import MissingToken, NodeClient, NodeUnavailable, find_token
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.pipeline.capture.query import CaptureQuery
 
@@ -41,9 +41,9 @@ _STARTING, _RUNNING = "starting", "running"
 class Application:
     """All queries of one node. Thread rule: one owner, but for `stop`."""
 
-    def __init__(self, spark: "SparkSession", door: NodeDoor, checkpoints: str, *, once: bool) -> None:
+    def __init__(self, spark: "SparkSession", client: NodeClient, checkpoints: str, *, once: bool) -> None:
         self._spark = spark
-        self._door = door
+        self._client = client
         self._checkpoints = checkpoints.rstrip("/")
         self._once = once
         self._stopping = threading.Event()
@@ -78,8 +78,8 @@ class Application:
 
     def _asked(self) -> Mapping[tuple[str, str, str], HubPlan] | None:
         try:
-            found = self._door.plan()
-        except NodeAway as away:
+            found = self._client.plan()
+        except NodeUnavailable as away:
             if not self._is_away:
                 log.warning("%s", away)
             self._is_away = True
@@ -113,6 +113,7 @@ class Application:
         for query in self._queries.values():
             query.stop(deadline_s)
         self._report("stopped")
+        self._client.close()
 
     # --- telling ---
 
@@ -130,8 +131,8 @@ class Application:
         }
         hubs = [self._told(key, query) for key, query in self._queries.items()]
         try:
-            self._door.report({"job": job, "hubs": hubs})
-        except NodeAway as away:
+            self._client.report({"job": job, "hubs": hubs})
+        except NodeUnavailable as away:
             log.debug("%s", away)
 
     def _told(self, key: tuple[str, str, str], query: CaptureQuery) -> dict[str, Any]:
@@ -190,12 +191,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     given = arguments(argv)
     try:
-        door = NodeDoor(given.node, find_token(given.ready_file), given.ca_file)
-    except NoToken as missing:
+        client = NodeClient(given.node, find_token(given.ready_file), given.ca_file)
+    except MissingToken as missing:
         log.error("%s", missing)
         return _USAGE
     spark = a_session()
-    application = Application(spark, door, given.checkpoint_location, once=given.once)
+    application = Application(spark, client, given.checkpoint_location, once=given.once)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: application.stop())
     if not given.detached:

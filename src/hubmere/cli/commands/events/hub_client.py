@@ -13,7 +13,7 @@ from urllib.parse import quote
 import typer
 
 from hubmere.cli.commands.completion import Level, completer
-from hubmere.cli.commands.http import Answer, Http, Refused
+from hubmere.cli.commands.http import NodeHttp, Refused
 from hubmere.cli.commands.resources.arm import (
     DEFAULT_RESOURCE_GROUP,
     DEFAULT_SUBSCRIPTION,
@@ -23,8 +23,9 @@ from hubmere.cli.commands.resources.arm import (
     Arm,
 )
 from hubmere.cli.commands.resources.verbs import option
-from hubmere.cli.commands.target import Where
+from hubmere.cli.commands.target import NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.client.http import HttpResponse
 
 _NOT_FOUND = 404
 _PARTITION_COUNT = re.compile(rb"<PartitionCount>(\d+)</PartitionCount>")
@@ -50,14 +51,14 @@ NAMESPACE_OPTION = option(
 )  # fmt: skip
 
 
-class HubDoor:
+class HubClient:
     """The way to one hub. Thread rule: one owner; `again` gives another way for another thread."""
 
-    def __init__(self, where: Where, namespace: str | None, hub: str) -> None:
-        if where.hub is not None and where.hub.lower() != hub.lower():
-            raise CommandFailed(Exit.USAGE, f"the connection string is for the hub '{where.hub}', not for '{hub}'")
-        self._where, self._namespace, self.hub = where, namespace, hub
-        self._http = Http(where)
+    def __init__(self, target: NodeTarget, namespace: str | None, hub: str) -> None:
+        if target.hub is not None and target.hub.lower() != hub.lower():
+            raise CommandFailed(Exit.USAGE, f"the connection string is for the hub '{target.hub}', not for '{hub}'")
+        self._target, self._namespace, self.hub = target, namespace, hub
+        self._http = NodeHttp(target)
         # The host chooses the namespace, unless one is named in front of the hub.
         place = hub if namespace is None else f"{namespace}/{hub}"
         self._base = f"/{quote(place, safe='/')}"
@@ -66,9 +67,9 @@ class HubDoor:
         """Let the connection go."""
         self._http.close()
 
-    def again(self) -> "HubDoor":
+    def again(self) -> "HubClient":
         """Another connection to the same hub."""
-        return HubDoor(self._where, self._namespace, self.hub)
+        return HubClient(self._target, self._namespace, self.hub)
 
     def post(self, below: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Publish to the hub, or to what is below it."""
@@ -92,16 +93,16 @@ class HubDoor:
         group: str | None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpResponse:
         try:
-            return self._http.ask(method, self._base + below, body, headers)
+            return self._http.request(method, self._base + below, body, headers)
         except Refused as refused:
             if refused.status == _NOT_FOUND:
                 raise self._missing(refused, group) from None
             raise
 
     def _missing(self, refused: Refused, group: str | None) -> CommandFailed:
-        with closing(Arm(self._where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
+        with closing(Arm(self._target, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
             try:
                 namespace = arm.namespace(self._namespace)
             except CommandFailed:
@@ -110,6 +111,6 @@ class HubDoor:
             return arm.explained(refused, at)
 
 
-def hub_of(given: dict[str, Any], where: Where) -> HubDoor:
+def hub_of(given: dict[str, Any], target: NodeTarget) -> HubClient:
     """The hub that a command names; the names are taken out of `given`."""
-    return HubDoor(where, given.pop("namespace_name"), given.pop("hub"))
+    return HubClient(target, given.pop("namespace_name"), given.pop("hub"))

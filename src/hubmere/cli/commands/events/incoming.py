@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from hubmere.cli.commands.events.hub_client import HubDoor
+from hubmere.cli.commands.events.hub_client import HubClient
 from hubmere.cli.commands.http import Refused, Unreachable
 from hubmere.cli.exit_codes import CommandFailed
 
@@ -35,8 +35,8 @@ _Page = list[Json]
 class Incoming:
     """Reads some partitions of a hub from a position on. Thread rule: one owner."""
 
-    def __init__(self, door: HubDoor, group: str, partitions: Sequence[str], start: str) -> None:
-        self._door, self._group = door, group
+    def __init__(self, client: HubClient, group: str, partitions: Sequence[str], start: str) -> None:
+        self._client, self._group = client, group
         # Where each partition goes on, in the words of the look-up.
         self._next = dict.fromkeys(partitions, start)
 
@@ -48,7 +48,7 @@ class Incoming:
         """The events after those, as they come; never ends by itself. An empty answer lets the caller flush."""
         arrived: queue.Queue[_Page | CommandFailed] = queue.Queue(_WAITING_PAGES)
         for partition, start in self._next.items():
-            follower = _Follower(self._door.again(), self._group, partition, start, arrived)
+            follower = _Follower(self._client.again(), self._group, partition, start, arrived)
             threading.Thread(target=follower.run, name=f"partition {partition}", daemon=True).start()
         while True:
             page = arrived.get()
@@ -70,25 +70,25 @@ class Incoming:
             self._next[partition] = following
             if page["nextSequenceNumber"] > end or is_stuck:
                 return
-            page = look(self._door, self._group, partition, following)
+            page = look(self._client, self._group, partition, following)
 
     def _first_page(self, partition: str) -> Json:
         try:
-            return look(self._door, self._group, partition, self._next[partition])
+            return look(self._client, self._group, partition, self._next[partition])
         except Refused as refused:
             if refused.status != _BAD_REQUEST or len(self._next) == 1:
                 raise
             # A number that one partition has reached and this one has not: here everything is still to come.
-            return look(self._door, self._group, partition, "latest")
+            return look(self._client, self._group, partition, "latest")
 
 
 class _Follower:
     """Waits at one partition and hands over what comes; lives in its own thread."""
 
     def __init__(
-        self, door: HubDoor, group: str, partition: str, start: str, arrived: "queue.Queue[_Page | CommandFailed]"
+        self, client: HubClient, group: str, partition: str, start: str, arrived: "queue.Queue[_Page | CommandFailed]"
     ) -> None:
-        self._door, self._group, self._partition, self._start = door, group, partition, start
+        self._client, self._group, self._partition, self._start = client, group, partition, start
         self._arrived = arrived
 
     def run(self) -> None:
@@ -106,18 +106,18 @@ class _Follower:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return look(self._door, self._group, self._partition, self._start, wait_s=_WAIT_S)
+                return look(self._client, self._group, self._partition, self._start, wait_s=_WAIT_S)
             except (Unreachable, Refused) as failed:
-                is_passing = isinstance(failed, Unreachable) or failed.is_passing
-                if not is_passing or time.monotonic() > deadline:
+                is_transient = isinstance(failed, Unreachable) or failed.is_transient
+                if not is_transient or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
 
 
-def look(door: HubDoor, group: str, partition: str, start: str, wait_s: int = 0) -> Json:
+def look(client: HubClient, group: str, partition: str, start: str, wait_s: int = 0) -> Json:
     """One answer of the look-up; each event also knows its partition."""
     below = f"/consumergroups/{quote(group, safe='$')}/partitions/{quote(partition, safe='')}/messages"
     query = f"?from={quote(start, safe='')}&limit={_PAGE_EVENTS}&wait={wait_s}"
-    page: Json = json.loads(door.get(below + query, group))
+    page: Json = json.loads(client.get(below + query, group))
     page["events"] = [{"partition": partition, **event} for event in page["events"]]
     return page

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import typer
 
-from hubmere.cli.commands.events.hub_client import HUB_ARGUMENT, NAMESPACE_OPTION, HubDoor, hub_of
+from hubmere.cli.commands.events.hub_client import HUB_ARGUMENT, NAMESPACE_OPTION, HubClient, hub_of
 from hubmere.cli.commands.events.outgoing import Outgoing, Publication, Publications, events_of, lines
 from hubmere.cli.commands.http import Refused
 from hubmere.cli.commands.resources.verbs import (
@@ -53,8 +53,8 @@ class _NoBar:
 class _Sender:
     """Sends events and counts what was acknowledged."""
 
-    def __init__(self, door: HubDoor, partition_id: str | None, bar: _Bar) -> None:
-        self._door, self._bar = door, bar
+    def __init__(self, client: HubClient, partition_id: str | None, bar: _Bar) -> None:
+        self._client, self._bar = client, bar
         self._below = "/messages" if partition_id is None else f"/partitions/{quote(partition_id, safe='')}/messages"
         self.acknowledged = 0
 
@@ -77,10 +77,10 @@ class _Sender:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                self._door.post(self._below, publication.body, publication.headers)
+                self._client.post(self._below, publication.body, publication.headers)
                 break
             except Refused as refused:
-                if not refused.is_passing or time.monotonic() > deadline:
+                if not refused.is_transient or time.monotonic() > deadline:
                     raise
                 time.sleep(refused.retry_after_s or _PAUSE_S)
         self.acknowledged += publication.count
@@ -88,19 +88,19 @@ class _Sender:
 
 
 def _send(given: dict[str, Any]) -> None:
-    door = hub_of(given, take_node(given))
+    client = hub_of(given, take_node(given))
     key, partition_id = given["partition_key"], given["partition_id"]
     if key is not None and partition_id is not None:
         raise CommandFailed(Exit.USAGE, "give either --partition-key or --partition-id")
     portions, total = _source(given)
-    with closing(door), _bar(total, is_bulk=total != 1) as bar:
-        sender = _Sender(door, partition_id, bar)
+    with closing(client), _bar(total, is_bulk=total != 1) as bar:
+        sender = _Sender(client, partition_id, bar)
         try:
             sender.send(_with_properties(portions, pairs(given["properties"] or ())))
         except CommandFailed as failed:
-            told = f"{sender.acknowledged} events were acknowledged before"
-            raise CommandFailed(failed.code, *failed.lines, *((told,) if sender.acknowledged else ())) from None
-    typer.echo(f"sent {sender.acknowledged} event{'' if sender.acknowledged == 1 else 's'} to {door.hub}", err=True)
+            note = f"{sender.acknowledged} events were acknowledged before"
+            raise CommandFailed(failed.code, *failed.lines, *((note,) if sender.acknowledged else ())) from None
+    typer.echo(f"sent {sender.acknowledged} event{'' if sender.acknowledged == 1 else 's'} to {client.hub}", err=True)
 
 
 # --- what is sent ----------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ _OPTIONS = (
         "json_lines", bool, "--json-lines", default=False,
         help="Every line describes an event: body, and if wanted bodyEncoding, partitionKey, properties.",
     ),
-    option("partition_key", str | None, "--partition-key", metavar="TEXT", help="Key that chooses the partition."),
+    option("partition_key", str | None, "--partition-key", metavar="TEXT", help="RuleKey that chooses the partition."),
     option("partition_id", str | None, "--partition-id", metavar="N", help="The partition itself."),
     option(
         "properties", list[str] | None, "--property", "--properties", metavar="NAME=VALUE",

@@ -32,14 +32,14 @@ class Shape(StrEnum):
 
 
 def _tail(given: dict[str, Any]) -> None:
-    door = hub_of(given, take_node(given))
+    client = hub_of(given, take_node(given))
     start = given["from_"] or (_LAST if given["follow"] else _FIRST)
     is_following = given["follow"] or start == _LAST
     position = _position(start)
     # Ctrl-C is how a person ends it.
-    with closing(door), suppress(KeyboardInterrupt):
-        partitions = [given["partition"]] if given["partition"] is not None else door.partition_ids()
-        incoming = Incoming(door, given["group"], partitions, position)
+    with closing(client), suppress(KeyboardInterrupt):
+        partitions = [given["partition"]] if given["partition"] is not None else client.partition_ids()
+        incoming = Incoming(client, given["group"], partitions, position)
         events: Iterator[Json] = chain(incoming.present(), incoming.coming() if is_following else ())
         _print(islice(events, given["count"]), given["output"], is_flushed=is_following)
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from hubmere.cli.commands.http import TIMEOUT_S, Answer, Http, Refused
-from hubmere.cli.commands.target import Where
+from hubmere.cli.commands.http import TIMEOUT_S, NodeHttp, Refused
+from hubmere.cli.commands.target import NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.client.http import HttpResponse
 
 Json = dict[str, Any]
 # Kinds and names in turn, from the namespace down: ("namespaces", "ns", "eventhubs", "orders").
@@ -48,9 +49,11 @@ _SHOWN_NAMES = 8
 class Arm:
     """Resources of one node. Thread rule: one owner."""
 
-    def __init__(self, where: Where, subscription: str, resource_group: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._where = where
-        self._http = Http(where, timeout_s)
+    def __init__(
+        self, target: NodeTarget, subscription: str, resource_group: str, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._target = target
+        self._http = NodeHttp(target, timeout_s)
         self._subscription = f"/subscriptions/{quote(subscription, safe='')}/{_PROVIDER}"
         self._group = (
             f"/subscriptions/{quote(subscription, safe='')}/resourceGroups/{quote(resource_group, safe='')}/{_PROVIDER}"
@@ -62,8 +65,8 @@ class Arm:
 
     def namespace(self, name: str | None) -> str:
         """The namespace that is meant: as given, the node's own, or the only one."""
-        if name or self._where.namespace:
-            return name or self._where.namespace or ""
+        if name or self._target.namespace:
+            return name or self._target.namespace or ""
         names = [str(one["name"]) for one in self.list((NAMESPACES,))]
         if len(names) != 1:
             raise CommandFailed(Exit.USAGE, f"which namespace? There are {', '.join(names)}")
@@ -129,19 +132,19 @@ class Arm:
     def _path(self, at: Resource, action: str = "") -> str:
         return "/".join((self._group, *(quote(part, safe="$") for part in at), *((action,) if action else ())))
 
-    def _ask(self, method: str, at: Resource, body: Json | None = None, action: str = "") -> Answer:
+    def _ask(self, method: str, at: Resource, body: Json | None = None, action: str = "") -> HttpResponse:
         try:
             return self._request(method, self._path(at, action), body)
         except Refused as refused:
             raise self.explained(refused, at) from None
 
-    def _request(self, method: str, path: str, body: Json | None = None) -> Answer:
+    def _request(self, method: str, path: str, body: Json | None = None) -> HttpResponse:
         version = "" if "api-version=" in path else f"?api-version={_API_VERSION}"
         content = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
         if content is None and method == "POST":
             content = b""
-        return self._http.ask(method, path + version, content, headers)
+        return self._http.request(method, path + version, content, headers)
 
     # --- names ---
 
@@ -176,7 +179,7 @@ def _beside(name: str, names: Sequence[str]) -> str:
     return f"; there are {', '.join(names[:_SHOWN_NAMES])}{more}"
 
 
-def _object(answer: Answer) -> Json:
+def _object(answer: HttpResponse) -> Json:
     body: Json = json.loads(answer.body) if answer.body else {}
     return body
 

@@ -24,8 +24,8 @@ from hubmere.cli.commands.target import (
     CONNECTION_VARIABLE,
     TOKEN_VARIABLE,
     URL_VARIABLE,
-    Given,
-    Where,
+    NodeFlags,
+    NodeTarget,
     find_node,
 )
 from hubmere.cli.exit_codes import CommandFailed, Exit
@@ -259,10 +259,10 @@ NODE_OPTIONS = (
 )  # fmt: skip
 
 
-def take_node(given: dict[str, Any]) -> Where:
+def take_node(given: dict[str, Any]) -> NodeTarget:
     """The node that the options name; they are taken out of `given`."""
     flags = {parameter.name: given.pop(parameter.name) for parameter in NODE_OPTIONS}
-    return find_node(Given(**flags), os.environ)
+    return find_node(NodeFlags(**flags), os.environ)
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from hubmere import __version__
 from hubmere.endpoints.http.arm import models
 from hubmere.endpoints.http.arm.capture_models import ProgressBody
-from hubmere.endpoints.http.capture import PLAN_PATH, PROGRESS_PATH
+from hubmere.endpoints.http.capture import PLAN_ROUTE, PROGRESS_ROUTE
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.pairing import replica
 from hubmere.endpoints.http.request import Handler, Request, Routes
@@ -186,8 +186,8 @@ def _operation(pattern: str, handler: Handler) -> Json:
         "health": (_JSON, _OPEN_REFUSALS),
         "ready": (_JSON, _OPEN_REFUSALS),
         "metrics": (_TEXT, _OPEN_REFUSALS),
-        PLAN_PATH: (_JSON, _REFUSALS),
-        PROGRESS_PATH: (_JSON, _REFUSALS),
+        PLAN_ROUTE: (_JSON, _REFUSALS),
+        PROGRESS_ROUTE: (_JSON, _REFUSALS),
     }
     is_look = pattern.endswith("/messages")
     media_type, bad = own.get(pattern, (_JSON if is_look else _ATOM, _REFUSALS))
@@ -206,7 +206,7 @@ def _operation(pattern: str, handler: Handler) -> Json:
         operation["parameters"] = parameters
     if name in ("put_hub", "put_group"):
         operation["requestBody"] = {"required": False, "content": {_ATOM: {"schema": {"type": "string"}}}}
-    if pattern == PROGRESS_PATH:
+    if pattern == PROGRESS_ROUTE:
         operation["requestBody"] = _json_body(name)
         responses["204"] = {"description": "Kept."}
         del responses["200"]

@@ -60,7 +60,7 @@ class _PartnerFailedOver(Exception):
 
 
 class _PartnerConnection:
-    """One keep-alive connection to a partner's node.
+    """One keep-alive connection to a partner's node. Endpoints may not import `client`, which has one of its own.
 
     Thread rule: one request at a time, from any thread.
     """

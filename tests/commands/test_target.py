@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands.runner import at, hubmere
-from hubmere.cli.commands.target import Bearer, Given, Where, find_node
+from hubmere.cli.commands.target import BearerToken, NodeFlags, NodeTarget, find_node
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.node.ready import READY_FILE
 from hubmere.testing import Node
@@ -28,8 +28,8 @@ def a_folder(path: Path, **changes: object) -> Path:
     return path
 
 
-def found(environ: dict[str, str] | None = None, /, **given: Any) -> Where:
-    return find_node(Given(**given), environ or {})
+def found(environ: dict[str, str] | None = None, /, **given: Any) -> NodeTarget:
+    return find_node(NodeFlags(**given), environ or {})
 
 
 # --- which one -------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_folder_that_is_named_stands_over_the_address_in_the_environment(tmp_pat
     """What is typed now counts more than what was exported once."""
     where = found({"HUBMERE_URL": "http://b:2", "HUBMERE_TOKEN": "t"}, data=a_folder(tmp_path))
 
-    assert (where.url, where.namespace, where.credential) == ("http://localhost:1", "ns", Bearer("secret"))
+    assert (where.url, where.namespace, where.credential) == ("http://localhost:1", "ns", BearerToken("secret"))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_wrong_token_is_told_without_the_token(node: Node) -> None:
     run = hubmere("eventhub", "list", "--url", node.http, "--token", "not-the-token")
 
     assert run.code == Exit.FAILED
-    assert "does not open this" in run.err
+    assert "does not allow this" in run.err
     assert "not-the-token" not in run.err
 
 
