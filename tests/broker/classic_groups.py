@@ -7,10 +7,10 @@ from broker.builders import NOW_MS, Bench
 from hubmere.broker.coordinator.classic_group import ClassicGroup
 from hubmere.broker.coordinator.groups import Groups
 from hubmere.broker.coordinator.membership import (
+    GroupProtocol,
     GroupState,
     JoinRequest,
     JoinResponse,
-    Protocol,
     SyncRequest,
     SyncResponse,
 )
@@ -19,8 +19,8 @@ from hubmere.broker.coordinator.refusals import (
 )
 from hubmere.model.errors import Refusal
 
-RANGE = Protocol("range", b"r")
-STICKY = Protocol("sticky", b"s")
+RANGE = GroupProtocol("range", b"r")
+STICKY = GroupProtocol("sticky", b"s")
 
 
 def a_join(member_id: str = "", **more: Any) -> JoinRequest:

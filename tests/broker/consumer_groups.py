@@ -9,10 +9,10 @@ from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
 from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
 from hubmere.broker.coordinator.membership import (
+    GroupProtocol,
     GroupState,
     JoinRequest,
     JoinResponse,
-    Protocol,
     SyncRequest,
     SyncResponse,
 )
@@ -92,7 +92,7 @@ def a_classic_join(member_id: str = "", topics: str = "t", owned: str = "", **mo
         "protocol_type": "consumer",
         "needs_known_id": False,
     }
-    protocols = tuple(Protocol(name, metadata) for name in names)
+    protocols = tuple(GroupProtocol(name, metadata) for name in names)
     return JoinRequest(member_id=member_id, protocols=protocols, **(values | more))
 
 

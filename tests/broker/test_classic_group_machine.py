@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.classic_groups import GroupHarness
 from hubmere.broker.coordinator.membership import (
+    GroupProtocol,
     GroupState,
     JoinResponse,
-    Protocol,
 )
 from hubmere.model.errors import Refusal
 
@@ -35,14 +35,16 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(instance=st.sampled_from([None, None, "i1", "i2"]), metadata=st.sampled_from([b"r", b"q"]))
     def newcomer(self, instance: str | None, metadata: bytes) -> None:
-        self._try(lambda: self.harness.join(instance_id=instance, protocols=(Protocol("range", metadata),)))
+        self._try(lambda: self.harness.join(instance_id=instance, protocols=(GroupProtocol("range", metadata),)))
 
     @precondition(lambda self: self.known)
     @rule(data=st.data(), metadata=st.sampled_from([b"r", b"q"]))
     def again(self, data: st.DataObject, metadata: bytes) -> None:
         member = data.draw(st.sampled_from(list(self.known)))
         instance = self._instance(member)
-        self._try(lambda: self.harness.join(member, instance_id=instance, protocols=(Protocol("range", metadata),)))
+        self._try(
+            lambda: self.harness.join(member, instance_id=instance, protocols=(GroupProtocol("range", metadata),))
+        )
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())

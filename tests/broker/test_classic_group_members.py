@@ -4,9 +4,9 @@ import pytest
 
 from broker.classic_groups import RANGE, STICKY, GroupHarness
 from hubmere.broker.coordinator.membership import (
+    GroupProtocol,
     GroupState,
     JoinResponse,
-    Protocol,
 )
 from hubmere.broker.coordinator.refusals import (
     IllegalGeneration,
@@ -43,7 +43,7 @@ def test_silent_member_is_put_out_when_its_session_ends(harness: GroupHarness) -
 def test_member_that_waits_for_us_is_not_silent(harness: GroupHarness) -> None:
     """Reference pitfall 13: its timer stands still while its request is parked."""
     members = harness.a_stable_group(2, rebalance_timeout_s=600.0)
-    waiting = harness.join(members[0].member_id, protocols=(Protocol("range", b"new"),), rebalance_timeout_s=600.0)
+    waiting = harness.join(members[0].member_id, protocols=(GroupProtocol("range", b"new"),), rebalance_timeout_s=600.0)
     for _ in range(10):
         harness.advance(9.0)
         with pytest.raises(RebalanceInProgress):

@@ -7,9 +7,9 @@ import pytest
 from broker.classic_groups import RANGE, STICKY, GroupHarness
 from hubmere.broker.coordinator.classic_group import MAX_MEMBERS
 from hubmere.broker.coordinator.membership import (
+    GroupProtocol,
     GroupState,
     JoinResponse,
-    Protocol,
 )
 from hubmere.broker.coordinator.refusals import (
     CoordinatorUnavailable,
@@ -146,16 +146,16 @@ def test_changed_subscription_starts_a_rebalance(harness: GroupHarness) -> None:
     members = harness.a_stable_group(2)
     follower = next(member for member in members if member.leader != member.member_id)
 
-    assert harness.join(follower.member_id, protocols=(Protocol("range", b"other"),)) == []
+    assert harness.join(follower.member_id, protocols=(GroupProtocol("range", b"other"),)) == []
     assert harness.group.state is GroupState.PREPARING
 
 
 def test_member_that_joins_twice_is_answered_twice(harness: GroupHarness) -> None:
     """Reference pitfall 15: a parked request is never dropped without a word."""
     members = harness.a_stable_group(2)
-    first = harness.join(members[0].member_id, protocols=(Protocol("range", b"new"),))
+    first = harness.join(members[0].member_id, protocols=(GroupProtocol("range", b"new"),))
 
-    second = harness.join(members[0].member_id, protocols=(Protocol("range", b"newer"),))
+    second = harness.join(members[0].member_id, protocols=(GroupProtocol("range", b"newer"),))
 
     assert isinstance(first[0], RebalanceInProgress)
     assert second == []
@@ -164,7 +164,10 @@ def test_member_that_joins_twice_is_answered_twice(harness: GroupHarness) -> Non
 def test_protocol_that_most_members_prefer_is_chosen(harness: GroupHarness) -> None:
     """Among those that all of them know."""
     first = harness.join(protocols=(RANGE, STICKY))[0]
-    others = [harness.join(protocols=(STICKY, RANGE)), harness.join(protocols=(STICKY, RANGE, Protocol("own", b"")))]
+    others = [
+        harness.join(protocols=(STICKY, RANGE)),
+        harness.join(protocols=(STICKY, RANGE, GroupProtocol("own", b""))),
+    ]
     assert isinstance(first, JoinResponse)
 
     again = harness.join(first.member_id, protocols=(RANGE, STICKY))

@@ -52,7 +52,7 @@ def test_what_nobody_uses_is_let_go_now_and_then(bench: Bench) -> None:
     coordinator = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
     member = joined_and_synced(bench, coordinator.groups)
     coordinator.groups.leave("g", member.member_id, None, 0.0, NOW_MS)
-    bench.do(lambda done: coordinator.offsets.commit("g", [Commit(bench.hub, 0, 1, -1, "")], NOW_MS, done))
+    bench.do(lambda done: coordinator.offsets.commit("g", [Commit(bench.hub.entity, 0, 1, -1, "")], NOW_MS, done))
     coordinator.transactions.initialise("t", 5_000, None, 0.0, NOW_MS, lambda _: None)
     settle(bench)
 

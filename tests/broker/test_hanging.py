@@ -119,7 +119,7 @@ def test_a_partition_that_takes_no_marker_now_is_tried_again(
         raise PartitionOffline("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log, "append_marker", refuse)
+        patch.setattr(type(log), "append_marker", refuse)
         assert desk.look() == []
 
     assert desk.look() == [False]

@@ -14,7 +14,7 @@ def offsets(bench: Bench) -> Offsets:
 
 
 def a_commit(bench: Bench, *, partition: int = 0, sequence: int = 5, metadata: str = "") -> Commit:
-    return Commit(bench.hub, partition, sequence, -1, metadata)
+    return Commit(bench.hub.entity, partition, sequence, -1, metadata)
 
 
 def commit(bench: Bench, offsets: Offsets, *commits: Commit, group: str = "g") -> None:
@@ -25,12 +25,12 @@ def test_commit_is_found_once_it_is_durable(bench: Bench, offsets: Offsets) -> N
     """What a client was told is there after a crash; what it was not told is not seen either."""
     outcome: list[Refusal | None] = []
     offsets.commit("g", [a_commit(bench, metadata="note")], NOW_MS, outcome.append)
-    assert (outcome, offsets.find("g", bench.hub, 0)) == ([], None)
+    assert (outcome, offsets.find("g", bench.hub.entity, 0)) == ([], None)
 
     bench.catalog.apply()
     bench.turn.run()
 
-    found = offsets.find("g", bench.hub, 0)
+    found = offsets.find("g", bench.hub.entity, 0)
     assert outcome == [None]
     assert found is not None
     assert (found.sequence, found.metadata, found.committed_ms) == (5, "note", NOW_MS)
@@ -52,7 +52,7 @@ def test_logical_offset_replaces_the_committed_one(bench: Bench, offsets: Offset
 
     commit(bench, offsets, a_commit(bench, sequence=logical))
 
-    found = offsets.find("g", bench.hub, 0)
+    found = offsets.find("g", bench.hub.entity, 0)
     assert found is not None
     assert found.sequence == logical
     assert [lag.partition for lag in offsets.lags("g")] == [1]
@@ -88,7 +88,7 @@ def test_commits_are_forgotten_on_demand(bench: Bench, offsets: Offsets) -> None
     """Those that are not there are gone already."""
     commit(bench, offsets, a_commit(bench), a_commit(bench, partition=1))
 
-    bench.do(lambda done: offsets.delete("g", [(bench.hub, 0), (bench.hub, 3)], done))
+    bench.do(lambda done: offsets.delete("g", [(bench.hub.entity, 0), (bench.hub.entity, 3)], done))
 
     assert [one.partition for _, one in offsets.all("g")] == [1]
 
@@ -101,7 +101,7 @@ def test_offsets_go_with_their_hub(bench: Bench, offsets: Offsets) -> None:
     bench.a_hub("orders")
 
     assert offsets.all("g") == []
-    assert offsets.find("g", bench.hub, 0) is None
+    assert offsets.find("g", bench.hub.entity, 0) is None
 
 
 def test_offsets_go_a_week_after_the_last_member(bench: Bench, offsets: Offsets) -> None:
@@ -111,7 +111,7 @@ def test_offsets_go_a_week_after_the_last_member(bench: Bench, offsets: Offsets)
     def look(is_empty: bool, at_ms: int) -> bool:
         offsets.expire(lambda _: is_empty, at_ms)
         bench.catalog.apply()
-        return offsets.find("g", bench.hub, 0) is not None
+        return offsets.find("g", bench.hub.entity, 0) is not None
 
     assert look(True, NOW_MS)
     assert look(False, NOW_MS + RETENTION_MS)

@@ -339,7 +339,7 @@ def test_marker_that_cannot_be_written_is_tried_again(desk: Desk, monkeypatch: p
         raise StorageFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log, "append_marker", full)
+        patch.setattr(type(log), "append_marker", full)
         with pytest.raises(ConcurrentTransaction):
             desk.end(producer)
         with pytest.raises(ConcurrentTransaction):

@@ -11,8 +11,33 @@ from hubmere.broker.caller import Caller, Claims
 from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.conditions import Condition, ConditionSeverity
+from hubmere.broker.coordinator import refusals
+from hubmere.broker.coordinator.classic_group import ClassicGroup
+from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedSubscription, MalformedBytes, NamedPartition
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
+from hubmere.broker.coordinator.consumer_group.members import (
+    ConsumerGroupConfig,
+    ConsumerGroupDescription,
+    ConsumerMemberView,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.coordinator.groups import GroupDescription
+from hubmere.broker.coordinator.membership import (
+    GroupProtocol,
+    GroupState,
+    GroupType,
+    JoinRequest,
+    JoinResponse,
+    MemberView,
+    SyncRequest,
+    SyncResponse,
+)
+from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import CoordinationRefused
+from hubmere.broker.coordinator.transaction import PendingOffset, Phase, Transaction
 from hubmere.broker.counters import Counters, Traffic
 from hubmere.broker.credentials import (
     AdminToken,
@@ -21,6 +46,7 @@ from hubmere.broker.credentials import (
     SharedAccessSignature,
     SharedKey,
 )
+from hubmere.broker.live import segment_lifetime_ms
 from hubmere.broker.management.auditing import AuditLine
 from hubmere.broker.management.capture import STARTING as CAPTURE_STARTING
 from hubmere.broker.management.capture import (
@@ -37,6 +63,7 @@ from hubmere.broker.management.capture import (
 )
 from hubmere.broker.management.connections import (
     MAX_DESCRIBED,
+    MAX_LINKS,
     Connections,
     ConnectionView,
     LinkView,
@@ -47,15 +74,16 @@ from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
-from hubmere.broker.publish import Publisher
+from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.quotas.throughput import Rates
-from hubmere.broker.read import Reader, Steal
+from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
 from hubmere.broker.revocation import Judge
 from hubmere.broker.tracing import EndSpan
 from hubmere.broker.views import HubView, NamespaceView, PartitionView
 
 __all__ = [
     # the front door
+    "Actor",
     "Broker",
     "Caller",
     "Claims",
@@ -64,39 +92,83 @@ __all__ = [
     "AdminToken",
     "ConnectionStringCredential",
     "Credential",
+    "Judge",
     "Principal",
     "Resource",
     "SharedAccessSignature",
     "SharedKey",
     # what a caller hands out, and queries over entities
     "Entities",
-    "HubInfo",
     "HubView",
     "NamespaceView",
-    "PartitionInfo",
+    "OverLimit",
+    "PartitionRead",
+    "PartitionReader",
     "PartitionView",
-    "Peek",
-    "Coalescer",
     "Publisher",
     "Reader",
-    # changes of entities, and who makes them
-    "Actor",
+    "RunPart",
+    "leader_epoch_refusal",
+    "segment_lifetime_ms",
+    # snapshots of connections for monitoring
+    "MAX_LINKS",
+    "ConnectionView",
+    "LinkView",
+    "Role",
+    "display_text",
+    # Kafka's coordinator: groups, offsets and transactions
+    "Assignment",
+    "Commit",
+    "ConsumerGroup",
+    "ConsumerGroupConfig",
+    "ConsumerGroupDescription",
+    "ConsumerMemberView",
+    "Coordinator",
+    "EmbeddedSubscription",
+    "ClassicGroup",
+    "GroupDescription",
+    "GroupProtocol",
+    "GroupState",
+    "GroupType",
+    "Heartbeat",
+    "HeartbeatAnswer",
+    "JoinResponse",
+    "JoinRequest",
+    "MalformedBytes",
+    "MemberView",
+    "NamedPartition",
+    "PendingOffset",
+    "Phase",
+    "SyncResponse",
+    "SyncRequest",
+    "TopicPartition",
+    "Transaction",
+    "refusals",
     "AuditLine",
     "Done",
     "Manager",
-    # capture
+    "MAX_DESCRIBED",
+    "Condition",
+    "ConditionSeverity",
+    "Counters",
+    "HubStanding",
+    "JobState",
+    "PartitionStanding",
+    "Rates",
+    "Steal",
+    "Traffic",
+    "HubInfo",
+    "PartitionInfo",
+    "Peek",
+    "Coalescer",
     "CAPTURE_STARTING",
     "CapturedFile",
     "HubReport",
-    "HubStanding",
     "JobReport",
-    "JobState",
     "NewFile",
     "PartitionReport",
-    "PartitionStanding",
     "PlannedHub",
     "Supervision",
-    # pairings with other nodes
     "Claim",
     "Copy",
     "GroupWish",
@@ -105,23 +177,8 @@ __all__ = [
     "Outbox",
     "RuleWish",
     "copies_of",
-    # monitoring
     "CONDITION_NAMES",
-    "MAX_DESCRIBED",
-    "Condition",
-    "ConditionSeverity",
-    "ConnectionView",
     "Connections",
-    "Counters",
     "EndSpan",
-    "GroupDescription",
-    "Judge",
-    "LinkView",
-    "Rates",
-    "Role",
-    "Steal",
-    "Traffic",
-    "display_text",
-    # refusals
     "CoordinationRefused",
 ]

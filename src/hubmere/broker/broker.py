@@ -221,9 +221,13 @@ class Broker:
             raise NamespaceNotFound(f"sb://{name}")
         return live
 
+    def has_kafka(self, namespace: Namespace) -> bool:
+        """Whether Kafka clients may use a namespace."""
+        return namespace.kafka_enabled and self.book.of(namespace.tier).has_kafka
+
     def require_kafka(self, namespace: Namespace) -> None:
         """Refuse Kafka clients where the tier or the namespace has no Kafka."""
-        if not (namespace.kafka_enabled and self.book.of(namespace.tier).has_kafka):
+        if not self.has_kafka(namespace):
             raise NotInTier("The Kafka endpoint", namespace.tier)
 
     # --- signing in ---

@@ -18,12 +18,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hubmere.broker.access import Principal, Resource
+from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.credentials import Credential
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.network import is_allowed, require_address
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import ClientQuota
-from hubmere.broker.read import Reader
+from hubmere.broker.read import PartitionReader, Reader
 from hubmere.broker.revocation import Judge
 from hubmere.broker.views import HubView, NamespaceView, PartitionView
 from hubmere.model.entity import Rights
@@ -32,9 +33,11 @@ from hubmere.model.errors import (
     CredentialRevoked,
     HubNotFound,
     LimitReached,
+    MalformedToken,
     MissingToken,
     NamespaceNotFound,
     Refusal,
+    SequenceOutOfRange,
 )
 from hubmere.model.names import fold
 from hubmere.model.position import Position
@@ -138,6 +141,7 @@ class Caller:
         "_version",
         "address",
         "is_connected",
+        "revision",
     )
 
     def __init__(
@@ -162,6 +166,8 @@ class Caller:
         self._opened_hubs: set[str] = set()
         self.address = address
         self.is_connected = False
+        # Grows when what was allowed before has to be asked again: after a new credential, or after other rights.
+        self.revision = 0
 
     # --- who
 
@@ -227,6 +233,24 @@ class Caller:
         else:
             self._claims.replace(judged)
 
+    def reauthenticate(self, host: str | None, credential: Credential, now_s: float) -> Principal:
+        """Replace the credential of an open connection; it must prove the same principal (Kafka, KIP-368)."""
+        live = self._broker.namespace_for_host(host)
+        require_address(live.entity, self.address)
+        principal, current = self._broker.verify(live, credential, now_s), self.principal
+        if (principal.namespace, principal.rule, principal.hub) != (current.namespace, current.rule, current.hub):
+            raise MalformedToken("Re-authentication must use the same principal.")
+        self._claims.replace(principal)
+        self._forget_hubs()
+        return principal
+
+    def _forget_hubs(self) -> None:
+        """Ask for every right again at its next use."""
+        self._publishers.clear()
+        self._readable.clear()
+        self._opened_hubs.clear()
+        self.revision += 1
+
     # --- connections
 
     def open_connection(self) -> None:
@@ -241,8 +265,7 @@ class Caller:
 
     def close_connection(self) -> None:
         """The connection is closed; closing twice is harmless."""
-        self._publishers.clear()
-        self._readable.clear()
+        self._forget_hubs()
         if self.is_connected:
             self.is_connected = False
             self._live.counters.connections_closed += 1
@@ -300,6 +323,16 @@ class Caller:
             if hubs and not rights.allows(right):
                 raise ClaimMissing(right.names[0], f"sb://{self._live.entity.name}/{next(iter(hubs))}")
 
+    def review_connection(self, judge: Judge, now_s: float) -> None:
+        """Judge a connection with one credential by the rules in force; raises why it has to be closed (Kafka)."""
+        self.require_reachable()
+        current = self.principal
+        principal = judge(current, now_s)
+        self.require_in_use(principal.rights)
+        self._claims.replace(principal)
+        if principal.rights != current.rights and not principal.is_rotated:
+            self._forget_hubs()
+
     # --- namespaces and hubs
 
     def namespaces(self) -> list[NamespaceView]:
@@ -323,6 +356,20 @@ class Caller:
         if self.covers():
             return hubs
         return [hub for hub in hubs if self.covers(hub.name)]
+
+    def usable_hubs(self, right: Rights) -> list[HubView]:
+        """The hubs on which a claim gives one of the rights, by name; none where the tier does not allow the client."""
+        if self._is_kafka and not self._broker.has_kafka(self._live.entity):
+            return []
+        name = self._live.entity.name
+        hubs = sorted(self._live.hubs.values(), key=lambda hub: hub.name)
+        return [hub.view for hub in hubs if any(claim.may(right, _events_of(name, hub.name)) for claim in self._claims)]
+
+    def require_on_namespace(self, right: Rights, now_s: float) -> None:
+        """Refuse a caller without a right on the whole namespace."""
+        if self._is_kafka:
+            self._broker.require_kafka(self._live.entity)
+        self.require(right, self.resource(), now_s)
 
     def covers(self, hub: str | None = None) -> bool:
         """Whether a claim covers the whole namespace, or one of its hubs."""
@@ -370,7 +417,7 @@ class Caller:
     def publisher(self, hub: str, now_s: float) -> Publisher:
         """A cached publisher to a hub, for protocols that name the hub with every request."""
         cached = self._publishers.get(hub)
-        if cached is not None and self._live.hubs.get(fold(hub)) is cached.hub:
+        if cached is not None and cached.is_current:
             return cached
         publisher = self.open_publisher(hub, now_s)
         if len(self._publishers) >= MAX_CACHED_HUBS:
@@ -455,6 +502,28 @@ class Caller:
                 self._readable.clear()
             self._readable[hub] = live
         return live.view
+
+    def follow(self, hub: str, partition: int, on_moved: OnReady, now_s: float) -> PartitionReader:
+        """A reader of one partition without a consumer group, for a client that names its position in every request.
+
+        `on_moved` is called on each move of the partition until the reader is closed.
+        """
+        self.readable(hub, now_s)
+        return self._broker.follow(self._readable[hub], partition, on_moved, principal=self.principal)
+
+    def delete_records(self, hub: str, partition: int, before: int, now_s: float) -> int:
+        """Delete the events of a partition before a sequence number; the new start of the partition."""
+        live = self._hub(hub, Rights.MANAGE, now_s)
+        live.view.require_partition(partition)
+        log = live.log(partition)
+        if before < 0:
+            raise SequenceOutOfRange(before, log.state.log_start, log.state.committed)
+        log.trim(before)
+        return log.state.log_start
+
+    def coordinator(self, now: float, now_ms: int) -> Coordinator:
+        """Groups, offsets and transactions of the caller's namespace (Kafka)."""
+        return self._broker.coordinators.of(self._live, now, now_ms)
 
     def find_readable(self, hub: str) -> HubView | None:
         """A hub that `readable` returned before; None for any other."""

@@ -40,7 +40,7 @@ def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
         # Kafka: only a policy that deletes looks at size and age.
         retention_bytes=None if retention.policy is CleanupPolicy.COMPACT else own.retention_bytes,
         segment_bytes=segment_bytes if own.segment_bytes is None else own.segment_bytes,
-        segment_ms=_segment_ms(retention, own),
+        segment_ms=segment_lifetime_ms(retention, own),
         append_time=hub.timestamp_type is TimestampType.LOG_APPEND,
         compact=retention.is_compacted,
         tombstone_retention_ms=retention.tombstone_hours * _HOUR_MS,
@@ -48,7 +48,7 @@ def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
     )
 
 
-def _segment_ms(retention: Retention, own: LogSettings) -> int:
+def segment_lifetime_ms(retention: Retention, own: LogSettings) -> int:
     """The longest life of a segment: the hub's own setting, else short enough that events expire in time."""
     if own.segment_ms is not None:
         chosen = own.segment_ms

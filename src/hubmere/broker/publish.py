@@ -22,6 +22,7 @@ from hubmere.broker.live import Evicted, LiveHub
 from hubmere.broker.partitioning import fixed_partition
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tracing import Tracer
+from hubmere.broker.views import HubView
 from hubmere.model.entity import Hub
 from hubmere.model.errors import (
     InvalidArgument,
@@ -65,7 +66,7 @@ class Publisher:
     events while the publisher is open.
     """
 
-    __slots__ = ("_is_lenient", "_on_closed", "_tracer", "client_quota", "delay_s", "hub", "name", "partition")
+    __slots__ = ("_client_quota", "_hub", "_is_lenient", "_on_closed", "_tracer", "delay_s", "name", "partition")
 
     def __init__(
         self,
@@ -78,10 +79,10 @@ class Publisher:
         client_quota: ClientQuota = FREE,
         tracer: Tracer | None = None,
     ) -> None:
-        self.hub = hub
+        self._hub = hub
         self.partition = partition
         self.name = name
-        self.client_quota = client_quota
+        self._client_quota = client_quota
         # How long the client should pause after the last publication with `OverLimit.DELAY`.
         self.delay_s = 0.0
         self._on_closed = on_closed
@@ -92,29 +93,39 @@ class Publisher:
             hub.publishers[on_closed] = None if name is None else fold(name)
 
     @property
+    def hub(self) -> HubView:
+        """The hub that this publishes to."""
+        return self._hub.view
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the hub still exists."""
+        return self._hub.is_current
+
+    @property
     def entity(self) -> Hub:
         """The hub as it is defined now."""
-        return self.hub.entity
+        return self._hub.entity
 
     @property
     def is_metered(self) -> bool:
         """Whether throughput units or an application group limit what is published."""
-        return self.hub.namespace.throughput is not None or self.client_quota.limits is not None
+        return self._hub.namespace.throughput is not None or self._client_quota.limits is not None
 
     @property
     def limit_bytes(self) -> int:
         """The size of the largest publication that the hub accepts."""
-        return self.hub.publication_bytes
+        return self._hub.publication_bytes
 
     def log_start(self, partition: int) -> int:
         """The first sequence number that a partition still holds."""
-        return self.hub.log(partition).state.log_start
+        return self._hub.log(partition).state.log_start
 
     def require_partition(self, partition: int) -> None:
         """Refuse a partition that the hub does not have."""
-        count = self.hub.entity.partition_count
+        count = self._hub.entity.partition_count
         if not 0 <= partition < count:
-            raise PartitionNotFound(self.hub.name, str(partition), count)
+            raise PartitionNotFound(self._hub.name, str(partition), count)
 
     @property
     def can_coalesce(self) -> bool:
@@ -136,7 +147,7 @@ class Publisher:
     def close(self) -> None:
         """Unregister from the hub; closing twice is harmless."""
         if self._on_closed is not None:
-            self.hub.publishers.pop(self._on_closed, None)
+            self._hub.publishers.pop(self._on_closed, None)
 
     def publish(
         self,
@@ -159,8 +170,8 @@ class Publisher:
         must exist; it is for publishers that were opened without one. With `OverLimit.DELAY` a publication is refused
         only if its client has to pause for more than `max_delay_s` already.
         """
-        hub = self.hub
-        counters, throughput, limits = hub.counters, hub.namespace.throughput, self.client_quota.limits
+        hub = self._hub
+        counters, throughput, limits = hub.counters, hub.namespace.throughput, self._client_quota.limits
         counters.incoming_requests += requests
         if self._tracer is not None:
             callback = self._start_span(self._tracer, batch, count, callback)
@@ -194,7 +205,7 @@ class Publisher:
     def _set_delay(self, delay_s: float) -> None:
         self.delay_s = delay_s
         if delay_s > 0:
-            self.hub.counters.throttled_requests += 1
+            self._hub.counters.throttled_requests += 1
 
     def check_runs(self, parts: Sequence[RunPart], newest_ms: int, now: float) -> list[BatchRun] | None:
         """One run for each part, to be published next; None if any batch has to be published by itself.
@@ -202,7 +213,7 @@ class Publisher:
         None means that a batch may be refused, would make its client pause, or is traced: then each needs its own
         answer. Nothing has changed then. `newest_ms` is the latest timestamp that a record may have.
         """
-        hub = self.hub
+        hub = self._hub
         if self._tracer is not None or not hub.entity.status.may_send:
             return None
         runs: list[BatchRun] = []
@@ -220,16 +231,16 @@ class Publisher:
 
     def _has_ingress(self, size_bytes: int, events: int, now: float) -> bool:
         """Whether both quotas allow this much, in any pieces, without a pause."""
-        throughput, limits = self.hub.namespace.throughput, self.client_quota.limits
+        throughput, limits = self._hub.namespace.throughput, self._client_quota.limits
         if limits is not None and not limits.has_ingress(size_bytes, events, now):
             return False
-        return throughput is None or throughput.has_ingress(self.hub.entity.uid, size_bytes, events, now)
+        return throughput is None or throughput.has_ingress(self._hub.entity.uid, size_bytes, events, now)
 
     def _check(self, batch: bytearray | memoryview | BatchRun, size_bytes: int, key: str | None) -> None:
-        self.hub.require_sending(self.name)
+        self._hub.require_sending(self.name)
         largest_bytes = max(batch.sizes) if type(batch) is BatchRun else size_bytes
-        if largest_bytes > self.hub.publication_bytes:
-            raise PublicationTooLarge(largest_bytes, self.hub.publication_bytes)
+        if largest_bytes > self._hub.publication_bytes:
+            raise PublicationTooLarge(largest_bytes, self._hub.publication_bytes)
         if key is not None and self.partition is not None:
             raise InvalidArgument("partition key", key, "a publication to a named partition has none")
 
@@ -241,7 +252,7 @@ class Publisher:
         now_ms: int,
         callback: OnCommitted | None,
     ) -> Receipt:
-        hub = self.hub
+        hub = self._hub
         chosen = fixed_partition(partition, key, hub.entity.partition_count)
         if isinstance(batch, BatchRun):
             assert chosen is not None
@@ -252,7 +263,7 @@ class Publisher:
 
     def _append_anywhere(self, batch: bytearray | memoryview, now_ms: int, callback: OnCommitted | None) -> Receipt:
         """Append to the next partition in turn, skipping those that cannot store events (reference: service 1.4)."""
-        hub, count = self.hub, self.hub.entity.partition_count
+        hub, count = self._hub, self._hub.entity.partition_count
         for attempt in range(count):
             try:
                 return hub.log(hub.turn.take(count)).append(batch, now_ms, callback)
@@ -262,7 +273,7 @@ class Publisher:
         raise AssertionError("a hub has at least one partition")
 
     def _count_refusal(self, refusal: Refusal, requests: int) -> None:
-        counters = self.hub.counters
+        counters = self._hub.counters
         counters.refused_requests += requests
         if isinstance(refusal, ServerBusy):
             counters.throttled_requests += requests
@@ -279,7 +290,7 @@ class Publisher:
         callback: OnCommitted | None,
     ) -> "_TracedCallback":
         data = batch.data if isinstance(batch, BatchRun) else batch
-        end_span = tracer.publishing(self.hub.namespace.entity.name, self.hub.name, data, count)
+        end_span = tracer.publishing(self._hub.namespace.entity.name, self._hub.name, data, count)
         return _TracedCallback(end_span, callback)
 
 

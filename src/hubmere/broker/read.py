@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tracing import Tracer
-from hubmere.model.entity import Hub
 from hubmere.model.errors import (
     EpochRequired,
     EpochTooLow,
@@ -36,6 +35,7 @@ from hubmere.store.engine import AbortedTransaction, Chunk, LogState, PartitionL
 
 if TYPE_CHECKING:
     from hubmere.broker.live import LiveHub
+    from hubmere.broker.views import HubView
 
 # The service's name for a reader that gave none.
 UNNAMED = "nil"
@@ -137,13 +137,13 @@ class Reader:
     __slots__ = (
         "_chunk",
         "_egress",
+        "_log",
         "_on_closed",
         "_on_ready",
         "_readers",
         "epoch",
         "group",
         "is_open",
-        "log",
         "name",
         "next_sequence",
         "partition",
@@ -156,7 +156,7 @@ class Reader:
         self._on_closed = spec.on_closed
         # What was read last, kept for the tracer.
         self._chunk: Chunk | None = None
-        self.log = log
+        self._log = log
         self.group = spec.group
         self.partition = spec.partition
         self.next_sequence = _start(log, spec.position)
@@ -167,12 +167,12 @@ class Reader:
     @property
     def state(self) -> LogState:
         """Committed positions and size of the partition."""
-        return self.log.state
+        return self._log.state
 
     @property
     def lag(self) -> int:
         """Committed events that this reader has not received."""
-        return self.log.state.committed - self.next_sequence
+        return self._log.state.committed - self.next_sequence
 
     @property
     def waiting_events(self) -> int:
@@ -184,7 +184,7 @@ class Reader:
 
     def start(self) -> None:
         """Call `on_ready` from now on."""
-        self.log.watch(self._on_ready)
+        self._log.watch(self._on_ready)
 
     def read(self, max_bytes: int) -> Chunk | None:
         """Closed batches from the reader's position on; None when it has caught up.
@@ -193,7 +193,7 @@ class Reader:
         """
         if not self.is_open:
             return None
-        log = self.log
+        log = self._log
         self.next_sequence = max(self.next_sequence, log.state.log_start)
         chunk = log.read(self.next_sequence, max_bytes, stable_only=True)
         if self._egress.tracer is not None:
@@ -202,7 +202,7 @@ class Reader:
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Ranges of aborted transactions that the client must not see."""
-        return self.log.aborted_transactions(first_sequence, end_sequence)
+        return self._log.aborted_transactions(first_sequence, end_sequence)
 
     def advance(self, next_sequence: int, events: int, size_bytes: int, now: float) -> None:
         """Move the position after a delivery, and count the delivery."""
@@ -219,7 +219,7 @@ class Reader:
         """Release the partition; closing twice is harmless."""
         if self.is_open:
             self.is_open = False
-            self.log.unwatch(self._on_ready)
+            self._log.unwatch(self._on_ready)
             self._readers.release(self)
 
     def evict(self, refusal: Refusal) -> None:
@@ -248,19 +248,24 @@ class PartitionReader:
     Thread rule: the owner's thread only. `on_moved` is called on each move of the partition until the reader is closed.
     """
 
-    __slots__ = ("_egress", "_log", "_on_moved", "hub")
+    __slots__ = ("_egress", "_hub", "_log", "_on_moved")
 
     def __init__(self, hub: "LiveHub", partition: int, on_moved: Callable[[], None], client: Client = NOBODY) -> None:
-        self.hub = hub
+        self._hub = hub
         self._egress = Egress(hub, partition, client)
         self._log = hub.log(partition)
         self._on_moved = on_moved
         self._log.watch(on_moved)
 
     @property
-    def entity(self) -> Hub:
-        """The hub as it is defined now."""
-        return self.hub.entity
+    def hub(self) -> "HubView":
+        """The hub of the partition."""
+        return self._hub.view
+
+    @property
+    def has_byte_offsets(self) -> bool:
+        """Whether `Chunk.offset` is a byte offset; on compacted hubs it is the sequence number."""
+        return not self._hub.entity.retention.is_compacted
 
     @property
     def state(self) -> LogState:

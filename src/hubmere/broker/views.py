@@ -14,8 +14,8 @@ from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.broker.quotas.throughput import Rates
 from hubmere.model.damage import DamagedRange
 from hubmere.model.entity import Hub, Namespace
-from hubmere.model.errors import Refusal
-from hubmere.model.names import partition_number
+from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import Limits
 from hubmere.store.engine import Chunk, LogState, ProducerState
@@ -84,6 +84,10 @@ class NamespaceView:
     def hubs(self) -> list["HubView"]:
         """Every hub, sorted by folded name."""
         return [live.view for _, live in sorted(self._live.hubs.items())]
+
+    def has_hub(self, name: str) -> bool:
+        """Whether a hub has this name, in any case."""
+        return fold(name) in self._live.hubs
 
     def resource(self, *path: str) -> str:
         """How the service names something below this namespace in its texts."""
@@ -191,6 +195,12 @@ class HubView:
 
     def partition(self, number: int) -> "PartitionView":
         """One partition, which must exist."""
+        return PartitionView(self._live, number)
+
+    def require_partition(self, number: int) -> "PartitionView":
+        """One partition by its number; refused when there is none."""
+        if not 0 <= number < self.partition_count:
+            raise PartitionNotFound(self.name, str(number), self.partition_count)
         return PartitionView(self._live, number)
 
     def partition_of(self, name: str) -> "PartitionView":

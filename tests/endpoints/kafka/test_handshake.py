@@ -11,7 +11,7 @@ from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_fetch
 from hubmere.endpoints.kafka.endpoint import HANDLERS
 from hubmere.endpoints.kafka.sasl import read_plain
-from hubmere.endpoints.kafka.session import UNPROVEN_REQUEST_BYTES
+from hubmere.endpoints.kafka.session import SIGN_IN_REQUEST_BYTES
 from hubmere.model.errors import MalformedToken
 from hubmere.model.names import ROOT_RULE
 from hubmere.model.sas import make_token
@@ -228,7 +228,7 @@ def _framed(length: int, content: bytes = b"") -> bytes:
         _framed(10, struct.pack(">hhih", 0, 1, 0, -1)),  # Produce 1: advertised for librdkafka, never served
         _framed(10, struct.pack(">hhih", 999, 0, 0, -1)),
         _framed(12, struct.pack(">hhih", 3, 12, 0, -1) + b"\x00\xff"),
-        _framed(UNPROVEN_REQUEST_BYTES + 1),
+        _framed(SIGN_IN_REQUEST_BYTES + 1),
         b"GET / HTTP/1.1\r\n\r\n",
     ],
     ids=["2-GiB", "empty", "negative", "no-header", "old-produce", "unknown-api", "cut-off", "large", "http"],

@@ -5,7 +5,7 @@ import socket
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
 from hubmere.endpoints.kafka.fetch.fetch import MAX_FETCH_BYTES
-from hubmere.endpoints.kafka.session import MAX_UNANSWERED, MAX_UNSENT_BYTES, KafkaSession
+from hubmere.endpoints.kafka.session import MAX_IN_FLIGHT, MAX_UNSENT_BYTES, KafkaSession
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 
 
@@ -44,7 +44,7 @@ def test_client_that_does_not_read_its_answers_is_not_read_either(node: KafkaNod
 
 def test_client_with_too_many_questions_is_read_again_when_some_are_answered(client: RawClient) -> None:
     """Behind a fetch that waits, answers pile up; every one of them comes in the end, in order."""
-    count = 3 * MAX_UNANSWERED
+    count = 3 * MAX_IN_FLIGHT
     client.engine.request(a_fetch(max_wait_ms=300), 11)
     for _ in range(count):
         client.engine.request(a_produce(a_batch(b"x"), partition=1), 9)
@@ -75,4 +75,4 @@ def test_nothing_is_kept_of_a_client_that_has_gone(node: KafkaNode, client: RawC
     while len(sessions(node)) == 2:
         client.call(MetadataRequest(topics=()), 5)
 
-    assert node.call(lambda: len(node.hub().log(0)._watchers)) == 0  # type: ignore[attr-defined]
+    assert node.call(lambda: len(node.hub().log(0)._watchers._watchers)) == 0  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ def told(answer: Any) -> list[tuple[int, int, list[bytes | None]]]:
 
 def watchers(node: KafkaNode, partition: int = 0) -> int:
     """How many watch a partition."""
-    return node.call(lambda: len(node.hub().log(partition)._watchers))  # type: ignore[attr-defined]
+    return node.call(lambda: len(node.hub().log(partition)._watchers._watchers))  # type: ignore[attr-defined]
 
 
 # --- complete requests -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hubmere.broker.coordinator.classic_group import ClassicGroup
-from hubmere.broker.coordinator.membership import JoinRequest, Member, Protocol
+from hubmere.broker.coordinator.membership import GroupProtocol, JoinRequest, Member
 
 
 def encode_group(group: ClassicGroup) -> str:
@@ -58,6 +58,6 @@ def _decode_member(row: Mapping[str, Any], now: float) -> Member:
         session_timeout_s=row["session_s"],
         rebalance_timeout_s=row["rebalance_s"],
         protocol_type=row["type"],
-        protocols=tuple(Protocol(name, b64decode(metadata)) for name, metadata in row["protocols"]),
+        protocols=tuple(GroupProtocol(name, b64decode(metadata)) for name, metadata in row["protocols"]),
     )
     return Member(row["id"], request, now + request.session_timeout_s, b64decode(row["assignment"]))

@@ -31,7 +31,7 @@ class GroupType(StrEnum):
     CONSUMER = "Consumer"
 
 
-class Protocol(NamedTuple):
+class GroupProtocol(NamedTuple):
     """An assignment strategy that a member supports, and its metadata for it."""
 
     name: str
@@ -49,7 +49,7 @@ class JoinRequest:
     session_timeout_s: float
     rebalance_timeout_s: float
     protocol_type: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     needs_known_id: bool = True  # KIP-394: a new member gets its id first
     may_skip_assignment: bool = False  # KIP-814: a returning leader can be asked not to assign
     # Whether the caller may read a topic; used when the coordinator assigns partitions (KIP-848).

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from hubmere.broker.coordinator.refusals import OffsetMetadataTooLarge
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.quotas.commit_pace import CommitPace
+from hubmere.model.entity import Hub
 from hubmere.model.errors import PartitionNotFound, Refusal
 from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import Drop, Put
@@ -27,7 +28,7 @@ Done = Callable[[Refusal | None], None]
 class Commit(NamedTuple):
     """One offset to commit: the next event of a partition to read."""
 
-    hub: LiveHub
+    hub: Hub
     partition: int
     sequence: int
     leader_epoch: int
@@ -65,7 +66,7 @@ class Offsets:
 
     def check(self, group_id: str, commit: Commit) -> None:
         """Refuse an offset that cannot be committed."""
-        count = commit.hub.entity.partition_count
+        count = commit.hub.partition_count
         if not 0 <= commit.partition < count:
             raise PartitionNotFound(commit.hub.name, str(commit.partition), count)
         if len(commit.metadata.encode()) > MAX_METADATA_BYTES:
@@ -76,7 +77,7 @@ class Offsets:
         return GroupOffset(
             namespace=self._key,
             group_id=group_id,
-            hub_uid=commit.hub.entity.uid,
+            hub_uid=commit.hub.uid,
             partition=commit.partition,
             sequence=commit.sequence,
             leader_epoch=commit.leader_epoch,
@@ -98,15 +99,18 @@ class Offsets:
 
     def delay(self, group_id: str, commits: Iterable[Commit], now: float) -> float:
         """How long to throttle a client that commits more often than the tier allows; no commit is lost."""
-        places = ((group_id, commit.hub.entity.uid, commit.partition) for commit in commits)
+        places = ((group_id, commit.hub.uid, commit.partition) for commit in commits)
         return self._pace.delay(places, self._namespace.limits.offset_commits_per_second, now)
 
-    def find(self, group_id: str, hub: LiveHub, partition: int) -> GroupOffset | None:
+    def find(self, group_id: str, hub: Hub, partition: int) -> GroupOffset | None:
         """The committed offset of a group for a partition."""
-        return self._catalog.view.group_offset(self._key, group_id, hub.entity.uid, partition)
+        return self._catalog.view.group_offset(self._key, group_id, hub.uid, partition)
 
-    def all(self, group_id: str) -> Sequence[tuple[LiveHub, GroupOffset]]:
+    def all(self, group_id: str) -> Sequence[tuple[Hub, GroupOffset]]:
         """All committed offsets of a group, with their hubs."""
+        return [(hub.entity, offset) for hub, offset in self._all(group_id)]
+
+    def _all(self, group_id: str) -> Sequence[tuple[LiveHub, GroupOffset]]:
         hubs = {hub.entity.uid: hub for hub in self._namespace.hubs.values()}
         offsets = self._catalog.view.group_offsets(self._key, group_id)
         return [(hubs[offset.hub_uid], offset) for offset in offsets if offset.hub_uid in hubs]
@@ -119,11 +123,11 @@ class Offsets:
         """The lag of a group for each partition with a committed offset."""
         return [
             Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.committed)
-            for hub, offset in self.all(group_id)
+            for hub, offset in self._all(group_id)
             if offset.sequence >= 0
         ]
 
-    def delete(self, group_id: str, places: Iterable[tuple[LiveHub, int]], done: Done) -> None:
+    def delete(self, group_id: str, places: Iterable[tuple[Hub, int]], done: Done) -> None:
         """Delete committed offsets of a group; missing ones are ignored."""
         found = [offset for hub, partition in places if (offset := self.find(group_id, hub, partition)) is not None]
         self._catalog.submit(*map(Drop, found), callback=done)

@@ -137,29 +137,43 @@ class Manager:
     def create_hub(self, namespace: str, name: HubName, spec: HubSpec, actor: Actor, done: Done) -> Hub:
         """Create a hub with its `$Default` consumer group."""
         with self._audited("create hub", actor, done, namespace, name) as change:
-            parent = self._writable(namespace)
-            view = self._catalog.planned
-            if view.find_hub(namespace, name) is not None:
-                raise AlreadyExists(_resource(parent, name))
-            if spec.partition_count is None:
-                spec = replace(spec, partition_count=self._default_partition_count)
-            limits = self._book.of(parent.tier)
-            hub, group = new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=actor.now_ms)
+            hub, group = self._new_hub(namespace, name, spec, actor.now_ms)
             hub = self._with_capture(hub, None, actor)
             change.submit([Create(hub), Create(group)])
             return hub
 
+    def check_create_hub(self, namespace: str, name: HubName, spec: HubSpec, now_ms: int) -> Hub:
+        """The hub that `create_hub` would create; refuses what it would refuse, and changes nothing."""
+        return self._new_hub(namespace, name, spec, now_ms)[0]
+
+    def _new_hub(self, namespace: str, name: HubName, spec: HubSpec, now_ms: int) -> tuple[Hub, ConsumerGroup]:
+        parent = self._writable(namespace)
+        view = self._catalog.planned
+        if view.find_hub(namespace, name) is not None:
+            raise AlreadyExists(_resource(parent, name))
+        if spec.partition_count is None:
+            spec = replace(spec, partition_count=self._default_partition_count)
+        limits = self._book.of(parent.tier)
+        return new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=now_ms)
+
     def update_hub(self, namespace: str, name: str, spec: HubSpec, actor: Actor, done: Done) -> Hub:
         """Replace a hub's settings, effective on open links too."""
         with self._audited("update hub", actor, done, namespace, name) as change:
-            parent = self._writable(namespace)
-            existing = self._catalog.planned.hubs(namespace)
-            limits = self._book.of(parent.tier)
-            current = self._hub(parent, name)
-            hub = apply_hub_spec(parent, current, spec, limits, existing=existing, now_ms=actor.now_ms)
+            current, hub = self._changed_hub(namespace, name, spec, actor.now_ms)
             hub = self._with_capture(hub, current, actor)
             change.submit([Replace(hub)])
             return hub
+
+    def check_update_hub(self, namespace: str, name: str, spec: HubSpec, now_ms: int) -> Hub:
+        """The hub as `update_hub` would change it; refuses what it would refuse, and changes nothing."""
+        return self._changed_hub(namespace, name, spec, now_ms)[1]
+
+    def _changed_hub(self, namespace: str, name: str, spec: HubSpec, now_ms: int) -> tuple[Hub, Hub]:
+        parent = self._writable(namespace)
+        existing = self._catalog.planned.hubs(namespace)
+        current = self._hub(parent, name)
+        limits = self._book.of(parent.tier)
+        return current, apply_hub_spec(parent, current, spec, limits, existing=existing, now_ms=now_ms)
 
     def delete_hub(self, namespace: str, name: str, actor: Actor, done: Done) -> None:
         """Delete a hub with its groups, rules and events; open links are closed and its files deleted."""

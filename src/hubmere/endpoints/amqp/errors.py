@@ -62,6 +62,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     Refusal: Row(Condition.NOT_ALLOWED, 400),
     SecondClaimsLink: Row(Condition.NOT_ALLOWED, 400),
     errors.Unauthorized: _UNAUTHORIZED,
+    errors.AdminRequired: _UNAUTHORIZED,
     errors.MissingToken: _UNAUTHORIZED,
     errors.MalformedToken: _UNAUTHORIZED,
     errors.UnsupportedToken: _UNAUTHORIZED,

@@ -81,7 +81,7 @@ def _bounded(handler: Handler, count: Count) -> Handler:
     def handle(session: KafkaSession, request: Request) -> None:
         entries = count(request.body)
         if entries > MAX_ENTRIES:
-            session.drop(f"{request!r} has {entries} entries; {MAX_ENTRIES} is the most")
+            session.disconnect(f"{request!r} has {entries} entries; {MAX_ENTRIES} is the most")
         else:
             handler(session, request)
 

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from hubmere.broker.broker import Broker
-from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
+from hubmere.broker import Broker, ConsumerGroupConfig
 from hubmere.endpoints.kafka import positions, sasl, transactions
 from hubmere.endpoints.kafka.admin import config_requests, inspection, metadata
 from hubmere.endpoints.kafka.admin import topics as admin
@@ -20,6 +19,7 @@ from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
 from hubmere.endpoints.kafka.groups import offsets
 from hubmere.endpoints.kafka.groups.embedded import ConsumerEmbedded
+from hubmere.endpoints.kafka.monitoring import connection_view
 from hubmere.endpoints.kafka.produce import produce
 from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
 from hubmere.endpoints.kafka.slices import Slices
@@ -84,7 +84,8 @@ class KafkaEndpoint:
             memory=memory or MemoryBudget(),
             served=ServedApis({key: APIS[key].versions for key in HANDLERS}),
             handlers=HANDLERS,
-            open_handlers=_OPEN,
+            sign_in_handlers=_OPEN,
+            connection_view=connection_view,
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
             auto_create_hubs=auto_create_hubs,

@@ -6,7 +6,7 @@ passes by itself gets one that clients retry.
 
 from collections.abc import Mapping
 
-from hubmere.broker.coordinator import refusals
+from hubmere.broker import refusals
 from hubmere.model import errors
 from hubmere.model.entity import Status
 from hubmere.model.errors import Refusal
@@ -18,6 +18,7 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.Refusal: _E.INVALID_REQUEST,
     # Who may: at sign-in these never reach a topic, later they are about one.
     errors.Unauthorized: _E.TOPIC_AUTHORIZATION_FAILED,
+    errors.AdminRequired: _E.TOPIC_AUTHORIZATION_FAILED,
     errors.MissingToken: _E.SASL_AUTHENTICATION_FAILED,
     errors.MalformedToken: _E.SASL_AUTHENTICATION_FAILED,
     errors.UnsupportedToken: _E.SASL_AUTHENTICATION_FAILED,

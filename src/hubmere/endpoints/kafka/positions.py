@@ -6,14 +6,13 @@ Only a search by a producer's own time opens a batch, and only the one that hold
 from collections.abc import Mapping
 from typing import Final
 
-from hubmere.broker.live import LiveHub
-from hubmere.broker.read import leader_epoch_refusal
+from hubmere.broker import PartitionView, leader_epoch_refusal
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED
 from hubmere.endpoints.kafka.gather import repeated
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
-from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
 from hubmere.records.header import read_header, split_batches
 from hubmere.records.records import decode_records
@@ -71,10 +70,10 @@ def _find(
     session: KafkaSession, topic: str, partition: ListOffsetsPartition, *, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     try:
-        hub = _partition_of(session, topic, partition.index)
-        epoch = hub.log(partition.index).leader_epoch
+        view = session.caller.readable(topic, session.now_s).require_partition(partition.index)
+        epoch = view.leader_epoch
         code = _check_epoch(partition.current_leader_epoch, epoch)
-        offset, time_ms = _NONE if code else _place(hub, partition, committed_only=committed_only)
+        offset, time_ms = _NONE if code else _find_offset(view, partition.timestamp_ms, committed_only=committed_only)
     except Refusal as refusal:
         code, (offset, time_ms), epoch = code_of(refusal), _NONE, -1
     return ListOffsetsPartitionResponse(
@@ -87,17 +86,9 @@ def _check_epoch(asked: int, current: int) -> ErrorCode:
     return ErrorCode.NONE if refusal is None else code_of(refusal)
 
 
-def _partition_of(session: KafkaSession, topic: str, index: int) -> LiveHub:
-    hub = session.reach.readable(topic)
-    if not 0 <= index < hub.entity.partition_count:
-        raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
-    return hub
-
-
-def _place(hub: LiveHub, partition: ListOffsetsPartition, *, committed_only: bool) -> tuple[int, int]:
-    """Offset and time of the wanted place."""
-    log, wanted_ms = hub.log(partition.index), partition.timestamp_ms
-    state = log.state
+def _find_offset(view: PartitionView, wanted_ms: int, *, committed_only: bool) -> tuple[int, int]:
+    """Offset and time of the first event at or after a time, or of one of the ends."""
+    state = view.state
     end = state.last_stable if committed_only else state.committed
     if wanted_ms == LATEST_TIMESTAMP:
         return end, -1
@@ -107,13 +98,13 @@ def _place(hub: LiveHub, partition: ListOffsetsPartition, *, committed_only: boo
         wanted_ms = state.last_enqueued_ms
     if wanted_ms < 0:
         return _NONE
-    found = log.find(Position.time(wanted_ms, inclusive=True))
-    return (found, _time_of(hub, partition.index, found)) if found < end else _NONE
+    found = view.find(Position.time(wanted_ms, inclusive=True))
+    return (found, _time_of(view, found)) if found < end else _NONE
 
 
-def _time_of(hub: LiveHub, index: int, offset: int) -> int:
+def _time_of(view: PartitionView, offset: int) -> int:
     """The time of one record: in the header when the service has stamped it, else inside the batch."""
-    chunk = hub.log(index).read(offset, 1)
+    chunk = view.read(offset, 1)
     assert chunk is not None
     batch = next(split_batches(chunk.data))
     header = read_header(batch)
@@ -142,18 +133,17 @@ def offset_for_leader_epoch(session: KafkaSession, request: Request) -> Steps:
 
 def _epoch_end(session: KafkaSession, topic: str, partition: EpochPartition) -> EpochEndOffset:
     try:
-        hub = _partition_of(session, topic, partition.index)
+        view = session.caller.readable(topic, session.now_s).require_partition(partition.index)
     except Refusal as refusal:
         return EpochEndOffset(error_code=code_of(refusal), index=partition.index)
-    log = hub.log(partition.index)
-    code = _check_epoch(partition.current_leader_epoch, log.leader_epoch)
-    if code or partition.leader_epoch > log.leader_epoch:
+    code = _check_epoch(partition.current_leader_epoch, view.leader_epoch)
+    if code or partition.leader_epoch > view.leader_epoch:
         return EpochEndOffset(error_code=code, index=partition.index)
     return EpochEndOffset(
         error_code=ErrorCode.NONE,
         index=partition.index,
         leader_epoch=partition.leader_epoch,
-        end_offset=log.state.committed,
+        end_offset=view.state.committed,
     )
 
 

@@ -68,7 +68,7 @@ def in_slices(handler: "Callable[[KafkaSession, Request], Steps]") -> "Callable[
 
     @wraps(handler)
     def handle(session: "KafkaSession", request: Request) -> None:
-        session.work_in_slices(handler(session, request))
+        session.run_in_slices(handler(session, request))
 
     return handle
 
@@ -95,9 +95,9 @@ class Slices:
         self._is_planned = False
         session, steps = self._jobs.popleft()
         try:
-            if session.go_on(steps):
+            if session.run_next_slice(steps):
                 self._jobs.append((session, steps))
         except Exception:  # the top of a task: one client's fault must not stop the others' answers
             log.exception("an answer to %s failed", session.wire.peer)
-            session.drop("an answer failed")
+            session.disconnect("an answer failed")
         self._plan()

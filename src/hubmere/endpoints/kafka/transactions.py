@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from itertools import repeat
 from typing import Final
 
-from hubmere.broker.coordinator.offsets import Commit
-from hubmere.broker.coordinator.refusals import StaleMemberEpoch, TransactionalIdUnknown, TransactionalProducerFenced
-from hubmere.broker.coordinator.transaction import PendingOffset, Phase, Transaction
+from hubmere.broker import Commit, PendingOffset, Phase, Transaction, refusals
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
-from hubmere.model.errors import ClaimMissing, PartitionNotFound, Refusal
+from hubmere.model.errors import ClaimMissing, Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.transactions import (
@@ -64,10 +62,10 @@ Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
 
 
 def _code(request: Request, refusal: Refusal) -> ErrorCode:
-    is_fenced = isinstance(refusal, TransactionalProducerFenced)
+    is_fenced = isinstance(refusal, refusals.TransactionalProducerFenced)
     if is_fenced and request.version < _FENCED_SINCE.get(request.api.key, _NEVER):
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if isinstance(refusal, StaleMemberEpoch):
+    if isinstance(refusal, refusals.StaleMemberEpoch):
         # As in Kafka: producers know no member epochs.
         return ErrorCode.ILLEGAL_GENERATION
     return code_of(refusal)
@@ -146,12 +144,11 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> Steps:
 
 def _enlist(session: KafkaSession, topic: str, index: int, places: list[tuple[str, int]]) -> ErrorCode:
     try:
-        hub = session.reach.hub(topic, Rights.SEND)
-        if not 0 <= index < hub.entity.partition_count:
-            raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
+        hub = session.caller.hub(topic, Rights.SEND, session.now_s)
+        hub.require_partition(index)
     except Refusal as refusal:
         return code_of(refusal)
-    places.append((hub.entity.uid, index))
+    places.append((hub.uid, index))
     return ErrorCode.NONE
 
 
@@ -228,15 +225,13 @@ def _pend(
 ) -> ErrorCode:
     metadata = part.committed_metadata or ""
     try:
-        hub = session.reach.readable(topic)
+        hub = session.caller.readable(topic, session.now_s).entity
         commit = Commit(hub, part.index, part.committed_offset, part.committed_leader_epoch, metadata)
         session.coordinator.offsets.check(body.group_id, commit)
     except Refusal as refusal:
         return code_of(refusal)
     pending.append(
-        PendingOffset(
-            body.group_id, hub.entity.uid, part.index, part.committed_offset, part.committed_leader_epoch, metadata
-        )
+        PendingOffset(body.group_id, hub.uid, part.index, part.committed_offset, part.committed_leader_epoch, metadata)
     )
     return ErrorCode.NONE
 
@@ -292,7 +287,7 @@ def describe_transactions(session: KafkaSession, request: Request) -> Steps:
 
 def _described(session: KafkaSession, transactional_id: str) -> DescribedTransaction:
     known = session.coordinator.transactions.find(transactional_id)
-    refusal: Refusal | None = TransactionalIdUnknown(transactional_id) if known is None else None
+    refusal: Refusal | None = refusals.TransactionalIdUnknown(transactional_id) if known is None else None
     if not session.principal.rights.allows(Rights.SEND):
         refusal = ClaimMissing("Send", transactional_id)
     if refusal is not None or known is None:
@@ -310,7 +305,7 @@ def _described(session: KafkaSession, transactional_id: str) -> DescribedTransac
 
 
 def _topics(session: KafkaSession, known: Transaction) -> tuple[TransactionTopic, ...]:
-    names = {hub.entity.uid: hub.name for hub in session.namespace.hubs.values()}
+    names = {hub.uid: hub.name for hub in session.namespace.hubs()}
     found: dict[str, list[int]] = {}
     for uid, partition in sorted(known.partitions):
         if uid in names:

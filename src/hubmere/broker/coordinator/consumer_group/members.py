@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
-from hubmere.broker.coordinator.membership import GroupState, Protocol
+from hubmere.broker.coordinator.membership import GroupProtocol, GroupState
 from hubmere.broker.coordinator.refusals import GroupRefused
 
 # Member epochs with a meaning of their own (KIP-848).
@@ -93,7 +93,7 @@ class Subscription:
 class ClassicSide:
     """What a member that speaks the classic protocol brought along, and what it has to do by when."""
 
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[GroupProtocol, ...]
     session_timeout_s: float
     sync_by: float | None = None
     rejoin_by: float | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from hubmere.broker.coordinator.consumer_group.assignments import Assignment, Topic, TopicPartition
 from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.consumer_group.members import ClassicSide, ConsumerMember, MemberState, Subscription
-from hubmere.broker.coordinator.membership import GroupType, Protocol
+from hubmere.broker.coordinator.membership import GroupProtocol, GroupType
 
 
 def encode_group(group: ConsumerGroup) -> str:
@@ -99,5 +99,5 @@ def _decode_partitions(rows: Mapping[str, Iterable[int]]) -> Assignment:
 
 
 def _decode_classic(row: Mapping[str, Any]) -> ClassicSide:
-    protocols = tuple(Protocol(name, b64decode(metadata)) for name, metadata in row["protocols"])
+    protocols = tuple(GroupProtocol(name, b64decode(metadata)) for name, metadata in row["protocols"])
     return ClassicSide(protocols=protocols, session_timeout_s=row["session_s"])

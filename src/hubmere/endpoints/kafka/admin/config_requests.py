@@ -84,7 +84,7 @@ def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Show
     limits, names = session.namespace.limits, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
         return configs.topic_configs(
-            session.reach.hub(resource.resource_name, _ANY).entity, defaults_of(session), names
+            session.caller.hub(resource.resource_name, _ANY, session.now_s).entity, defaults_of(session), names
         )
     if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
         return configs.broker_configs(
@@ -193,7 +193,13 @@ def _alter(
     try:
         if kind != ResourceType.TOPIC:
             raise NotSupported("Changing the configuration of a broker by Kafka")
-        update_hub(session, name, change.apply(session.reach.hub(name, Rights.MANAGE).entity), done, validate_only)
+        update_hub(
+            session,
+            name,
+            change.apply(session.caller.hub(name, Rights.MANAGE, session.now_s).entity),
+            done,
+            validate_only,
+        )
     except Refusal as refusal:
         done(refusal)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hubmere.broker.live import log_config
+from hubmere.broker import segment_lifetime_ms
 from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, TimestampType
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import HubName, NamespaceName
@@ -153,10 +153,10 @@ def _max_message_bytes(hub: Hub, defaults: Defaults) -> str:
     return str(limit if own is None else min(own, limit))
 
 
-def _segment_ms(hub: Hub, defaults: Defaults) -> str:
+def _segment_ms(hub: Hub, _: Defaults) -> str:
     """Without a lag of compaction, which bounds it but is an entry of its own."""
     settings = replace(hub.log_settings, max_compaction_lag_ms=None)
-    return str(log_config(replace(hub, log_settings=settings), defaults.segment_bytes).segment_ms)
+    return str(segment_lifetime_ms(hub.retention, settings))
 
 
 def _retention_ms(hub: Hub, _: Defaults) -> str:

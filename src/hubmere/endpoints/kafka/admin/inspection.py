@@ -10,15 +10,14 @@ from itertools import repeat
 from typing import Final
 from uuid import UUID
 
-from hubmere.broker.access import Resource
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView
 from hubmere.endpoints.kafka.admin.metadata import visible_hubs
 from hubmere.endpoints.kafka.admin.operations import topic_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
-from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.acls import DESCRIBE_ACLS, DescribeAclsResponse
@@ -88,7 +87,7 @@ def describe_topic_partitions(session: KafkaSession, request: Request) -> Steps:
 def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[DescribedTopic, int]:
     """Some partitions of one topic, and how many it has."""
     try:
-        hub = session.reach.hub(name, _ANY)
+        hub = session.caller.hub(name, _ANY, session.now_s)
     except Refusal as refusal:
         return DescribedTopic(error_code=code_of(refusal), name=name, topic_id=ZERO_UUID, partitions=()), 0
     count = hub.entity.partition_count
@@ -97,7 +96,7 @@ def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[Desc
             error_code=ErrorCode.NONE,
             index=index,
             leader_id=NODE_ID,
-            leader_epoch=hub.log(index).leader_epoch,
+            leader_epoch=hub.partition(index).leader_epoch,
             replica_nodes=_REPLICAS,
             isr_nodes=_REPLICAS,
             # May be null by the schema, but Kafka's own admin client falls over it.
@@ -113,7 +112,7 @@ def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[Desc
         topic_id=UUID(hub.entity.topic_id),
         partitions=partitions,
         # Without being asked, as Kafka does in this request.
-        topic_authorized_operations=topic_operations(session.principal, session.namespace.entity.name, name),
+        topic_authorized_operations=topic_operations(session.caller, name),
     )
     return topic, count
 
@@ -126,11 +125,7 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
     """How large partitions are; the namespace stands for the folder, and what may not be managed is left out."""
     body: DescribeLogDirsRequest = request.body
     namespace = session.namespace.entity.name
-    hubs = {
-        hub.name: hub
-        for hub in visible_hubs(session)
-        if session.principal.may(Rights.MANAGE, Resource.of_hub(namespace, hub.name))
-    }
+    hubs = {hub.name: hub for hub in visible_hubs(session) if session.caller.may(Rights.MANAGE, hub.name)}
     topics: list[LogDirTopicResult] = []
     for name, indexes in _wanted(body, hubs).items():
         hub = hubs[name]
@@ -145,7 +140,7 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
     session.respond(request, DescribeLogDirsResponse(results=(folder,)))
 
 
-def _wanted(body: DescribeLogDirsRequest, hubs: Mapping[str, LiveHub]) -> Mapping[str, Iterable[int]]:
+def _wanted(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]) -> Mapping[str, Iterable[int]]:
     """Each partition once, of hubs that are there."""
     if body.topics is None:
         return {name: range(hub.entity.partition_count) for name, hub in hubs.items()}
@@ -156,10 +151,10 @@ def _wanted(body: DescribeLogDirsRequest, hubs: Mapping[str, LiveHub]) -> Mappin
     return wanted
 
 
-def _size(hub: LiveHub, index: int) -> int | None:
+def _size(hub: HubView, index: int) -> int | None:
     """None where the log cannot be asked now: a partition that is out is not in the folder."""
     try:
-        return hub.log(index).state.size_bytes
+        return hub.partition(index).state.size_bytes
     except Refusal:
         return None
 
@@ -186,10 +181,8 @@ def describe_producers(session: KafkaSession, request: Request) -> Steps:
 
 def _producers(session: KafkaSession, topic: str, index: int) -> DescribeProducersPartition:
     try:
-        hub = session.reach.hub(topic, Rights.LISTEN)
-        if not 0 <= index < hub.entity.partition_count:
-            raise PartitionNotFound(topic, str(index), hub.entity.partition_count)
-        states = hub.log(index).producers()
+        hub = session.caller.hub(topic, Rights.LISTEN, session.now_s)
+        states = hub.require_partition(index).producers()
     except Refusal as refusal:
         return DescribeProducersPartition(
             index=index, error_code=code_of(refusal), error_message=refusal.text(), active_producers=()

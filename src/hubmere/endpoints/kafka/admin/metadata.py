@@ -12,16 +12,15 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from hubmere.broker.access import Resource
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker import HubView, NamespaceView
 from hubmere.endpoints.kafka.admin.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encoded, in_slices, result_of
 from hubmere.model.entity import Rights
-from hubmere.model.errors import AlreadyExists, HubNotFound, NotInTier, Refusal
-from hubmere.model.names import fold, hub_name
+from hubmere.model.errors import AlreadyExists, HubNotFound, Refusal
+from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
@@ -92,7 +91,7 @@ def metadata(session: KafkaSession, request: Request) -> Steps:
     """
     body: MetadataRequest = request.body
     if request.version < _IDS_SINCE and any(topic.name is None for topic in body.topics or ()):
-        session.drop("it asks for topics by id in a version that has none")
+        session.disconnect("it asks for topics by id in a version that has none")
         return
     if body.topics is None or (request.version == 0 and not body.topics):
         topics: list[EncodedStruct] = []
@@ -131,7 +130,7 @@ def _by_id(asked: MetadataRequestTopic) -> MetadataRequestTopic:
 
 
 def _cluster_operations(session: KafkaSession, *, is_asked: bool) -> int:
-    return cluster_operations(session.principal, session.namespace.entity.name) if is_asked else NO_OPERATIONS
+    return cluster_operations(session.caller) if is_asked else NO_OPERATIONS
 
 
 def _answer(session: KafkaSession, request: Request, topics: Iterable[EncodedStruct]) -> None:
@@ -148,20 +147,13 @@ def _answer(session: KafkaSession, request: Request, topics: Iterable[EncodedStr
     )
 
 
-def visible_hubs(session: KafkaSession) -> list[LiveHub]:
-    """The hubs that a client may know of, by name."""
-    namespace, principal = session.namespace, session.principal
-    try:
-        session.shared.broker.require_kafka(namespace.entity)
-    except NotInTier:
-        return []
-    name = namespace.entity.name
-    hubs = sorted(namespace.hubs.values(), key=lambda hub: hub.name)
-    return [hub for hub in hubs if principal.may(_ANY, Resource.of_hub(name, hub.name, is_messages=True))]
+def visible_hubs(session: KafkaSession) -> list[HubView]:
+    """The hubs that a client may see, by name."""
+    return session.caller.usable_hubs(_ANY)
 
 
 def _look_up(
-    session: KafkaSession, request: Request, wanted: MetadataRequestTopic, by_id: Mapping[UUID, LiveHub], put: Put
+    session: KafkaSession, request: Request, wanted: MetadataRequestTopic, by_id: Mapping[UUID, HubView], put: Put
 ) -> Steps:
     body: MetadataRequest = request.body
     name = wanted.name
@@ -173,7 +165,7 @@ def _look_up(
             put(encoded(request, (yield from _described(session, request, known, opens=True))))
         return
     try:
-        hub = session.reach.hub(name, _ANY)
+        hub = session.caller.hub(name, _ANY, session.now_s)
     except HubNotFound as refusal:
         if body.allow_auto_topic_creation and session.shared.auto_create_hubs:
             _create(session, request, name, put)
@@ -192,16 +184,16 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         else:
             put(encoded(request, _refused(name, refusal)))
 
-    namespace = session.namespace.entity.name
-    if not session.principal.may(Rights.MANAGE, Resource.of_namespace(namespace)):
-        put(encoded(request, _refused(name, HubNotFound(session.namespace.resource(name)))))
+    namespace = session.namespace
+    if not session.caller.may(Rights.MANAGE):
+        put(encoded(request, _refused(name, HubNotFound(namespace.resource(name)))))
         return
-    if fold(name) in session.namespace.hubs:
+    if namespace.has_hub(name):
         # The same name in another case: hubs are unique in any case, so this topic can never be.
         put(encoded(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
         return
     try:
-        session.shared.broker.manager.create_hub(namespace, hub_name(name), HubSpec(), session.actor(), done)
+        session.shared.broker.manager.create_hub(namespace.name, hub_name(name), HubSpec(), session.actor(), done)
     except AlreadyExists:
         # Somebody else's request is on its way to the disk: clients ask again, as they do while Kafka elects a leader.
         put(encoded(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))
@@ -212,20 +204,20 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
 def _describe_created(session: KafkaSession, request: Request, name: str, put: Put) -> None:
     """Tell of a hub that is durable now; it has the node's own number of partitions, which is small."""
     try:
-        described = _described(session, request, session.reach.hub(name, _ANY), opens=True)
+        described = _described(session, request, session.caller.hub(name, _ANY, session.now_s), opens=True)
     except Refusal as refusal:
         put(encoded(request, _refused(name, refusal)))
         return
     put(encoded(request, result_of(described)))
 
 
-def hubs_by_id(session: KafkaSession) -> dict[UUID, LiveHub]:
+def hubs_by_id(session: KafkaSession) -> dict[UUID, HubView]:
     """The visible hubs by their topic ids."""
     return {UUID(hub.entity.topic_id): hub for hub in visible_hubs(session)}
 
 
 def _described(
-    session: KafkaSession, request: Request, hub: LiveHub, *, opens: bool
+    session: KafkaSession, request: Request, hub: HubView, *, opens: bool
 ) -> Generator[None, None, MetadataTopic]:
     """A hub as a topic; epochs are told where the logs are (or will be) open, since listing must not open them all."""
     partitions: list[MetadataPartition] = []
@@ -235,14 +227,14 @@ def _described(
                 error_code=ErrorCode.NONE,
                 index=index,
                 leader_id=NODE_ID,
-                leader_epoch=hub.log(index).leader_epoch if opens else -1,
+                leader_epoch=hub.partition(index).leader_epoch if opens else -1,
                 replica_nodes=_REPLICAS,
                 isr_nodes=_REPLICAS,
             )
         )
         yield
     is_asked = request.body.include_topic_authorized_operations
-    allowed = topic_operations(session.principal, session.namespace.entity.name, hub.name) if is_asked else None
+    allowed = topic_operations(session.caller, hub.name) if is_asked else None
     return MetadataTopic(
         error_code=ErrorCode.NONE,
         name=hub.name,
@@ -267,7 +259,7 @@ def _unknown_id(topic_id: UUID) -> MetadataTopic:
 # --- the cluster -----------------------------------------------------------------------------------------------------
 
 
-def cluster_id(namespace: LiveNamespace) -> str:
+def cluster_id(namespace: NamespaceView) -> str:
     """An id for a namespace that stays the same and looks like Kafka's own."""
     origin = f"{namespace.entity.key[0]}/{namespace.entity.created_ms}".encode()
     return base64.urlsafe_b64encode(hashlib.sha256(origin).digest()[:_CLUSTER_ID_BYTES]).decode().rstrip("=")

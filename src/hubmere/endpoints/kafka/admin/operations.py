@@ -7,7 +7,7 @@ Manage creates, changes and deletes. Nobody is listed for what no request does h
 from enum import IntEnum
 from typing import Final
 
-from hubmere.broker.access import Principal, Resource
+from hubmere.broker import Caller
 from hubmere.model.entity import Rights
 
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
@@ -39,28 +39,26 @@ _ON_CLUSTER: Final = (
 )
 
 
-def topic_operations(principal: Principal, namespace: str, topic: str) -> int:
-    """What may be done with a topic."""
-    resource = Resource.of_hub(namespace, topic)
-    allowed = [one for right, ones in _ON_TOPIC if principal.may(right, resource) for one in ones]
-    return _bits(*allowed, *_creation(principal, namespace))
+def topic_operations(caller: Caller, topic: str) -> int:
+    """What the caller may do with a topic."""
+    allowed = [one for right, ones in _ON_TOPIC if caller.may(right, topic) for one in ones]
+    return _bits(*allowed, *_creation(caller))
 
 
-def cluster_operations(principal: Principal, namespace: str) -> int:
-    """What may be done with the namespace, which stands for the cluster."""
-    allowed = [one for right, ones in _ON_CLUSTER if principal.rights.allows(right) for one in ones]
-    return _bits(*allowed, *_creation(principal, namespace))
+def cluster_operations(caller: Caller) -> int:
+    """What the caller may do with the namespace, which stands for the cluster."""
+    allowed = [one for right, ones in _ON_CLUSTER if caller.principal.rights.allows(right) for one in ones]
+    return _bits(*allowed, *_creation(caller))
 
 
-def group_operations(principal: Principal, namespace: str) -> int:
-    """What may be done with a group that the caller may see."""
-    may_delete = principal.may(Rights.MANAGE, Resource.of_namespace(namespace))
-    return _bits(Operation.READ, Operation.DESCRIBE, *((Operation.DELETE,) if may_delete else ()))
+def group_operations(caller: Caller) -> int:
+    """What the caller may do with a group that it may see."""
+    return _bits(Operation.READ, Operation.DESCRIBE, *((Operation.DELETE,) if caller.may(Rights.MANAGE) else ()))
 
 
-def _creation(principal: Principal, namespace: str) -> tuple[Operation, ...]:
-    """Topics are created by whoever may manage the namespace."""
-    return (Operation.CREATE,) if principal.may(Rights.MANAGE, Resource.of_namespace(namespace)) else ()
+def _creation(caller: Caller) -> tuple[Operation, ...]:
+    """Topics are created by a caller that may manage the namespace."""
+    return (Operation.CREATE,) if caller.may(Rights.MANAGE) else ()
 
 
 def _bits(*operations: Operation) -> int:

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from hubmere.broker.access import Resource
-from hubmere.broker.live import LiveHub
+from hubmere.broker import HubView
 from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.metadata import hubs_by_id
 from hubmere.endpoints.kafka.errors import code_of
@@ -20,18 +19,15 @@ from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import CleanupPolicy, Hub, Rights
 from hubmere.model.errors import (
-    AlreadyExists,
     InvalidArgument,
     InvalidName,
     LimitReached,
     NotInTier,
     PartitionCountFixed,
-    PartitionNotFound,
     Refusal,
-    SequenceOutOfRange,
 )
 from hubmere.model.names import hub_name
-from hubmere.model.spec import HubSpec, apply_hub_spec, new_hub
+from hubmere.model.spec import HubSpec
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import (
@@ -117,16 +113,14 @@ def _create(
     def done(refusal: Refusal | None) -> None:
         gather.put(index, _created(session, topic.name, refusal, made))
 
-    namespace = session.namespace.entity.name
+    namespace, manager = session.namespace.name, session.shared.broker.manager
     try:
-        session.shared.broker.require_kafka(session.namespace.entity)
-        session.principal.require(Rights.MANAGE, Resource.of_namespace(namespace))
-        spec = _wished(session, topic)
+        session.caller.require_on_namespace(Rights.MANAGE, session.now_s)
+        spec, name = _wished(session, topic), hub_name(topic.name)
         if validate_only:
-            made.append(_rehearsed(session, topic.name, spec))
+            made.append(manager.check_create_hub(namespace, name, spec, session.now_ms))
         else:
-            create = session.shared.broker.manager.create_hub
-            made.append(create(namespace, hub_name(topic.name), spec, session.actor(), done))
+            made.append(manager.create_hub(namespace, name, spec, session.actor(), done))
     except Refusal as refusal:
         done(refusal)
     else:
@@ -143,16 +137,6 @@ def _wished(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
         raise LimitReached("partitions of an event hub", limits.partitions_per_hub)
     spec = HubSpec(partition_count=None if count == _DEFAULT else count)
     return configs.wish(spec, ((entry.name, entry.value) for entry in topic.configs), limits)
-
-
-def _rehearsed(session: KafkaSession, name: str, spec: HubSpec) -> Hub:
-    """The hub that would be made; refuses what would be refused."""
-    namespace, view = session.namespace, session.shared.broker.catalog.planned
-    if view.find_hub(namespace.entity.name, name) is not None:
-        raise AlreadyExists(namespace.resource(name))
-    existing = view.hubs(namespace.entity.name)
-    hub, _ = new_hub(namespace.entity, hub_name(name), spec, namespace.limits, existing=existing, now_ms=session.now_ms)
-    return hub
 
 
 def _created(session: KafkaSession, name: str, refusal: Refusal | None, made: list[Hub]) -> CreatedTopic:
@@ -219,7 +203,7 @@ def _misnamed(topic: DeletableTopic, *, is_twice: bool) -> str | None:
 
 
 def _delete(
-    session: KafkaSession, topic: DeletableTopic, known: LiveHub | None, gather: Gather[DeletedTopic], index: int
+    session: KafkaSession, topic: DeletableTopic, known: HubView | None, gather: Gather[DeletedTopic], index: int
 ) -> None:
     """`known` is the hub of the id, where one was given and is there."""
     if topic.name is None and known is None:
@@ -233,8 +217,8 @@ def _delete(
         gather.put(index, DeletedTopic(name=name, topic_id=topic.topic_id, error_code=code, error_message=message))
 
     try:
-        hub = session.reach.hub(name, Rights.MANAGE)
-        session.shared.broker.manager.delete_hub(session.namespace.entity.name, hub.name, session.actor(), done)
+        hub = session.caller.hub(name, Rights.MANAGE, session.now_s)
+        session.shared.broker.manager.delete_hub(session.namespace.name, hub.name, session.actor(), done)
     except Refusal as refusal:
         done(refusal)
 
@@ -269,7 +253,7 @@ def _grow(
         gather.put(index, GrownTopic(name=topic.name, error_code=code, error_message=message))
 
     try:
-        hub = session.reach.hub(topic.name, Rights.MANAGE)
+        hub = session.caller.hub(topic.name, Rights.MANAGE, session.now_s)
         current, most = hub.entity.partition_count, session.namespace.limits.partitions_per_hub
         if topic.count <= current:
             raise PartitionCountFixed("partition count", topic.count, f"more than {current}")
@@ -284,14 +268,13 @@ def _grow(
 
 def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, validate_only: bool) -> None:
     """Change a hub, or only see whether that could be done."""
-    namespace, broker = session.namespace, session.shared.broker
-    hub = session.reach.hub(name, Rights.MANAGE).entity
+    namespace, manager = session.namespace.name, session.shared.broker.manager
+    hub = session.caller.hub(name, Rights.MANAGE, session.now_s).entity
     if validate_only or spec == HubSpec.of(hub):
-        existing = broker.catalog.planned.hubs(namespace.entity.name)
-        apply_hub_spec(namespace.entity, hub, spec, namespace.limits, existing=existing, now_ms=session.now_ms)
+        manager.check_update_hub(namespace, name, spec, session.now_ms)
         done(None)
-        return
-    broker.manager.update_hub(namespace.entity.name, name, spec, session.actor(), done)
+    else:
+        manager.update_hub(namespace, name, spec, session.actor(), done)
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------
@@ -313,22 +296,18 @@ def delete_records(session: KafkaSession, request: Request) -> Steps:
 
 def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
-        hub = session.reach.hub(topic, Rights.MANAGE)
-        if not 0 <= part.index < hub.entity.partition_count:
-            raise PartitionNotFound(topic, str(part.index), hub.entity.partition_count)
-        log = hub.log(part.index)
+        hub = session.caller.hub(topic, Rights.MANAGE, session.now_s)
+        partition = hub.require_partition(part.index)
         if code := _trim_refused(hub):
             return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code)
-        offset = log.state.committed if part.offset == _HIGH_WATERMARK else part.offset
-        if offset < 0:
-            raise SequenceOutOfRange(offset, log.state.log_start, log.state.committed)
-        log.trim(offset)
+        offset = partition.state.committed if part.offset == _HIGH_WATERMARK else part.offset
+        log_start = session.caller.delete_records(topic, part.index, offset, session.now_s)
     except Refusal as refusal:
         return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code_of(refusal))
-    return DeleteRecordsPartitionResult(index=part.index, low_watermark=log.state.log_start, error_code=ErrorCode.NONE)
+    return DeleteRecordsPartitionResult(index=part.index, low_watermark=log_start, error_code=ErrorCode.NONE)
 
 
-def _trim_refused(hub: LiveHub) -> ErrorCode:
+def _trim_refused(hub: HubView) -> ErrorCode:
     """Whether a hub's records may not be deleted by hand.
 
     Kafka refuses it where the policy never deletes. The service has no such request, which its clients report as an

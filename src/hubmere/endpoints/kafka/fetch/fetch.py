@@ -1,20 +1,31 @@
-"""Fetch: closed batches out, and waiting for more bytes without asking again (reference: kafka 2.8).
+"""The Fetch handler: closed batches out, and waiting for more bytes without polling (reference: kafka 2.8).
 
-Batches go out as they lie in the log. A fetch that finds too little is parked (`reading`), and is looked at again once
-for each turn in which commits touched its partitions. Partitions are read in the order of the request, so that clients
-that rotate it make progress everywhere; the first that has something gives a whole batch even if that is larger than
-asked, since half a batch is of no use.
+Batches leave as they are stored.
+
+1. `sessions.open_fetch` gives the client's partitions and which of them are due.
+2. The due partitions are read in the order of the request, so that clients that rotate it make progress everywhere. The
+   first one that has events gives a whole batch even if that is larger than asked for, since half a batch is of no use.
+3. With enough bytes, or an error, the fetch is answered. Otherwise it is parked (`state`), and its due partitions are
+   read again once for each turn in which commits moved them.
+4. At its deadline it is answered with what there is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from hubmere.broker.read import PartitionRead, PartitionReader
+from hubmere.broker import PartitionRead, PartitionReader
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, PartitionAnswer, Topics, quiet_part, send
-from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_reading
-from hubmere.endpoints.kafka.fetch.state import CachedPartition, FetchState, SessionlessFetch
+from hubmere.endpoints.kafka.fetch.responses import (
+    NO_POSITION,
+    FetchFrame,
+    PartitionAnswer,
+    Topics,
+    encode_partition,
+    send,
+)
+from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_fetch
+from hubmere.endpoints.kafka.fetch.state import CachedPartition, SessionlessFetch
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal
@@ -22,101 +33,101 @@ from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import FETCH, AbortedTransaction, FetchRequest, FetchResponse
 
-# The most that one answer holds, whatever a client asks for: it is in memory until the socket has taken it.
+# The largest response, whatever a client asks for: it is in memory until the socket has sent it.
 MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
 # The longest that a fetch is parked, whatever a client asks for; clients give up on a request after some 30 s.
 MAX_WAIT_MS: Final = 30_000
 READ_COMMITTED: Final = 1
-# Clients whose id begins so (the Spark source does) get the byte position of each batch in a tagged field of our
-# own: from it they make the AMQP offset of each event. Compacted hubs have none: there it is the sequence number.
-# Anybody may take such an id: the field says what every AMQP reader is told, and Kafka clients skip unknown tags.
-OUR_CLIENTS: Final = "hubmere-"
-# How long a client is held back whose events wait for memory of the node, if it would come again at once.
+# Clients whose id begins so (the Spark source does) get the byte offset of each batch in a tagged field of our own,
+# from which they compute the AMQP offset of each event. Compacted hubs have none: there it is the sequence number. Any
+# client may use such an id: AMQP readers get the same number, and Kafka clients skip unknown tags.
+OFFSET_CLIENTS: Final = "hubmere-"
+# How long a client is throttled whose events wait for memory of the node, so that it does not ask again at once.
 _MEMORY_DELAY_S: Final = 0.1
-# Whoever wants no more than this has enough with any batch (its header has 61 bytes).
+# A fetch for no more bytes than this is complete with any batch (its header has 61 bytes).
 _ANY_BATCH_BYTES: Final = 61
-_NOTHING: Final = b""
+_NO_RECORDS: Final = b""
 # Partitions that are read between two pauses of a fetch with very many of them.
-_LOOKED_AT_ONCE: Final = 64
+_READ_AT_ONCE: Final = 64
 
 
-class _Read(NamedTuple):
-    """What one partition gave: what is told of it, and the events."""
+class _Result(NamedTuple):
+    """The result of reading one partition: the answer, and the events that are charged when it is sent."""
 
-    place: CachedPartition
-    told: PartitionAnswer
-    reader: PartitionReader | None
-    found: PartitionRead | None
+    partition: CachedPartition
+    answer: PartitionAnswer
+    reader: PartitionReader | None = None
+    read: PartitionRead | None = None
 
 
 class _Fetch:
-    """One fetch, until it is answered (`reading.Parked`)."""
+    """One fetch until it is answered (`state.Parked`)."""
 
     __slots__ = (
-        "_enough_bytes",
         "_found_bytes",
-        "_has_look_planned",
+        "_has_read_scheduled",
         "_is_committed_only",
         "_is_done",
         "_is_short_of_memory",
-        "_reading",
+        "_min_bytes",
         "_request",
         "_session",
+        "_state",
         "deadline",
     )
 
-    def __init__(self, session: KafkaSession, request: Request, reading: FetchState) -> None:
+    def __init__(self, session: KafkaSession, request: Request, state: FetchSession | SessionlessFetch) -> None:
         body: FetchRequest = request.body
         self._session = session
         self._request = request
-        self._reading = reading
-        self._enough_bytes = min(body.min_bytes, body.max_bytes, MAX_FETCH_BYTES)
+        self._state = state
+        self._min_bytes = min(body.min_bytes, body.max_bytes, MAX_FETCH_BYTES)
         self._is_committed_only = body.isolation_level == READ_COMMITTED
         self._found_bytes = 0
-        self._has_look_planned = False
+        self._has_read_scheduled = False
         self._is_done = False
         self._is_short_of_memory = False
-        reading.take_form(request.version, is_committed_only=self._is_committed_only)
+        state.set_format(request.version, is_committed_only=self._is_committed_only)
         self.deadline = session.now + min(body.max_wait_ms, MAX_WAIT_MS) / 1000
 
     # --- answering or waiting ---
 
     def start(self) -> None:
-        """Answer now if there is enough, or something to complain about; else wait."""
-        places = self._reading.due_places()
-        if len(places) > SLICE_ENTRIES:
-            self._session.work_in_slices(self._start_in_slices(places))
+        """Answer now if there is enough, or an error; else wait."""
+        partitions = self._state.due_partitions()
+        if len(partitions) > SLICE_ENTRIES:
+            self._session.run_in_slices(self._start_in_slices(partitions))
         else:
-            self._answer_or_wait(self._look(places))
+            self._answer_or_park(self._read_all(partitions))
 
-    def _start_in_slices(self, places: Sequence[CachedPartition]) -> Steps:
-        """As `start`, for so many partitions that looking at them takes longer than a turn should."""
-        reads: list[_Read] = []
-        for first in range(0, len(places), _LOOKED_AT_ONCE):
-            share = places[first : first + _LOOKED_AT_ONCE]
-            reads += self._look(share, reads)
+    def _start_in_slices(self, partitions: Sequence[CachedPartition]) -> Steps:
+        """As `start`, for so many partitions that reading them takes longer than a turn should."""
+        results: list[_Result] = []
+        for first in range(0, len(partitions), _READ_AT_ONCE):
+            share = partitions[first : first + _READ_AT_ONCE]
+            results += self._read_all(share, results)
             yield from repeat(None, len(share))
-        self._answer_or_wait(reads)
+        self._answer_or_park(results)
 
-    def _answer_or_wait(self, reads: list[_Read]) -> None:
+    def _answer_or_park(self, results: list[_Result]) -> None:
         body: FetchRequest = self._request.body
-        if body.max_wait_ms <= 0 or not self._reading.places() or self._is_enough(reads):
-            self._answer(reads)
+        if body.max_wait_ms <= 0 or not self._state.partitions() or self._is_enough(results):
+            self._answer(results)
         else:
-            self._reading.park(self)
+            self._state.park(self)
 
-    def _is_enough(self, reads: list[_Read]) -> bool:
-        self._found_bytes = sum([len(read.told.records) for read in reads])
-        return self._found_bytes >= self._enough_bytes or any(read.told.code for read in reads)
+    def _is_enough(self, results: list[_Result]) -> bool:
+        self._found_bytes = sum([len(result.answer.records) for result in results])
+        return self._found_bytes >= self._min_bytes or any(result.answer.code for result in results)
 
-    def moved(self) -> None:
-        """A partition has moved: look once this turn's commits are all known."""
-        if not self._has_look_planned:
-            self._has_look_planned = True
-            self._session.wire.call_soon(self._look_again)
+    def on_moved(self) -> None:
+        """A partition has moved: read when all commits of this turn are known."""
+        if not self._has_read_scheduled:
+            self._has_read_scheduled = True
+            self._session.wire.call_soon(self._read_again)
 
-    def _look_again(self) -> None:
-        self._has_look_planned = False
+    def _read_again(self) -> None:
+        self._has_read_scheduled = False
         if not self._is_done and self._may_be_enough():
             self._session.resume(self._answer_if_enough)
 
@@ -127,195 +138,195 @@ class _Fetch:
             self._session.resume(self._answer_if_enough)
 
     def _may_be_enough(self) -> bool:
-        """Cheap, to see whether reading is worth it."""
-        if self._enough_bytes <= _ANY_BATCH_BYTES:
+        """A cheap test whether reading is worth it."""
+        if self._min_bytes <= _ANY_BATCH_BYTES:
             return True
-        due = self._reading.due
-        grown_bytes = sum(place.grown_bytes() for place in due)
-        return self._found_bytes + grown_bytes >= self._enough_bytes or any(place.is_passed() for place in due)
+        due = self._state.due
+        grown_bytes = sum(partition.grown_bytes() for partition in due)
+        return self._found_bytes + grown_bytes >= self._min_bytes or any(partition.is_deleted() for partition in due)
 
     def _answer_if_enough(self) -> None:
-        reads = self._look(self._reading.due_places())
-        if self._is_enough(reads):
-            self._answer(reads)
+        results = self._read_all(self._state.due_partitions())
+        if self._is_enough(results):
+            self._answer(results)
 
-    def time_is_up(self) -> None:
+    def on_deadline(self) -> None:
         """Answer with what there is."""
-        self._session.resume(lambda: self._answer(self._look(self._reading.all_places())))
+        self._session.resume(lambda: self._answer(self._read_all(self._state.all_partitions())))
 
-    def _answer(self, reads: list[_Read]) -> None:
+    def _answer(self, results: list[_Result]) -> None:
         self._is_done = True
-        session, reading = self._session, self._reading
-        delay_s = _MEMORY_DELAY_S if self._is_short_of_memory else 0.0
-        for read in reads:
-            chunk = None if read.found is None else read.found.chunk
-            if read.reader is not None and chunk is not None:
-                session.weigh(len(chunk.data))
-                delay_s = max(delay_s, read.reader.charge(chunk, read.place.partition.fetch_offset, session.now))
+        session, state = self._session, self._state
+        delay_s = max(_MEMORY_DELAY_S if self._is_short_of_memory else 0.0, self._charge(results))
         throttle_ms = round(delay_s * 1000) if delay_s else 0
-        if isinstance(reading, FetchSession):
-            topics = _news(reading, reads)
-            send(session, self._request, throttle_ms=throttle_ms, session_id=reading.number, topics=topics)
+        if isinstance(state, FetchSession):
+            topics = _changed_topics(state, results)
+            send(session, self._request, throttle_ms=throttle_ms, session_id=state.session_id, topics=topics)
         else:
-            assert isinstance(reading, SessionlessFetch)
-            self._tell_everything(reading, {read.place: read.told for read in reads}, throttle_ms)
-        reading.answered()
-        session.mute(delay_s)
+            answers = {result.partition: result.answer for result in results}
+            self._send_all_partitions(state, answers, throttle_ms)
+        state.on_answered()
+        session.throttle(delay_s)
 
-    def _tell_everything(
-        self, reading: SessionlessFetch, found: dict[CachedPartition, PartitionAnswer], throttle_ms: int
+    def _charge(self, results: list[_Result]) -> float:
+        """Count the events that are sent; the seconds for which the client is throttled."""
+        session, delay_s = self._session, 0.0
+        for partition, _, reader, read in results:
+            if reader is not None and read is not None and read.chunk is not None:
+                session.count_response(len(read.chunk.data))
+                delay_s = max(delay_s, reader.charge(read.chunk, partition.partition.fetch_offset, session.now))
+        return delay_s
+
+    def _send_all_partitions(
+        self, state: SessionlessFetch, answers: dict[CachedPartition, PartitionAnswer], throttle_ms: int
     ) -> None:
-        """One part for each partition that was asked for, in the order of the request."""
+        """Answer for each partition that the request names, in its order."""
         session, request = self._session, self._request
-        if not all(told.is_ordinary for told in found.values()):
+        if not all(answer.is_plain for answer in answers.values()):
             topics = [
-                (name, [found.get(place) or self._quiet(place) for place in places]) for name, places in reading.topics
+                (name, [answers.get(partition) or self._empty_answer(partition) for partition in partitions])
+                for name, partitions in state.topics
             ]
             send(session, request, throttle_ms=throttle_ms, session_id=0, topics=topics)
             return
-        frame = Frame(request.version, request.correlation_id, throttle_ms, 0, len(reading.topics))
-        for name, places in reading.topics:
-            frame.add_topic(name, len(places))
-            for place in places:
-                if place in found:
-                    frame.add(found[place])
-                elif place.quiet_part is not None:
-                    frame.out += place.quiet_part
+        frame = FetchFrame(request.version, request.correlation_id, throttle_ms, 0, len(state.topics))
+        for name, partitions in state.topics:
+            frame.add_topic(name, len(partitions))
+            for partition in partitions:
+                if partition in answers:
+                    frame.add(answers[partition])
+                elif partition.empty_response is not None:
+                    frame.out += partition.empty_response
                 else:
-                    place.quiet_part = quiet_part(request.version, self._quiet(place))
-                    frame.out += place.quiet_part
+                    partition.empty_response = encode_partition(request.version, self._empty_answer(partition))
+                    frame.out += partition.empty_response
             frame.end_topic()
         session.respond_buffers(request, frame.buffers())
 
-    def _quiet(self, place: CachedPartition) -> PartitionAnswer:
+    def _empty_answer(self, partition: CachedPartition) -> PartitionAnswer:
         aborted = () if self._is_committed_only else None
-        return PartitionAnswer(place.index, ErrorCode.NONE, *place.facts, _NOTHING, aborted, NO_POSITION)
+        return PartitionAnswer(
+            partition.index, ErrorCode.NONE, *partition.watermarks, _NO_RECORDS, aborted, NO_POSITION
+        )
 
     # --- reading ---
 
-    def _look(self, places: Iterable[CachedPartition], before: Sequence[_Read] = ()) -> list[_Read]:
-        """Read the places: those that have events, are refused, or of which a session has other facts to tell.
+    def _read_all(self, partitions: Iterable[CachedPartition], before: Sequence[_Result] = ()) -> list[_Result]:
+        """Read partitions; the results are those with events, errors or, in a session, other watermarks.
 
-        `before` are reads of the same answer, whose events count.
+        `before` are results for the same response, whose events count.
         """
         body: FetchRequest = self._request.body
-        known_bytes = sum([len(known.told.records) for known in before])
+        known_bytes = sum([len(result.answer.records) for result in before])
         wanted_bytes = min(max(body.max_bytes, 0), MAX_FETCH_BYTES)
-        room_bytes = self._session.account.room_bytes(wanted_bytes)
-        left_bytes = max(room_bytes - known_bytes, 0)
-        # A batch that is larger than asked for goes out if it is the first; not if memory is what sets the bound.
-        is_short = room_bytes < wanted_bytes
-        reads, is_first = [], not (is_short or known_bytes)
-        for place in places:
-            read = self._read(place, left_bytes, is_first=is_first)
-            if read is None:
+        available_bytes = self._session.account.room_bytes(wanted_bytes)
+        space_bytes = max(available_bytes - known_bytes, 0)
+        # A first batch that is larger than asked for is sent, unless memory is what sets the bound.
+        is_short = available_bytes < wanted_bytes
+        results, is_first = [], not (is_short or known_bytes)
+        for partition in partitions:
+            result = self._read_one(partition, space_bytes, is_first=is_first)
+            if result is None:
                 continue
-            reads.append(read)
-            if read.told.records:
+            results.append(result)
+            if result.answer.records:
                 is_first = False
-                left_bytes = max(left_bytes - len(read.told.records), 0)
-        if is_short and any(map(_is_left_out, reads)):
+                space_bytes = max(space_bytes - len(result.answer.records), 0)
+        if is_short and any(map(_is_left_out, results)):
             self._wait_for_memory()
-        return reads
+        return results
 
     def _wait_for_memory(self) -> None:
-        """Events are there, and no memory to send them: look again when there is, or when the time is up."""
+        """There are events and no memory to send them: read again when there is, or at the deadline."""
         account = self._session.account
         account.press()
         if not self._is_short_of_memory:
             self._is_short_of_memory = True
             account.wait(self._on_memory)
 
-    def _read(self, place: CachedPartition, left_bytes: int, *, is_first: bool) -> _Read | None:
+    def _read_one(self, partition: CachedPartition, space_bytes: int, *, is_first: bool) -> _Result | None:
         try:
-            reader = place.reader or place.begin(self._session)
-            return self._read_partition(place, reader, left_bytes, is_first=is_first)
+            reader = partition.reader or partition.open_reader(self._session)
+            return self._read(partition, reader, space_bytes, is_first=is_first)
         except Refusal as refusal:
-            place.let_go()
-            return _Read(place, _refused(place.index, code_of(refusal)), None, None)
+            partition.close_reader()
+            return _Result(partition, _error_answer(partition.index, code_of(refusal)))
 
-    def _read_partition(
-        self, place: CachedPartition, reader: PartitionReader, left_bytes: int, *, is_first: bool
-    ) -> _Read | None:
-        wanted = place.partition
+    def _read(
+        self, partition: CachedPartition, reader: PartitionReader, space_bytes: int, *, is_first: bool
+    ) -> _Result | None:
+        wanted = partition.partition
         offset = wanted.fetch_offset
-        found = reader.read(
+        read = reader.read(
             offset,
             max_bytes=wanted.max_bytes,
-            space_bytes=left_bytes,
+            space_bytes=space_bytes,
             stable_only=self._is_committed_only,
             allows_larger=is_first,
             leader_epoch=wanted.current_leader_epoch,
         )
-        (start, end, stable_end, _, _, size_bytes), chunk, aborted, refusal = found
-        place.seen((end, stable_end, start), size_bytes)
+        (start, end, stable_end, _, _, size_bytes), chunk, aborted, refusal = read
+        partition.on_read((end, stable_end, start), size_bytes)
         if refusal is not None:
-            place.refused()
-            return _Read(place, _refused(place.index, code_of(refusal), end, start), None, None)
-        if offset == end and self._reading.is_told(place):
-            del self._reading.due[place]
+            partition.on_refused()
+            return _Result(partition, _error_answer(partition.index, code_of(refusal), end, start))
+        if offset == end and self._state.can_omit(partition):
+            del self._state.due[partition]
             return None
-        records: memoryview | bytes = _NOTHING
+        records: memoryview | bytes = _NO_RECORDS
         skipped: tuple[AbortedTransaction, ...] | None = () if self._is_committed_only else None
         position = NO_POSITION
         if chunk is not None:
             records = chunk.data
-            if self._tells_position and not reader.entity.retention.is_compacted:
+            if self._wants_positions and reader.has_byte_offsets:
                 position = chunk.offset
             if aborted:
-                skipped = tuple([AbortedTransaction(producer_id=gone[0], first_offset=gone[1]) for gone in aborted])
-        told = PartitionAnswer(place.index, ErrorCode.NONE, end, stable_end, start, records, skipped, position)
-        return _Read(place, told, reader, found)
+                skipped = tuple([AbortedTransaction(producer_id=one[0], first_offset=one[1]) for one in aborted])
+        answer = PartitionAnswer(partition.index, ErrorCode.NONE, end, stable_end, start, records, skipped, position)
+        return _Result(partition, answer, reader, read)
 
     @property
-    def _tells_position(self) -> bool:
-        return (self._request.client_id or "").startswith(OUR_CLIENTS)
+    def _wants_positions(self) -> bool:
+        return (self._request.client_id or "").startswith(OFFSET_CLIENTS)
 
 
-def _is_left_out(read: _Read) -> bool:
+def _is_left_out(result: _Result) -> bool:
     """Whether a partition has events and none of them was read."""
-    told = read.told
-    return not told.code and not told.records and read.place.partition.fetch_offset < told.end
+    answer = result.answer
+    return not answer.code and not answer.records and result.partition.partition.fetch_offset < answer.end
 
 
-def _refused(index: int, code: ErrorCode, end: int = -1, start: int = -1) -> PartitionAnswer:
-    return PartitionAnswer(index, code, end, end, start, _NOTHING, None, NO_POSITION)
+def _error_answer(index: int, code: ErrorCode, end: int = -1, start: int = -1) -> PartitionAnswer:
+    return PartitionAnswer(index, code, end, end, start, _NO_RECORDS, None, NO_POSITION)
 
 
-def _news(kept: FetchSession, reads: list[_Read]) -> Topics:
-    """The parts that tell the client something new; those with events go to the end of the order."""
-    news: list[tuple[str, PartitionAnswer]] = []
-    for place, told, _, _ in reads:
-        facts = (told.end, told.stable_end, told.start)
-        if told.records or told.code or place.told != facts:
-            place.told = facts
-            news.append((place.topic, told))
-        if told.records:
-            kept.gave(place)
-    return _by_topic(news)
-
-
-def _by_topic(parts: Iterable[tuple[str, PartitionAnswer]]) -> Topics:
+def _changed_topics(state: FetchSession, results: list[_Result]) -> Topics:
+    """The answers that a session's client does not know; partitions that gave events are read last next time."""
     topics: Topics = []
-    for topic, told in parts:
-        if topics and topics[-1][0] == topic:
-            topics[-1][1].append(told)
-        else:
-            topics.append((topic, [told]))
+    for partition, answer, _, _ in results:
+        watermarks = (answer.end, answer.stable_end, answer.start)
+        if answer.records or answer.code or partition.sent_watermarks != watermarks:
+            partition.sent_watermarks = watermarks
+            if topics and topics[-1][0] == partition.topic:
+                topics[-1][1].append(answer)
+            else:
+                topics.append((partition.topic, [answer]))
+        if answer.records:
+            state.move_to_end(partition)
     return topics
 
 
 def fetch(session: KafkaSession, request: Request) -> None:
-    """Give what there is, or wait for it."""
+    """Answer with the events there are, or wait for them."""
     if sum([len(topic.partitions) for topic in request.body.topics]) > MAX_ENTRIES:
-        session.drop(f"{request!r} has too many partitions; {MAX_ENTRIES} is the most")
+        session.disconnect(f"{request!r} has too many partitions; {MAX_ENTRIES} is the most")
         return
-    reading = open_reading(session, request.body)
-    if isinstance(reading, ErrorCode):
-        session.respond(request, FetchResponse(error_code=reading, topics=()))
+    state = open_fetch(session, request.body)
+    if isinstance(state, ErrorCode):
+        session.respond(request, FetchResponse(error_code=state, topics=()))
     else:
-        session.followed = reading.places()
-        _Fetch(session, request, reading).start()
+        session.fetched_partitions = state.partitions()
+        _Fetch(session, request, state).start()
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {FETCH.key: fetch}

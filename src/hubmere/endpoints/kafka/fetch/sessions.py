@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, then only what has changed; answers do the same.
+"""Fetch sessions (KIP-227): a client names its partitions once, then only what has changed; responses do the same.
 
-A session belongs to its connection and ends with it: a client that comes back on another one is told that its session
-is not known and begins anew, which every client does by itself. Without a session each request is complete.
+A session belongs to its connection and ends with it. A client that reconnects is told that its session is unknown and
+starts another one by itself. Without a session each request names all its partitions.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import FetchRequest
 
-# A client keeps one session for each node; another may begin before an old one has ended.
+# A client has one session with each node; another may begin before an old one has ended.
 MAX_SESSIONS: Final = 4
 # Partitions of one session: as many as the largest hubs of a large namespace have together.
 MAX_PARTITIONS: Final = 100_000
@@ -26,100 +26,98 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 
 class FetchSession(FetchState):
-    """What a client reads, and what it was told last of each partition; those that gave events go to the end."""
+    """The partitions of one fetch session; those that gave events are read last."""
 
-    __slots__ = ("_next_epoch", "_places", "_turns", "number")
+    __slots__ = ("_next_epoch", "_orders", "_partitions", "session_id")
 
-    def __init__(self, session: KafkaSession, number: int) -> None:
+    def __init__(self, session: KafkaSession, session_id: int) -> None:
         super().__init__(session)
-        self.number = number
+        self.session_id = session_id
         self._next_epoch = 1
-        self._places: dict[tuple[str, int], CachedPartition] = {}
-        self._turns = count()
+        self._partitions: dict[tuple[str, int], CachedPartition] = {}
+        self._orders = count()
 
-    def places(self) -> Collection[CachedPartition]:
+    def partitions(self) -> Collection[CachedPartition]:
         """Every partition."""
-        return self._places.values()
+        return self._partitions.values()
 
-    def is_told(self, place: CachedPartition) -> bool:
-        """Whether the client knows the facts of a partition."""
-        return place.told == place.facts
+    def can_omit(self, partition: CachedPartition) -> bool:
+        """Whether the client has the partition's watermarks."""
+        return partition.sent_watermarks == partition.watermarks
 
-    def accepts(self, epoch: int) -> bool:
-        """Whether this is the client's next request; if so, one more is next."""
+    def accept_epoch(self, epoch: int) -> bool:
+        """Whether this is the client's next request; if so, the epoch moves on."""
         if epoch != self._next_epoch:
             return False
         self._next_epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
         return True
 
     def update(self, body: FetchRequest) -> None:
-        """Take over what the request adds, moves and forgets."""
+        """Add, move and remove the partitions that the request names."""
         for forgotten in body.forgotten_topics:
             for index in forgotten.partitions:
-                self._forget(forgotten.name, index)
+                self._remove(forgotten.name, index)
         for topic in body.topics:
-            for partition in topic.partitions:
-                place = self._places.get((topic.name, partition.index))
-                if place is not None:
-                    place.want(partition)
-                elif len(self._places) < MAX_PARTITIONS:
-                    place = CachedPartition(self, topic.name, partition, next(self._turns))
-                    self._places[topic.name, partition.index] = place
-                    self.due[place] = None
+            for wanted in topic.partitions:
+                partition = self._partitions.get((topic.name, wanted.index))
+                if partition is not None:
+                    partition.update(wanted)
+                elif len(self._partitions) < MAX_PARTITIONS:
+                    partition = CachedPartition(self, topic.name, wanted, next(self._orders))
+                    self._partitions[topic.name, wanted.index] = partition
+                    self.due[partition] = None
 
-    def _forget(self, topic: str, index: int) -> None:
-        place = self._places.pop((topic, index), None)
-        if place is not None:
-            place.let_go()
-            self.due.pop(place, None)
+    def _remove(self, topic: str, index: int) -> None:
+        partition = self._partitions.pop((topic, index), None)
+        if partition is not None:
+            partition.close_reader()
+            self.due.pop(partition, None)
 
-    def gave(self, place: CachedPartition) -> None:
-        """A partition gave events: the others come first now."""
-        place.turn = next(self._turns)
+    def move_to_end(self, partition: CachedPartition) -> None:
+        """Read a partition that gave events after the others."""
+        partition.order = next(self._orders)
 
 
-def open_reading(session: KafkaSession, body: FetchRequest) -> FetchState | ErrorCode:
-    """What a request reads: by the session that it speaks of, or by what it names; or what is wrong with it."""
-    kept = session.fetch_sessions
+def open_fetch(session: KafkaSession, body: FetchRequest) -> FetchSession | SessionlessFetch | ErrorCode:
+    """The partitions that a request reads, of its session or of its own; or what is wrong with it."""
     if body.session_epoch == _INITIAL_EPOCH or body.session_epoch == _FINAL_EPOCH:
         if body.session_id != _NO_SESSION:
-            _end(session, body.session_id)
-        return _full(session, body) if body.session_epoch == _FINAL_EPOCH else _begin(session, body)
-    known = kept.get(body.session_id)
+            _end_session(session, body.session_id)
+        return _sessionless(session, body) if body.session_epoch == _FINAL_EPOCH else _begin_session(session, body)
+    known = session.fetch_sessions.get(body.session_id)
     if known is None:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert isinstance(known, FetchSession)
-    if not known.accepts(body.session_epoch):
+    if not known.accept_epoch(body.session_epoch):
         return ErrorCode.INVALID_FETCH_SESSION_EPOCH
     if known.parked is not None:
-        # Two requests of a session at once: the first cannot wait for positions that are no longer wanted.
-        known.parked.time_is_up()
+        # Two requests of a session at once: the first cannot wait for positions that are replaced.
+        known.parked.on_deadline()
     known.update(body)
     return known
 
 
-def _full(session: KafkaSession, body: FetchRequest) -> SessionlessFetch:
-    """The reading of the last complete request goes on; one whose fetch still waits is left to itself."""
-    last = session.full_reading
-    if not isinstance(last, SessionlessFetch) or last.parked is not None:
-        last = session.full_reading = SessionlessFetch(session)
-    last.update(body.topics)
-    return last
+def _sessionless(session: KafkaSession, body: FetchRequest) -> SessionlessFetch:
+    """The state of the last request without a session; one whose fetch is parked is replaced."""
+    state = session.sessionless_fetch
+    if state is None or state.parked is not None:
+        state = session.sessionless_fetch = SessionlessFetch(session)
+    state.update(body.topics)
+    return state
 
 
-def _begin(session: KafkaSession, body: FetchRequest) -> FetchSession:
-    kept = session.fetch_sessions
-    while len(kept) >= MAX_SESSIONS:
-        _end(session, next(iter(kept)))
-    fresh = FetchSession(session, secrets.randbelow(_MAX_EPOCH) + 1)
-    fresh.update(body)
-    kept[fresh.number] = fresh
-    return fresh
+def _begin_session(session: KafkaSession, body: FetchRequest) -> FetchSession:
+    sessions = session.fetch_sessions
+    while len(sessions) >= MAX_SESSIONS:
+        _end_session(session, next(iter(sessions)))
+    begun = FetchSession(session, secrets.randbelow(_MAX_EPOCH) + 1)
+    begun.update(body)
+    sessions[begun.session_id] = begun
+    return begun
 
 
-def _end(session: KafkaSession, number: int) -> None:
-    ended = session.fetch_sessions.pop(number, None)
-    if isinstance(ended, FetchSession):
+def _end_session(session: KafkaSession, session_id: int) -> None:
+    ended = session.fetch_sessions.pop(session_id, None)
+    if ended is not None:
         if ended.parked is not None:
-            ended.parked.time_is_up()
+            ended.parked.on_deadline()
         ended.close()

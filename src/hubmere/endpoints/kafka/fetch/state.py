@@ -1,26 +1,29 @@
-"""What a client reads from one fetch to the next: its partitions, which of them may have news, and one parked fetch.
+"""What a client reads from one fetch to the next: its partitions, those that are due, and one parked fetch.
 
-Clients ask for the same partitions a thousand times a second. So rights, logs and watches are kept between fetches, and
-a fetch looks only at the partitions that are due: those that have moved, those of which the client wants something
-else than before, and those that had more to give. A partition at whose end the client stands is not due until it moves.
-Hubs that were deleted, made anew or shut are noticed at each look, by topic, and so is a client that signed in anew.
-What is kept is bounded by the size of a request, or by that of a fetch session.
+Clients ask for the same partitions a thousand times a second. So readers are kept open between fetches, and a fetch
+reads only the partitions that are due:
+
+1. A partition is due when it has moved since it was read, when the client names another position, and when it had more
+   events than fitted. A partition at whose end the client stands is not due until it moves.
+2. A fetch that finds too little is parked here until a partition moves or its deadline is reached.
+3. Before each read, hubs that were deleted, created again or disabled, and a client whose credential or rights have
+   changed, close all readers; opening them again asks for every right.
+
+The state is bounded by the size of a request, or by that of a fetch session.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from hubmere.broker.live import LiveHub
-from hubmere.broker.read import PartitionReader
+from hubmere.broker import HubView, PartitionReader
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.stream import Timer
-from hubmere.model.names import fold
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchTopic
 
-# The end of a partition, its stable end and its start: what an answer tells of it besides events.
-Facts = tuple[int, int, int]
-NO_FACTS: Final = (-1, -1, -1)
+# High watermark, last stable offset and log start offset: what a response says of a partition besides events.
+Watermarks = tuple[int, int, int]
+UNKNOWN_WATERMARKS: Final = (-1, -1, -1)
 
 
 class Parked(Protocol):
@@ -28,171 +31,170 @@ class Parked(Protocol):
 
     @property
     def deadline(self) -> float:
-        """When it has waited for long enough."""
+        """When it has to be answered."""
 
-    def moved(self) -> None:
-        """A partition has moved; called from within a commit, so nothing is read here."""
+    def on_moved(self) -> None:
+        """A partition has moved; called during a commit, so it must not read."""
 
-    def time_is_up(self) -> None:
+    def on_deadline(self) -> None:
         """The deadline is reached."""
 
 
 class CachedPartition:
-    """One partition: what the client wants of it, what was found at the last look, and what the client was told."""
+    """One partition: what the client asks for, what the last read found, and what the client was sent."""
 
     __slots__ = (
         "_has_moved",
-        "_reading",
-        "facts",
+        "_state",
+        "empty_response",
         "index",
+        "order",
         "partition",
-        "quiet_part",
         "reader",
-        "seen_bytes",
-        "told",
+        "sent_watermarks",
+        "size_bytes",
         "topic",
-        "turn",
+        "watermarks",
     )
 
-    def __init__(self, reading: "FetchState", topic: str, partition: FetchPartition, turn: int) -> None:
-        self._reading = reading
+    def __init__(self, state: "FetchState", topic: str, partition: FetchPartition, order: int) -> None:
+        self._state = state
         self._has_moved = True
         self.topic = topic
         self.index = partition.index
         self.partition = partition
-        # Lower turns are read first.
-        self.turn = turn
+        # Lower numbers are read first.
+        self.order = order
         self.reader: PartitionReader | None = None
-        self.facts: Facts = NO_FACTS
-        self.seen_bytes = 0
-        # What an answer says of it while there are no events, ready to send.
-        self.quiet_part: bytes | None = None
-        self.told: Facts | None = None
+        # As of the last read.
+        self.watermarks: Watermarks = UNKNOWN_WATERMARKS
+        self.size_bytes = 0
+        # The encoded response for this partition while it has no events.
+        self.empty_response: bytes | None = None
+        self.sent_watermarks: Watermarks | None = None
 
-    def want(self, partition: FetchPartition) -> None:
-        """Take another position: worth a look, unless it is where the partition ended at the last one."""
-        known, self.partition = self.partition, partition
-        if partition.current_leader_epoch == known.current_leader_epoch:
-            if partition.fetch_offset == self.facts[0] and not self._has_moved and self._reading.is_told(self):
-                self._reading.due.pop(self, None)
+    def update(self, partition: FetchPartition) -> None:
+        """Take the position of the next request; the partition is due unless the position is its known end."""
+        previous, self.partition = self.partition, partition
+        if partition.current_leader_epoch == previous.current_leader_epoch:
+            if partition.fetch_offset == self.watermarks[0] and not self._has_moved and self._state.can_omit(self):
+                self._state.due.pop(self, None)
                 return
-            if partition.fetch_offset == known.fetch_offset:
+            if partition.fetch_offset == previous.fetch_offset:
                 return
-        self._reading.due[self] = None
+        self._state.due[self] = None
 
-    def begin(self, session: KafkaSession) -> PartitionReader:
-        """Follow the partition from now on; raises what forbids it."""
-        hub = session.reach.readable(self.topic)
-        self.reader = session.shared.broker.follow(hub, self.index, self._moved, principal=session.principal)
-        self._reading.hubs[fold(self.topic)] = hub
-        return self.reader
+    def open_reader(self, session: KafkaSession) -> PartitionReader:
+        """Open the partition's reader, or raise what forbids it."""
+        self.reader = reader = session.caller.follow(self.topic, self.index, self._on_moved, session.now_s)
+        self._state.hubs[self.topic] = reader.hub
+        return reader
 
-    def seen(self, facts: Facts, size_bytes: int) -> None:
-        """What a look has found."""
-        self._has_moved = False
-        self.seen_bytes = size_bytes
-        if facts != self.facts:
-            self.facts = facts
-            self.quiet_part = None
-
-    def refused(self) -> None:
-        """The client cannot have what it wants: it is told so until it wants something else."""
-        self._has_moved = True
-
-    def grown_bytes(self) -> int:
-        """About how many bytes have come since the last look."""
-        return 0 if self.reader is None else max(self.reader.state.size_bytes - self.seen_bytes, 0)
-
-    def is_passed(self) -> bool:
-        """Whether the start has moved beyond where the client stands."""
-        return self.reader is not None and self.reader.state.log_start > self.partition.fetch_offset
-
-    def let_go(self) -> None:
-        """Follow it no longer: the next look begins anew."""
+    def close_reader(self) -> None:
+        """Close the reader; the next read opens another."""
         reader, self.reader = self.reader, None
         self._has_moved = True
         if reader is not None:
             reader.close()
 
-    def _moved(self) -> None:
+    def on_read(self, watermarks: Watermarks, size_bytes: int) -> None:
+        """Record what a read has found."""
+        self._has_moved = False
+        self.size_bytes = size_bytes
+        if watermarks != self.watermarks:
+            self.watermarks = watermarks
+            self.empty_response = None
+
+    def on_refused(self) -> None:
+        """The position is not valid: answer so until the client names another."""
         self._has_moved = True
-        reading = self._reading
-        reading.due[self] = None
-        if reading.parked is not None:
-            reading.parked.moved()
+
+    def grown_bytes(self) -> int:
+        """About how many bytes were appended since the last read."""
+        return 0 if self.reader is None else max(self.reader.state.size_bytes - self.size_bytes, 0)
+
+    def is_deleted(self) -> bool:
+        """Whether the client's position was deleted by now."""
+        return self.reader is not None and self.reader.state.log_start > self.partition.fetch_offset
+
+    def _on_moved(self) -> None:
+        self._has_moved = True
+        state = self._state
+        state.due[self] = None
+        if state.parked is not None:
+            state.parked.on_moved()
 
 
 class FetchState(ABC):
     """The partitions of a client in order. Thread rule: the loop's thread only.
 
-    At most one fetch is parked at a time. Its timer outlives it: the next one that waits takes it over, so that a
+    At most one fetch is parked at a time. Its timer outlives it: the next fetch that is parked uses it again, so that a
     client that is answered often costs a timer twice a second and not a thousand times.
     """
 
-    __slots__ = ("_form", "_reach", "_session", "_timer", "_timer_at", "due", "hubs", "parked")
+    __slots__ = ("_format", "_revision", "_session", "_timer", "_timer_at", "due", "hubs", "parked")
 
     def __init__(self, session: KafkaSession) -> None:
         self._session = session
         self._timer: Timer | None = None
         self._timer_at = 0.0
-        self._reach = session.reach
-        self._form = (-1, False)
+        self._revision = session.caller.revision
+        self._format = (-1, False)
         self.due: dict[CachedPartition, None] = {}
-        # The hubs of the places that are followed, by folded name.
-        self.hubs: dict[str, LiveHub] = {}
+        # The hubs of the open readers, by topic.
+        self.hubs: dict[str, HubView] = {}
         self.parked: Parked | None = None
         session.cleanups[self.close] = None
 
     @abstractmethod
-    def places(self) -> Collection[CachedPartition]:
+    def partitions(self) -> Collection[CachedPartition]:
         """Every partition."""
 
     @abstractmethod
-    def is_told(self, place: CachedPartition) -> bool:
-        """Whether an answer need not speak of a partition that has no events for the client."""
+    def can_omit(self, partition: CachedPartition) -> bool:
+        """Whether a partition without events needs no read for the next response."""
 
-    def answered(self) -> None:
-        """No fetch waits any more."""
+    def on_answered(self) -> None:
+        """The fetch is answered: none is parked any more."""
         self.parked = None
 
-    # --- what a fetch looks at ---
+    # --- partitions to read ---
 
-    def take_form(self, version: int, *, is_committed_only: bool) -> None:
-        """How the next answer is written: a client seldom changes it, and then nothing that was ready can be used."""
-        if self._form != (version, is_committed_only):
-            self._form = (version, is_committed_only)
-            for place in self.places():
-                place.quiet_part = None
+    def set_format(self, version: int, *, is_committed_only: bool) -> None:
+        """Set how the next response is encoded; encoded partitions of another format are dropped."""
+        if self._format != (version, is_committed_only):
+            self._format = (version, is_committed_only)
+            for partition in self.partitions():
+                partition.empty_response = None
 
-    def due_places(self) -> Sequence[CachedPartition]:
-        """The partitions that may have news, those first whose turn it is."""
-        if not self._is_still_allowed():
-            self._let_go_of_hubs()
-        return sorted(self.due, key=_turn_of) if len(self.due) > 1 else tuple(self.due)
+    def due_partitions(self) -> Sequence[CachedPartition]:
+        """The partitions that are due, in the order in which they are read."""
+        if not self._are_readers_valid():
+            self._close_readers()
+        return sorted(self.due, key=_order_of) if len(self.due) > 1 else tuple(self.due)
 
-    def all_places(self) -> Sequence[CachedPartition]:
-        """As `due_places`, with every partition."""
-        self.due = dict.fromkeys(self.places())
-        return self.due_places()
+    def all_partitions(self) -> Sequence[CachedPartition]:
+        """As `due_partitions`, with every partition."""
+        self.due = dict.fromkeys(self.partitions())
+        return self.due_partitions()
 
-    def _is_still_allowed(self) -> bool:
-        served = self._session.namespace.hubs
-        for name, hub in self.hubs.items():
-            if served.get(name) is not hub or not hub.entity.status.may_receive:
+    def _are_readers_valid(self) -> bool:
+        for hub in self.hubs.values():
+            if not hub.is_current or not hub.entity.status.may_receive:
                 return False
-        return self._reach is self._session.reach
+        return self._revision == self._session.caller.revision
 
-    def _let_go_of_hubs(self) -> None:
-        self._reach = self._session.reach
+    def _close_readers(self) -> None:
+        self._revision = self._session.caller.revision
         self.hubs.clear()
-        for place in self.places():
-            place.let_go()
-            self.due[place] = None
+        for partition in self.partitions():
+            partition.close_reader()
+            self.due[partition] = None
 
-    # --- waiting ---
+    # --- parking ---
 
     def park(self, fetch: Parked) -> None:
-        """Have a fetch wait until something moves or its time is up."""
+        """Keep a fetch until a partition moves or its deadline is reached."""
         self.parked = fetch
         if self._timer is None or self._timer_at > fetch.deadline:
             self._set_timer(fetch.deadline)
@@ -201,83 +203,83 @@ class FetchState(ABC):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._session.wire.call_at(when, self._look_at_time)
+        self._timer = self._session.wire.call_at(when, self._on_timer)
 
-    def _look_at_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         parked = self.parked
         if parked is not None and parked.deadline > self._timer_at:
             self._set_timer(parked.deadline)
         elif parked is not None:
-            parked.time_is_up()
+            parked.on_deadline()
 
     def close(self) -> None:
-        """Follow nothing any more; closing twice is harmless."""
+        """Close all readers; closing twice is harmless."""
         self._session.cleanups.pop(self.close, None)
         self.parked = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for place in self.places():
-            place.let_go()
+        for partition in self.partitions():
+            partition.close_reader()
 
 
-def _turn_of(place: CachedPartition) -> int:
-    return place.turn
+def _order_of(partition: CachedPartition) -> int:
+    return partition.order
 
 
 class SessionlessFetch(FetchState):
     """The partitions of requests that name all of them each time, in the order of the last request.
 
-    Clients begin each request with another partition, so it is the order that changes, and seldom the partitions.
+    Clients begin each request with another partition, so the order changes, and seldom the partitions.
     """
 
-    __slots__ = ("_last_turn", "_places", "topics")
+    __slots__ = ("_last_order", "_partitions", "topics")
 
     def __init__(self, session: KafkaSession) -> None:
         super().__init__(session)
-        self._last_turn = 0
-        self._places: dict[tuple[str, int], CachedPartition] = {}
+        self._last_order = 0
+        self._partitions: dict[tuple[str, int], CachedPartition] = {}
         self.topics: list[tuple[str, list[CachedPartition]]] = []
 
-    def places(self) -> Collection[CachedPartition]:
+    def partitions(self) -> Collection[CachedPartition]:
         """Every partition."""
-        return self._places.values()
+        return self._partitions.values()
 
-    def is_told(self, place: CachedPartition) -> bool:
-        """Answers speak of every partition in any case, by the facts that were found last."""
+    def can_omit(self, partition: CachedPartition) -> bool:
+        """Responses contain every partition in any case, with the watermarks of the last read."""
         return True
 
-    def answered(self) -> None:
-        """No fetch waits any more; where another reading has taken this one's place it is not needed either."""
-        super().answered()
-        if self._session.full_reading is not self:
+    def on_answered(self) -> None:
+        """The fetch is answered; a state that another one has replaced is closed."""
+        super().on_answered()
+        if self._session.sessionless_fetch is not self:
             self.close()
 
     def update(self, topics: Iterable[FetchTopic]) -> None:
-        """Take the partitions and positions of the next request; one that is named twice counts once, as in Kafka."""
-        before = self._last_turn
-        self.topics = [(topic.name, self._take(topic, before)) for topic in topics]
-        if len(self._places) != self._last_turn - before:
-            for key, place in list(self._places.items()):
-                if place.turn <= before:
-                    place.let_go()
-                    self.due.pop(place, None)
-                    del self._places[key]
+        """Take the partitions of the next request; a partition that is named twice counts once, as in Kafka."""
+        before = self._last_order
+        self.topics = [(topic.name, self._update_topic(topic, before)) for topic in topics]
+        if len(self._partitions) != self._last_order - before:
+            for key, partition in list(self._partitions.items()):
+                if partition.order <= before:
+                    partition.close_reader()
+                    self.due.pop(partition, None)
+                    del self._partitions[key]
 
-    def _take(self, topic: FetchTopic, before: int) -> list[CachedPartition]:
-        name, known, turn, taken = topic.name, self._places, self._last_turn, []
-        for partition in topic.partitions:
-            place = known.get((name, partition.index))
-            if place is None:
-                place = known[name, partition.index] = CachedPartition(self, name, partition, before)
-                self.due[place] = None
-            elif place.turn > before:
+    def _update_topic(self, topic: FetchTopic, before: int) -> list[CachedPartition]:
+        name, known, order, updated = topic.name, self._partitions, self._last_order, []
+        for wanted in topic.partitions:
+            partition = known.get((name, wanted.index))
+            if partition is None:
+                partition = known[name, wanted.index] = CachedPartition(self, name, wanted, before)
+                self.due[partition] = None
+            elif partition.order > before:
                 continue
             else:
-                place.want(partition)
-            turn += 1
-            place.turn = turn
-            taken.append(place)
-        self._last_turn = turn
-        return taken
+                partition.update(wanted)
+            order += 1
+            partition.order = order
+            updated.append(partition)
+        self._last_order = order
+        return updated

@@ -10,10 +10,7 @@ their groups belong to the namespace.
 from collections.abc import Iterable
 from typing import Final
 
-from hubmere.broker.access import Principal, Resource
-from hubmere.broker.coordinator.classic_group import ClassicGroup
-from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
-from hubmere.broker.coordinator.refusals import GroupForbidden
+from hubmere.broker import ClassicGroup, ConsumerGroup, refusals
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.entity import Rights
 from hubmere.wire.kafka.errors import RemoteProtocolError
@@ -26,42 +23,38 @@ class GroupAccess:
     """What one caller may do with groups. Made for one request, since rights and hubs change."""
 
     def __init__(self, session: KafkaSession) -> None:
+        self._caller = session.caller
         self._coordinator = session.coordinator
-        self._principal: Principal = session.principal
-        self._namespace = session.namespace.entity.name
-        self._is_everywhere = self._principal.covers(Resource.of_namespace(self._namespace))
+        self._has_namespace = self._caller.covers()
         self._foreign_uids = (
             frozenset[str]()
-            if self._is_everywhere
-            else frozenset(hub.entity.uid for hub in session.namespace.hubs.values() if not self._covers(hub.name))
+            if self._has_namespace
+            else frozenset(hub.uid for hub in session.namespace.hubs() if not self._caller.covers(hub.name))
         )
 
-    def reaches(self, group_id: str) -> bool:
+    def can_use(self, group_id: str) -> bool:
         """Whether the caller may see and use a group."""
-        if not self._principal.rights.allows(Rights.LISTEN):
+        if not self._caller.principal.rights.allows(Rights.LISTEN):
             return False
-        if self._is_everywhere:
+        if self._has_namespace:
             return True
         if not self._foreign_uids.isdisjoint(self._coordinator.offsets.hub_uids(group_id)):
             return False
         topics = topics_of(self._coordinator.groups.find(group_id))
-        return topics is not _UNKNOWN and all(map(self._covers, topics))
+        return topics is not _UNKNOWN and all(map(self._caller.covers, topics))
 
     def may_subscribe(self, protocol_type: str, subscriptions: Iterable[bytes]) -> bool:
         """Whether the caller may read all that it is about to subscribe to as a member."""
-        if self._is_everywhere:
+        if self._has_namespace:
             return True
         topics = _subscribed(protocol_type, subscriptions)
-        return topics is not _UNKNOWN and all(map(self._covers, topics))
-
-    def _covers(self, topic: str) -> bool:
-        return self._principal.covers(Resource.of_hub(self._namespace, topic))
+        return topics is not _UNKNOWN and all(map(self._caller.covers, topics))
 
 
 def require_group(session: KafkaSession, group_id: str) -> None:
     """Refuse a caller that may not see and use a group."""
-    if not GroupAccess(session).reaches(group_id):
-        raise GroupForbidden(group_id)
+    if not GroupAccess(session).can_use(group_id):
+        raise refusals.GroupForbidden(group_id)
 
 
 def topics_of(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | None:

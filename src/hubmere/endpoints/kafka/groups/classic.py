@@ -10,19 +10,19 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Final
 
-from hubmere.broker.access import Resource
-from hubmere.broker.coordinator.groups import GroupDescription
-from hubmere.broker.coordinator.membership import (
+from hubmere.broker import (
+    GroupDescription,
+    GroupProtocol,
     GroupState,
     GroupType,
     JoinRequest,
     JoinResponse,
     MemberView,
-    Protocol,
+    Resource,
     SyncRequest,
     SyncResponse,
+    refusals,
 )
-from hubmere.broker.coordinator.refusals import GroupForbidden, MemberIdRequired
 from hubmere.endpoints.kafka.admin.operations import group_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
@@ -87,12 +87,12 @@ _COORDINATORS: Final = (GROUP_COORDINATOR, TRANSACTION_COORDINATOR)
 def require_listening(session: KafkaSession, group_id: str) -> None:
     """Refuse clients that may not take part in groups."""
     if not session.principal.rights.allows(Rights.LISTEN):
-        raise GroupForbidden(group_id)
+        raise refusals.GroupForbidden(group_id)
 
 
 def may_read(session: KafkaSession) -> Callable[[str], bool]:
     """Whether a client may read a hub, for a coordinator that assigns partitions; holds no connection."""
-    principal, namespace = session.principal, session.namespace.entity.name
+    principal, namespace = session.principal, session.namespace.name
     return lambda name: principal.may(Rights.LISTEN, Resource.of_hub(namespace, name))
 
 
@@ -132,22 +132,22 @@ def join_group(session: KafkaSession, request: Request) -> None:
         session_timeout_s=body.session_timeout_ms / 1000,
         rebalance_timeout_s=min(rebalance_ms / 1000, _LONGEST_REBALANCE_S),
         protocol_type=body.protocol_type,
-        protocols=tuple(Protocol(protocol.name, protocol.metadata) for protocol in body.protocols),
+        protocols=tuple(GroupProtocol(protocol.name, protocol.metadata) for protocol in body.protocols),
         needs_known_id=request.version >= _KNOWN_ID_SINCE,
         may_skip_assignment=request.version >= _SKIP_ASSIGNMENT_SINCE,
         may_read=may_read(session),
     )
 
     def reply(answer: JoinResponse | Refusal) -> None:
-        if isinstance(answer, JoinResponse) and not GroupAccess(session).reaches(body.group_id):
+        if isinstance(answer, JoinResponse) and not GroupAccess(session).can_use(body.group_id):
             # Others have joined meanwhile who read what this client may not even know of.
-            answer = GroupForbidden(body.group_id)
+            answer = refusals.GroupForbidden(body.group_id)
         session.respond(request, _join_response(request, answer))
 
     try:
         require_group(session, body.group_id)
         if not GroupAccess(session).may_subscribe(body.protocol_type, [each.metadata for each in body.protocols]):
-            raise GroupForbidden(body.group_id)
+            raise refusals.GroupForbidden(body.group_id)
         session.coordinator.groups.join(body.group_id, wish, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
@@ -156,7 +156,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
 
 def _join_response(request: Request, answer: JoinResponse | Refusal) -> JoinGroupResponse:
     if isinstance(answer, Refusal):
-        member_id = answer.member if isinstance(answer, MemberIdRequired) else request.body.member_id
+        member_id = answer.member if isinstance(answer, refusals.MemberIdRequired) else request.body.member_id
         return _not_joined(request, code_of(answer), member_id)
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
@@ -295,7 +295,7 @@ def _describe(session: KafkaSession, group_id: str, *, with_operations: bool) ->
     described = _described(group)
     if not with_operations:
         return described
-    allowed = group_operations(session.principal, session.namespace.entity.name)
+    allowed = group_operations(session.caller)
     return replace(described, authorized_operations=allowed)
 
 
@@ -329,7 +329,7 @@ def list_groups(session: KafkaSession, request: Request) -> Steps:
     listed: list[ListedGroup] = []
     access = GroupAccess(session)
     for group in session.coordinator.groups.list():
-        if _fits(group.state, states) and _fits(group.type, types) and access.reaches(group.group_id):
+        if _fits(group.state, states) and _fits(group.type, types) and access.can_use(group.group_id):
             listed.append(
                 ListedGroup(
                     group_id=group.group_id,
@@ -350,7 +350,7 @@ def _fits(value: str, wanted: set[str]) -> bool:
 def delete_groups(session: KafkaSession, request: Request) -> Steps:
     """Forget groups without members, with all that they committed; needs the right to manage the namespace."""
     body: DeleteGroupsRequest = request.body
-    may = session.principal.may(Rights.MANAGE, Resource.of_namespace(session.namespace.entity.name))
+    may = session.caller.may(Rights.MANAGE)
 
     def done(results: list[DeletedGroup]) -> None:
         session.respond(request, DeleteGroupsResponse(results=tuple(results)))

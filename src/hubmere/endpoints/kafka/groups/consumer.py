@@ -10,15 +10,15 @@ from itertools import repeat
 from typing import Final
 from uuid import UUID
 
-from hubmere.broker.access import Resource
-from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
-from hubmere.broker.coordinator.consumer_group.members import (
+from hubmere.broker import (
+    Assignment,
     ConsumerGroupDescription,
     ConsumerMemberView,
     Heartbeat,
     HeartbeatAnswer,
+    TopicPartition,
+    refusals,
 )
-from hubmere.broker.coordinator.refusals import InvalidHeartbeat
 from hubmere.endpoints.kafka.admin.operations import group_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
@@ -67,7 +67,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
         if body.member_epoch == _JOINING:
             require_group(session, body.group_id)
         if request.version >= _OWN_MEMBER_ID_SINCE and not body.member_id:
-            raise InvalidHeartbeat(body.group_id, "MemberId can't be empty")
+            raise refusals.InvalidHeartbeat(body.group_id, "MemberId can't be empty")
         _require_readable(session, body.subscribed_topic_names or ())
         beat = _beat(session, request)
         session.coordinator.groups.consumer_heartbeat(body.group_id, beat, session.now, session.now_ms, reply)
@@ -78,9 +78,8 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
 
 def _require_readable(session: KafkaSession, topics: Iterable[str]) -> None:
     """Refuse a subscription to a hub on which the client has no right; one that is not there yet may come."""
-    namespace = session.namespace.entity.name
     for name in topics:
-        session.principal.require(Rights.LISTEN, Resource.of_hub(namespace, name))
+        session.principal.require(Rights.LISTEN, session.caller.resource(name))
 
 
 def _beat(session: KafkaSession, request: Request) -> Heartbeat:
@@ -145,7 +144,7 @@ def _by_topic(assignment: Assignment) -> dict[str, tuple[int, ...]]:
 def describe(session: KafkaSession, request: Request) -> Steps:
     """Consumer groups with their epochs, members and assignments; one that is named twice is described once."""
     body: ConsumerGroupDescribeRequest = request.body
-    names = {hub.entity.topic_id: hub.name for hub in session.namespace.hubs.values()}
+    names = {hub.entity.topic_id: hub.name for hub in session.namespace.hubs()}
     is_asked = body.include_authorized_operations
     group_ids = dict.fromkeys(body.group_ids)
     groups: list[DescribedConsumerGroup] = []
@@ -166,7 +165,7 @@ def _describe(
         described = _described(session.coordinator.groups.describe_consumers(group_id), names)
         if not with_operations:
             return described
-        allowed = group_operations(session.principal, session.namespace.entity.name)
+        allowed = group_operations(session.caller)
         return replace(described, authorized_operations=allowed)
     except Refusal as refusal:
         return _refused(group_id, refusal)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedSubscription, MalformedBytes, NamedPartition
+from hubmere.broker import EmbeddedSubscription, MalformedBytes, NamedPartition
 from hubmere.wire.kafka.errors import RemoteProtocolError
 from hubmere.wire.kafka.messages.consumer_protocol import (
     NEWEST_VERSION,

@@ -7,16 +7,13 @@ the right to listen on its hub; whether a member may commit is the group's decis
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
-from hubmere.broker.coordinator.classic_group import ClassicGroup
-from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
-from hubmere.broker.coordinator.offsets import Commit
-from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown, HubStillRead
-from hubmere.broker.live import LiveHub
+from hubmere.broker import ClassicGroup, Commit, ConsumerGroup, refusals
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.groups.classic import require_listening
 from hubmere.endpoints.kafka.session import Handler, KafkaSession
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
+from hubmere.model.entity import Hub
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError
@@ -86,7 +83,7 @@ def _commit(session: KafkaSession, request: Request, commits: list[Commit], code
         _answer_commit(session, request, _all(body, code_of(refusal)))
         return
     delay_s = session.coordinator.offsets.delay(body.group_id, commits, session.now)
-    session.mute(delay_s)
+    session.throttle(delay_s)
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)
@@ -108,7 +105,7 @@ def _check(
 ) -> ErrorCode:
     try:
         commit = Commit(
-            session.reach.readable(topic),
+            session.caller.readable(topic, session.now_s).entity,
             part.index,
             part.committed_offset,
             part.committed_leader_epoch,
@@ -198,7 +195,7 @@ def _committed_topics(session: KafkaSession, group_id: str) -> dict[str, dict[in
 
 def _is_readable(session: KafkaSession, topic: str) -> bool:
     try:
-        session.reach.readable(topic)
+        session.caller.readable(topic, session.now_s)
     except Refusal:
         return False
     return True
@@ -208,7 +205,7 @@ def _fetch(
     session: KafkaSession, request: Request, group_id: str, topic: str, index: int
 ) -> OffsetFetchPartitionResponse:
     try:
-        hub = session.reach.readable(topic)
+        hub = session.caller.readable(topic, session.now_s).entity
     except Refusal as refusal:
         # A topic that is not there was never committed for; only a right that is missing is an error.
         code = code_of(refusal)
@@ -217,10 +214,10 @@ def _fetch(
 
 
 def _fetch_partition(
-    session: KafkaSession, group_id: str, hub: LiveHub, index: int, *, require_stable: bool
+    session: KafkaSession, group_id: str, hub: Hub, index: int, *, require_stable: bool
 ) -> OffsetFetchPartitionResponse:
     coordinator = session.coordinator
-    if require_stable and coordinator.transactions.has_pending(group_id, hub.entity.uid, index):
+    if require_stable and coordinator.transactions.has_pending(group_id, hub.uid, index):
         return _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     found = coordinator.offsets.find(group_id, hub, index)
     if found is None:
@@ -251,7 +248,7 @@ def offset_delete(session: KafkaSession, request: Request) -> Steps:
     except Refusal as refusal:
         session.respond(request, OffsetDeleteResponse(error_code=code_of(refusal), topics=()))
         return
-    places: list[tuple[LiveHub, int]] = []
+    places: list[tuple[Hub, int]] = []
     codes: Codes = []
     for topic in body.topics:
         indexes = [part.index for part in topic.partitions]
@@ -271,13 +268,13 @@ def _topics_read(session: KafkaSession, group_id: str) -> frozenset[str]:
     coordinator = session.coordinator
     group = coordinator.groups.find(group_id)
     if group is None and not coordinator.offsets.all(group_id):
-        raise GroupUnknown(group_id)
+        raise refusals.GroupUnknown(group_id)
     if group is None or coordinator.groups.is_empty(group_id):
         return frozenset()
     if isinstance(group, ConsumerGroup):
         return group.subscribed_names()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        raise GroupNotEmpty(group_id)
+        raise refusals.GroupNotEmpty(group_id)
     return frozenset(_subscribed(group))
 
 
@@ -295,12 +292,12 @@ def _may_forget(
     topic: str,
     indexes: list[int],
     read: frozenset[str],
-    places: list[tuple[LiveHub, int]],
+    places: list[tuple[Hub, int]],
 ) -> ErrorCode:
     try:
-        hub = session.reach.readable(topic)
+        hub = session.caller.readable(topic, session.now_s).entity
         if topic in read:
-            raise HubStillRead(group_id)
+            raise refusals.HubStillRead(group_id)
     except Refusal as refusal:
         return code_of(refusal)
     places += [(hub, index) for index in indexes]

@@ -18,8 +18,7 @@ from itertools import chain
 from struct import Struct
 from typing import Final
 
-from hubmere.broker.coordinator.refusals import InvalidTransactionState
-from hubmere.broker.publish import OverLimit, Publisher, RunPart
+from hubmere.broker import OverLimit, Publisher, RunPart, refusals
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce.check import check_produced
 from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
@@ -200,7 +199,7 @@ class _PendingRequest(_Pending):
     def _publish_batch(self, topic: str, part: _Part, records: Buffer | None) -> None:
         publisher: Publisher | None = None
         try:
-            publisher = self.session.reach.publisher(topic)
+            publisher = self.session.caller.publisher(topic, self.session.now_s)
             publisher.require_partition(part.index)
             part.code = self._check(publisher, part, records)
             if not part.code:
@@ -235,7 +234,7 @@ class _PendingRequest(_Pending):
     def _check_transaction(self, hub_uid: str, index: int, records: Buffer) -> None:
         body: ProduceRequest = self.request.body
         if body.transactional_id is None:
-            raise InvalidTransactionState("")
+            raise refusals.InvalidTransactionState("")
         header = read_header(records)
         self.session.coordinator.transactions.require_enlisted(
             body.transactional_id, header.producer_id, header.producer_epoch, (hub_uid, index)
@@ -254,12 +253,12 @@ class _PendingRequest(_Pending):
     def finish(self) -> None:
         """Every batch was handed over: throttle a client over its units, and answer if no commit is missing."""
         if self.delay_s > 0:
-            self.session.mute(self.delay_s)
+            self.session.throttle(self.delay_s)
         if self.acks == ACKS_NONE:
             topics, self._topics = self._topics, []
             failed = next((part for part in chain(*(parts for _, parts in topics)) if part.code), None)
             if failed is not None:
-                self.session.drop(f"a batch without acknowledgement is refused with code {failed.code}")
+                self.session.disconnect(f"a batch without acknowledgement is refused with code {failed.code}")
         elif not self.missing:
             self.send()
 
@@ -354,7 +353,7 @@ def publish_run(session: KafkaSession, request: Request) -> bool:
     body: ProduceRun = request.body
     collected = _by_partition(body)
     try:
-        publisher = session.reach.publisher(body.topic)
+        publisher = session.caller.publisher(body.topic, session.now_s)
         newest_ms = newest_allowed_ms(session, publisher.entity)
         parts = [RunPart(index, requests.data, requests.sizes) for index, requests in collected.items()]
         runs = publisher.check_runs(parts, newest_ms, session.now)

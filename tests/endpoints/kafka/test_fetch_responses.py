@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.endpoints.kafka.fetch.answers import NO_POSITION, Frame, PartitionAnswer, Topics, quiet_part, response_of
+from hubmere.endpoints.kafka.fetch.responses import (
+    NO_POSITION,
+    FetchFrame,
+    PartitionAnswer,
+    Topics,
+    encode_partition,
+    to_message,
+)
 from hubmere.wire.kafka.connection import frame_response
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES
 from hubmere.wire.kafka.messages.fetch import FETCH
@@ -27,7 +34,7 @@ _TOPICS = st.lists(st.tuples(st.text("ab.é", min_size=1, max_size=150), st.list
 
 def packed(version: int, topics: Topics) -> bytes:
     """The frame as it is packed."""
-    frame = Frame(version, 7, 50, 9, len(topics))
+    frame = FetchFrame(version, 7, 50, 9, len(topics))
     for name, parts in topics:
         frame.add_topic(name, len(parts))
         for told in parts:
@@ -39,7 +46,7 @@ def packed(version: int, topics: Topics) -> bytes:
 @given(version=st.sampled_from(VERSIONS), topics=_TOPICS)
 def test_packed_answers_are_those_of_the_general_writer(version: int, topics: Topics) -> None:
     """Two ways to write one answer: clients must not be able to tell them apart."""
-    general = frame_response(FETCH, version, 7, response_of(50, 9, topics))
+    general = frame_response(FETCH, version, 7, to_message(50, 9, topics))
 
     assert packed(version, topics) == general
 
@@ -49,9 +56,9 @@ def test_part_that_is_kept_ready_is_the_one_that_would_be_packed(version: int) -
     """A partition without events is written once and sent many times."""
     told = PartitionAnswer(3, 0, 20, 18, 5, b"", (), NO_POSITION)
 
-    frame = Frame(version, 7, 50, 9, 1)
+    frame = FetchFrame(version, 7, 50, 9, 1)
     frame.add_topic("orders", 1)
-    frame.out += quiet_part(version, told)
+    frame.out += encode_partition(version, told)
     frame.end_topic()
 
     assert b"".join(frame.buffers()) == packed(version, [("orders", [told])])
@@ -60,7 +67,7 @@ def test_part_that_is_kept_ready_is_the_one_that_would_be_packed(version: int) -
 def test_large_records_are_not_copied() -> None:
     """Rule 16: one copy between disk and socket."""
     records = memoryview(b"x" * JOIN_BELOW_BYTES)
-    frame = Frame(11, 7, 0, 0, 1)
+    frame = FetchFrame(11, 7, 0, 0, 1)
     frame.add_topic("orders", 1)
 
     frame.add(PartitionAnswer(0, 0, 1, 1, 0, records, None, NO_POSITION))

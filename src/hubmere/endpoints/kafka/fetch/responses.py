@@ -1,8 +1,8 @@
-"""Answers to Fetch: the frame of an ordinary one is packed here, whatever else one may carry is written in general.
+"""Encoded responses to Fetch: the frame of a plain one is packed here, any other is encoded in general.
 
-An answer to a waiting client is mostly a handful of numbers for each partition and one small batch, and a client that
-is kept up to date gets a thousand of them a second: so these numbers are packed in one call for each partition. Aborted
-transactions and our own tag are rare and take the way of every other response (`wire.kafka.connection`).
+A response is mostly a handful of numbers for each partition and one small batch, and a client that keeps up gets a
+thousand of them a second. So these numbers are packed with one call for each partition. Aborted transactions and our
+own tag are rare and are encoded like every other response (`wire.kafka.connection`).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,13 +27,13 @@ NO_POSITION: Final = -1
 _ANY_REPLICA: Final = -1
 _FLEXIBLE_SINCE: Final = 12
 _SESSIONS_SINCE: Final = 7
-# Heads of topics that are kept ready; there is one for each number of partitions.
-_KEPT_TOPICS: Final = 1024
+# Encoded topic headers that are cached; there is one for each number of partitions.
+_CACHED_TOPICS: Final = 1024
 _NO_TAGS: Final = b"\x00"
 
 
 class PartitionAnswer(NamedTuple):
-    """What an answer says of one partition; `aborted` is None for clients that read everything."""
+    """The answer for one partition; `aborted` is None for clients that read uncommitted events."""
 
     partition: int
     code: int
@@ -45,7 +45,7 @@ class PartitionAnswer(NamedTuple):
     position: int
 
     @property
-    def is_ordinary(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether it is numbers and records only."""
         return not self.aborted and self.position == NO_POSITION
 
@@ -66,57 +66,57 @@ _pack_length = Struct(">h").pack
 _pack_count = Struct(">i").pack
 
 
-def _part_4(told: PartitionAnswer) -> bytes:
-    aborted = -1 if told.aborted is None else 0
-    return _pack_4(told.partition, told.code, told.end, told.stable_end, aborted, len(told.records))
+def _encode_4(answer: PartitionAnswer) -> bytes:
+    aborted = -1 if answer.aborted is None else 0
+    return _pack_4(answer.partition, answer.code, answer.end, answer.stable_end, aborted, len(answer.records))
 
 
-def _part_5(told: PartitionAnswer) -> bytes:
-    index, code, end, stable_end, start, records, aborted, _ = told
+def _encode_5(answer: PartitionAnswer) -> bytes:
+    index, code, end, stable_end, start, records, aborted, _ = answer
     return _pack_5(index, code, end, stable_end, start, -1 if aborted is None else 0, len(records))
 
 
-def _part_11(told: PartitionAnswer) -> bytes:
-    index, code, end, stable_end, start, records, aborted, _ = told
+def _encode_11(answer: PartitionAnswer) -> bytes:
+    index, code, end, stable_end, start, records, aborted, _ = answer
     return _pack_11(index, code, end, stable_end, start, -1 if aborted is None else 0, _ANY_REPLICA, len(records))
 
 
-def _part_12(told: PartitionAnswer) -> bytes:
-    index, code, end, stable_end, start, records, aborted, _ = told
+def _encode_12(answer: PartitionAnswer) -> bytes:
+    index, code, end, stable_end, start, records, aborted, _ = answer
     part = bytearray(_pack_12(index, code, end, stable_end, start, aborted is not None, _ANY_REPLICA))
     write_uvarint(part, len(records) + 1)
     return bytes(part)
 
 
-_PARTS: Final[Mapping[int, Callable[[PartitionAnswer], bytes]]] = {
-    4: _part_4,
-    **dict.fromkeys(range(5, 11), _part_5),
-    11: _part_11,
-    12: _part_12,
+_ENCODERS: Final[Mapping[int, Callable[[PartitionAnswer], bytes]]] = {
+    4: _encode_4,
+    **dict.fromkeys(range(5, 11), _encode_5),
+    11: _encode_11,
+    12: _encode_12,
 }
 
 
 def send(session: KafkaSession, request: Request, *, throttle_ms: int, session_id: int, topics: Topics) -> None:
-    """Answer a fetch."""
-    if all(told.is_ordinary for _, parts in topics for told in parts):
-        frame = Frame(request.version, request.correlation_id, throttle_ms, session_id, len(topics))
-        for name, parts in topics:
-            frame.add_topic(name, len(parts))
-            for told in parts:
-                frame.add(told)
+    """Send the response to a fetch."""
+    if all(answer.is_plain for _, answers in topics for answer in answers):
+        frame = FetchFrame(request.version, request.correlation_id, throttle_ms, session_id, len(topics))
+        for name, answers in topics:
+            frame.add_topic(name, len(answers))
+            for answer in answers:
+                frame.add(answer)
             frame.end_topic()
         session.respond_buffers(request, frame.buffers())
     else:
-        session.respond(request, response_of(throttle_ms, session_id, topics))
+        session.respond(request, to_message(throttle_ms, session_id, topics))
 
 
-class Frame:
-    """The frame of an answer whose partitions are all ordinary; large records stay where they are."""
+class FetchFrame:
+    """The frame of a response whose answers are all plain; large records are not copied."""
 
-    __slots__ = ("_buffers", "_is_flexible", "_pack_part", "out", "tail")
+    __slots__ = ("_buffers", "_encode", "_is_flexible", "out", "tail")
 
     def __init__(self, version: int, correlation_id: int, throttle_ms: int, session_id: int, topics: int) -> None:
-        self._pack_part = _PARTS[version]
+        self._encode = _ENCODERS[version]
         self._is_flexible = version >= _FLEXIBLE_SINCE
         # The empty tag section with which every struct of a flexible version ends.
         self.tail = _NO_TAGS if self._is_flexible else b""
@@ -124,32 +124,32 @@ class Frame:
         self._buffers: list[Buffer] = [self.out]
 
     def add_topic(self, name: str, partitions: int) -> None:
-        """Begin a topic of so many partitions."""
+        """Begin a topic with this many partitions."""
         self.out += _flexible_topic(name, partitions) if self._is_flexible else _topic(name, partitions)
 
-    def add(self, told: PartitionAnswer) -> None:
-        """Say something of a partition."""
-        self.out += self._pack_part(told)
-        if len(told.records) < JOIN_BELOW_BYTES:
-            self.out += told.records
+    def add(self, answer: PartitionAnswer) -> None:
+        """Add the answer for a partition."""
+        self.out += self._encode(answer)
+        if len(answer.records) < JOIN_BELOW_BYTES:
+            self.out += answer.records
         else:
             self.out = bytearray()
-            self._buffers += (told.records, self.out)
+            self._buffers += (answer.records, self.out)
         self.out += self.tail
 
     def end_topic(self) -> None:
-        """The last partition of a topic was added."""
+        """End the topic after its last partition."""
         self.out += self.tail
 
     def buffers(self) -> list[Buffer]:
-        """The whole frame; nothing is added any more."""
+        """The whole frame; nothing can be added after this."""
         self.out += self.tail
         return fill_length(self._buffers)
 
 
-def quiet_part(version: int, told: PartitionAnswer) -> bytes:
-    """What a frame says of a partition without events, to be added to `Frame.out` as often as nothing changes."""
-    return _PARTS[version](told) + (_NO_TAGS if version >= _FLEXIBLE_SINCE else b"")
+def encode_partition(version: int, answer: PartitionAnswer) -> bytes:
+    """The encoded answer for a partition without events, for `FetchFrame.out`; valid until its numbers change."""
+    return _ENCODERS[version](answer) + (_NO_TAGS if version >= _FLEXIBLE_SINCE else b"")
 
 
 def _head(version: int, correlation_id: int, throttle_ms: int, session_id: int, topics: int) -> bytearray:
@@ -162,13 +162,13 @@ def _head(version: int, correlation_id: int, throttle_ms: int, session_id: int, 
     return head
 
 
-@lru_cache(_KEPT_TOPICS)
+@lru_cache(_CACHED_TOPICS)
 def _topic(name: str, partitions: int) -> bytes:
     encoded = name.encode()
     return _pack_length(len(encoded)) + encoded + _pack_count(partitions)
 
 
-@lru_cache(_KEPT_TOPICS)
+@lru_cache(_CACHED_TOPICS)
 def _flexible_topic(name: str, partitions: int) -> bytes:
     encoded, out = name.encode(), bytearray()
     write_uvarint(out, len(encoded) + 1)
@@ -177,27 +177,27 @@ def _flexible_topic(name: str, partitions: int) -> bytes:
     return bytes(out)
 
 
-def response_of(throttle_ms: int, session_id: int, topics: Topics) -> FetchResponse:
-    """The same answer as a message."""
+def to_message(throttle_ms: int, session_id: int, topics: Topics) -> FetchResponse:
+    """The same response as a message."""
     return FetchResponse(
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
         session_id=session_id,
         topics=tuple(
-            FetchTopicResponse(name=name, partitions=tuple([_part_of(told) for told in parts]))
-            for name, parts in topics
+            FetchTopicResponse(name=name, partitions=tuple([_to_partition_message(answer) for answer in answers]))
+            for name, answers in topics
         ),
     )
 
 
-def _part_of(told: PartitionAnswer) -> FetchPartitionResponse:
+def _to_partition_message(answer: PartitionAnswer) -> FetchPartitionResponse:
     return FetchPartitionResponse(
-        index=told.partition,
-        error_code=told.code,
-        high_watermark=told.end,
-        last_stable_offset=told.stable_end,
-        log_start_offset=told.start,
-        log_position=told.position,
-        aborted_transactions=told.aborted,
-        records=told.records,
+        index=answer.partition,
+        error_code=answer.code,
+        high_watermark=answer.end,
+        last_stable_offset=answer.stable_end,
+        log_start_offset=answer.start,
+        log_position=answer.position,
+        aborted_transactions=answer.aborted,
+        records=answer.records,
     )
