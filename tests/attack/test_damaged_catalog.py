@@ -133,7 +133,7 @@ def test_a_change_that_is_lost_with_the_write_ahead_file_is_noticed(tmp_path: Pa
 
 
 def test_without_any_copy_hubs_come_back_from_the_log_folders(data: Path, used_folder: tuple[Path, str]) -> None:
-    """Names, partitions, groups and events are there again; what cannot be brought back is said."""
+    """Names, partitions, groups and events are there again; what is lost is listed."""
     _delete(data)
     for path in (data / COPIES_FOLDER).iterdir():
         path.unlink()
@@ -141,9 +141,9 @@ def test_without_any_copy_hubs_come_back_from_the_log_folders(data: Path, used_f
     run = doctor(data, "--rebuild-catalog")
 
     assert run.returncode == Exit.OK, run.stdout + run.stderr
-    assert "keys, rules, checkpoints and offsets of groups cannot be brought back" in run.stdout
-    assert "hub 'hubmere/orders' is back with 2 partitions and groups $Default, billing" in run.stdout
-    assert "namespace 'hubmere' is back with a new root key" in run.stdout
+    assert "keys, rules, checkpoints and group offsets are lost" in run.stdout
+    assert "restored hub 'hubmere/orders' with 2 partitions and groups $Default, billing" in run.stdout
+    assert "restored namespace 'hubmere' with a new root key" in run.stdout
     with Node(data=data) as node:
         assert _key(node.connection_string) != _key(used_folder[1])
         publish(node, "orders", b"more")

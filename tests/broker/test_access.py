@@ -38,7 +38,7 @@ from hubmere.model.names import (
 )
 from hubmere.model.sas import Token, make_token, split_audience
 from hubmere.model.spec import root_rule, with_new_key
-from hubmere.store.catalog.view import Create, Replace, Step, View
+from hubmere.store.catalog.view import CatalogView, Create, Replace, Step
 from model.builders import NOW_MS, NOW_S, a_hub, a_rule
 
 KEY = "c2VsZi1ob3N0ZWQtdGVzdC1rZXktMzItYnl0ZXMtbG9uZyE="
@@ -59,7 +59,7 @@ class World:
     """A namespace with hubs `eh1`, `eh10`, `eh2` and a rule `send` on `eh1` that has the vectors' key."""
 
     def __init__(self, *, takes_emulator_key: bool = False, skew_s: int = 0) -> None:
-        self.view = View()
+        self.view = CatalogView()
         self.namespace = replace(NAMESPACE)
         self.hub: Hub = a_hub("eh1", namespace=self.namespace)
         self.root = root_rule(self.namespace, now_ms=NOW_MS)

@@ -14,11 +14,11 @@ from types import ModuleType
 
 import hubmere.broker
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.store.catalog.view import View
+from hubmere.store.catalog.view import CatalogView
 from hubmere.store.engine import Catalog, LogEngine, PartitionLog
 
 # Live state and storage: a protocol that held one of these could go around the broker's checks.
-FORBIDDEN: frozenset[type] = frozenset({LiveHub, LiveNamespace, PartitionLog, LogEngine, Catalog, View})
+FORBIDDEN: frozenset[type] = frozenset({LiveHub, LiveNamespace, PartitionLog, LogEngine, Catalog, CatalogView})
 
 # Public names of the broker that still lead behind the front door.
 LEAKS = [

@@ -303,8 +303,8 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
         Put(Counter(name="producer-id", next_value=1000)),
         Put(Meta(name="node-id", text="n")),
     )
-    _, gone = with_hub(catalog, "gone")
-    catalog.apply(Delete(gone))
+    _, removed = with_hub(catalog, "gone")
+    catalog.apply(Delete(removed))
     before = list(catalog.view.items())
     catalog.close()
 
@@ -547,8 +547,8 @@ def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     """A disk that stands still must slow the callers down, not fill the memory."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
-    monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_WAITING_MOVES", 10)
-    monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_ROUND_MOVES", 1)
+    monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_PENDING_CHANGES", 10)
+    monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_ROUND_CHANGES", 1)
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
 

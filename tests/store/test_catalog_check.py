@@ -40,11 +40,11 @@ def test_sound_catalog_has_no_findings_and_is_not_changed(path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "finding"),
     [
-        ("DELETE FROM hubs", "belongs to a hubs"),
+        ("DELETE FROM hubs", "refers to a missing row of hubs"),
         ("DELETE FROM consumer_groups", "no $Default group"),
         ("UPDATE hubs SET body = '{'", "hubs cannot be read"),
         ("UPDATE namespaces SET body = json_set(body, '$.tier', 'Gold')", "namespaces cannot be read"),
-        (f"PRAGMA user_version = {len(MIGRATIONS) + 1}", "this program knows"),
+        (f"PRAGMA user_version = {len(MIGRATIONS) + 1}", "this program supports"),
     ],
 )
 def test_damage_is_named(path: Path, statement: str, finding: str) -> None:
@@ -78,7 +78,7 @@ def test_index_that_disagrees_with_its_table_is_found(path: Path) -> None:
 
     findings = check_catalog(path)
 
-    assert findings[0].startswith("SQLite finds: ")
+    assert findings[0].startswith("SQLite reports: ")
 
 
 def test_path_that_cannot_be_opened_is_told(tmp_path: Path) -> None:

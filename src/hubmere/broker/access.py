@@ -35,7 +35,7 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
 from hubmere.model.sas import Token, split_audience
-from hubmere.store.catalog.view import View
+from hubmere.store.catalog.view import CatalogView
 
 # How long open links outlive the rotation of their key, unless their token expires before that. The service lets them
 # live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
@@ -163,7 +163,7 @@ class Access:
 
     def __init__(
         self,
-        view: Callable[[], View],
+        view: Callable[[], CatalogView],
         answers_to: AnswersTo,
         *,
         skew_s: int = 0,
@@ -382,7 +382,7 @@ def _check_local_auth(namespace: Namespace) -> None:
         raise LocalAuthDisabled
 
 
-def host_names(names: Iterable[str], view: Callable[[], View]) -> AnswersTo:
+def host_names(names: Iterable[str], view: Callable[[], CatalogView]) -> AnswersTo:
     """A check that accepts some host names for every namespace, and `{namespace}.anything` or `{alias}.anything`."""
     known = frozenset(map(fold, names))
 

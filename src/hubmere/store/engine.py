@@ -18,7 +18,7 @@ from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
 from hubmere.store.catalog.runtime_state import Deletion
-from hubmere.store.catalog.view import Step, View
+from hubmere.store.catalog.view import CatalogView, Step
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
 # A log is identified by the immutable uid of its hub and the partition number, never by names that may change.
@@ -243,11 +243,11 @@ class Catalog(Protocol):
     """
 
     @property
-    def view(self) -> View:
+    def view(self) -> CatalogView:
         """Everything that is durable."""
 
     @property
-    def planned(self) -> View:
+    def planned(self) -> CatalogView:
         """Everything that is durable or submitted: check a change against this view before submitting it."""
 
     def submit(self, *steps: Step, callback: OnDurable | None = None) -> None:

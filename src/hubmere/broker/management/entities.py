@@ -17,7 +17,7 @@ from hubmere.model.entity import (
     RevokedPublisher,
 )
 from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
-from hubmere.store.catalog.view import View
+from hubmere.store.catalog.view import CatalogView
 
 Scope = Namespace | Hub
 
@@ -27,7 +27,7 @@ class Entities:
 
     __slots__ = ("_view",)
 
-    def __init__(self, view: Callable[[], View]) -> None:
+    def __init__(self, view: Callable[[], CatalogView]) -> None:
         self._view = view
 
     @property

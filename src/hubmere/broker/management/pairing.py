@@ -15,22 +15,22 @@ from dataclasses import replace
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace
 from hubmere.model.errors import AlreadyExists, Conflict
 from hubmere.model.names import AliasName, fold
-from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
+from hubmere.store.catalog.view import CatalogView, Create, Delete, Replace, Step
 
 
-def is_secondary(view: View, namespace: str) -> bool:
+def is_secondary(view: CatalogView, namespace: str) -> bool:
     """Whether a namespace follows a primary, on this node or another."""
     return any(alias.role is GeoRole.SECONDARY for alias in view.aliases(namespace))
 
 
-def require_writable(view: View, namespace: Namespace) -> None:
+def require_writable(view: CatalogView, namespace: Namespace) -> None:
     """Refuse changes of a secondary: they come from its primary."""
     if is_secondary(view, namespace.name):
         raise Conflict(f"The namespace '{namespace.name}' is a secondary; change the primary instead.")
 
 
 def pair(
-    view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str
+    view: CatalogView, primary: Namespace, name: AliasName, partner: str, alternate_name: str
 ) -> tuple[GeoAlias, list[Step]]:
     """An alias of a namespace, replicating to a partner on this node if one is named."""
     alias, steps = _alias(view, primary, name, partner, alternate_name)
@@ -45,14 +45,14 @@ def pair(
 
 
 def pair_away(
-    view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str
+    view: CatalogView, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str
 ) -> tuple[GeoAlias, list[Step]]:
     """An alias of a namespace, replicating to a partner on another node, which has agreed to the pairing."""
     return _alias(view, primary, name, partner, alternate_name, pairing)
 
 
 def _alias(
-    view: View, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str = ""
+    view: CatalogView, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str = ""
 ) -> tuple[GeoAlias, list[Step]]:
     known = view.find_alias(name)
     if view.find_namespace(name) is not None or (known is not None and fold(known.namespace) != fold(primary.name)):
@@ -71,7 +71,7 @@ def _alias(
     return alias, [Create(alias) if known is None else Replace(alias)]
 
 
-def require_free(view: View, secondary: Namespace) -> None:
+def require_free(view: CatalogView, secondary: Namespace) -> None:
     """Refuse a secondary that has hubs of its own or is paired already."""
     if view.hubs(secondary.name):
         raise Conflict(f"The secondary namespace '{secondary.name}' must be empty.")
@@ -79,7 +79,7 @@ def require_free(view: View, secondary: Namespace) -> None:
         raise Conflict(f"The namespace '{secondary.name}' is already part of a pairing.")
 
 
-def _copies(view: View, primary: Namespace, secondary: Namespace) -> Iterator[Step]:
+def _copies(view: CatalogView, primary: Namespace, secondary: Namespace) -> Iterator[Step]:
     for hub in view.hubs(primary.name):
         twin = _twin_of_hub(hub, secondary)
         yield Create(twin)
@@ -92,7 +92,7 @@ def _copies(view: View, primary: Namespace, secondary: Namespace) -> Iterator[St
         yield Create(twin_rule) if view.find_rule(secondary, rule.name) is None else Replace(twin_rule)
 
 
-def break_pairing(view: View, namespace: str, name: str) -> list[Step]:
+def break_pairing(view: CatalogView, namespace: str, name: str) -> list[Step]:
     """End the replication; the alias stays with the primary."""
     alias = view.alias(namespace, name)
     if alias.role is GeoRole.SECONDARY:
@@ -106,7 +106,7 @@ def break_pairing(view: View, namespace: str, name: str) -> list[Step]:
     return steps
 
 
-def fail_over(view: View, namespace: str, name: str) -> list[Step]:
+def fail_over(view: CatalogView, namespace: str, name: str) -> list[Step]:
     """The alias moves to the secondary, on which this is asked, and the pairing ends."""
     alias = view.alias(namespace, name)
     if alias.role is not GeoRole.SECONDARY:
@@ -117,13 +117,13 @@ def fail_over(view: View, namespace: str, name: str) -> list[Step]:
     return [Delete(view.alias(alias.partner_namespace, name)), Replace(_alone(alias))]
 
 
-def give_up(view: View, namespace: str, name: str, pairing: str) -> list[Step]:
+def give_up(view: CatalogView, namespace: str, name: str, pairing: str) -> list[Step]:
     """What the old primary does when its partner has failed over: the alias is the partner's. Empty if it knows."""
     alias = next((one for one in view.aliases(namespace) if fold(one.name) == fold(name)), None)
     return [Delete(alias)] if alias is not None and alias.pairing == pairing and alias.is_replicating_away else []
 
 
-def delete_alias(view: View, namespace: str, name: str) -> list[Step]:
+def delete_alias(view: CatalogView, namespace: str, name: str) -> list[Step]:
     """Remove an alias whose pairing is over."""
     alias = view.alias(namespace, name)
     if alias.partner_namespace:
@@ -135,7 +135,7 @@ def _alone(alias: GeoAlias) -> GeoAlias:
     return replace(alias, partner_namespace="", role=GeoRole.PRIMARY_NOT_REPLICATING)
 
 
-def mirror_steps(view: View, steps: Sequence[Step]) -> list[Step]:
+def mirror_steps(view: CatalogView, steps: Sequence[Step]) -> list[Step]:
     """What a change of a primary's hubs, groups and rules means for its secondary; empty for everything else."""
     twins: dict[str, str] = {}
     copies: list[Step] = []
@@ -150,14 +150,14 @@ def mirror_steps(view: View, steps: Sequence[Step]) -> list[Step]:
     return copies
 
 
-def _secondary_of(view: View, namespace: str) -> Namespace | None:
+def _secondary_of(view: CatalogView, namespace: str) -> Namespace | None:
     for alias in view.aliases(namespace):
         if alias.role is GeoRole.PRIMARY and alias.partner_namespace and not alias.pairing:
             return view.find_namespace(alias.partner_namespace)
     return None
 
 
-def _mirrored_hub(view: View, step: Step, hub: Hub, twins: dict[str, str]) -> Iterator[Step]:
+def _mirrored_hub(view: CatalogView, step: Step, hub: Hub, twins: dict[str, str]) -> Iterator[Step]:
     secondary = _secondary_of(view, hub.namespace)
     if secondary is None:
         return
@@ -174,7 +174,7 @@ def _mirrored_hub(view: View, step: Step, hub: Hub, twins: dict[str, str]) -> It
         yield Delete(current, step.now_ms)
 
 
-def _mirrored_group(view: View, step: Step, group: ConsumerGroup, twins: dict[str, str]) -> Iterator[Step]:
+def _mirrored_group(view: CatalogView, step: Step, group: ConsumerGroup, twins: dict[str, str]) -> Iterator[Step]:
     uid = twins.get(group.hub_uid) or _twin_uid(view, group.hub_uid)
     if uid is None:
         return
@@ -187,7 +187,7 @@ def _mirrored_group(view: View, step: Step, group: ConsumerGroup, twins: dict[st
         yield Delete(twin, step.now_ms)
 
 
-def _mirrored_rule(view: View, step: Step, rule: AccessRule) -> Iterator[Step]:
+def _mirrored_rule(view: CatalogView, step: Step, rule: AccessRule) -> Iterator[Step]:
     secondary = _secondary_of(view, rule.namespace)
     scope = secondary if secondary is None or rule.hub is None else view.find_hub(secondary.name, rule.hub)
     if secondary is None or scope is None:
@@ -201,7 +201,7 @@ def _mirrored_rule(view: View, step: Step, rule: AccessRule) -> Iterator[Step]:
         yield Create(twin) if known is None else Replace(twin)
 
 
-def _twin_uid(view: View, hub_uid: str) -> str | None:
+def _twin_uid(view: CatalogView, hub_uid: str) -> str | None:
     hub = view.hub_of_uid(hub_uid)
     secondary = None if hub is None else _secondary_of(view, hub.namespace)
     if hub is None or secondary is None:

@@ -15,7 +15,7 @@ from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
 from hubmere.model.spec import HubSpec, apply_hub_spec, new_group, new_hub, new_rule, with_user_metadata
 from hubmere.model.tier import Limits, LimitsBook
-from hubmere.store.catalog.view import Create, Delete, Replace, Step, View
+from hubmere.store.catalog.view import CatalogView, Create, Delete, Replace, Step
 from hubmere.store.engine import Catalog
 
 
@@ -111,7 +111,7 @@ class Replicas:
         _, alias, _ = self._claimed(claim)
         self._submit([Delete(alias)], actor, done)
 
-    def _claimed(self, claim: Claim) -> tuple[View, GeoAlias, Namespace]:
+    def _claimed(self, claim: Claim) -> tuple[CatalogView, GeoAlias, Namespace]:
         view = self._catalog.planned
         alias = view.alias(claim.namespace, claim.alias)
         if alias.pairing != claim.pairing:
@@ -130,7 +130,7 @@ class Replicas:
 # --- differences -----------------------------------------------------------------------------------------------------
 
 
-def _hub_steps(view: View, namespace: Namespace, wish: HubWish, limits: Limits, now_ms: int) -> Iterator[Step]:
+def _hub_steps(view: CatalogView, namespace: Namespace, wish: HubWish, limits: Limits, now_ms: int) -> Iterator[Step]:
     known = view.find_hub(namespace.name, wish.name)
     others = [hub for hub in view.hubs(namespace.name) if hub != known]
     if known is not None and _must_be_made_anew(known, wish.spec, limits):

@@ -1,7 +1,8 @@
-"""The catalog's schema, as numbered steps from an empty file to what this version writes.
+"""The catalog's schema, as numbered migrations from an empty file to the current version.
 
-A step is never changed once released; a new shape is a new step at the end. SQLite's `user_version` says how many were
-taken. Each step is one transaction with its number, so a crash leaves the file at the step before or after.
+A released migration never changes; a new schema is a new migration at the end. SQLite's `user_version` is the number of
+migrations that have run. Each one is a transaction together with its number, so a crash leaves the file before or after
+it.
 """
 
 import sqlite3
@@ -137,7 +138,7 @@ CREATE TABLE audit (
 ) STRICT;
 """
 
-# Nothing was ever written to the table of the first shape: there was no job.
+# Nothing was ever written to the first version of this table: there was no capture job yet.
 _CAPTURE_PROGRESS = """
 DROP TABLE capture_states;
 CREATE TABLE capture_states (
@@ -171,7 +172,7 @@ MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, 
 
 
 class CatalogUnusable(Exception):
-    """The catalog file cannot be used by this version; the operator must act, so the node does not start."""
+    """This version cannot use the catalog file; the operator must act, so the node does not start."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
@@ -179,25 +180,25 @@ class CatalogUnusable(Exception):
         self.why = why
 
     def __str__(self) -> str:
-        """What is wrong with which file."""
+        """The file and its problem."""
         return f"The catalog '{self.path}' cannot be used: {self.why}."
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """How many steps the file has taken."""
+    """How many migrations have run on the file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring a file to the newest shape; a file from a newer version is left alone and refused."""
+    """Run the missing migrations; a file of a newer version is refused and not changed."""
     version = schema_version(connection)
     if version > len(migrations):
-        raise CatalogUnusable(path, f"its schema is version {version}, this program knows {len(migrations)}")
+        raise CatalogUnusable(path, f"its schema has version {version}; this program supports up to {len(migrations)}")
     for number in range(version, len(migrations)):
-        _take_step(connection, migrations[number], number + 1)
+        _run_migration(connection, migrations[number], number + 1)
 
 
-def _take_step(connection: sqlite3.Connection, script: str, number: int) -> None:
+def _run_migration(connection: sqlite3.Connection, script: str, number: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement in script.split(";"):

@@ -1,15 +1,15 @@
-"""What keeps a lost or damaged catalog from being silent, and what it can be rebuilt from.
+"""Redundant data beside the catalog: detects a lost or damaged catalog, and serves to rebuild it.
 
-Written by the catalog's own writer thread after each transaction that changes entities:
+The catalog's writer thread updates these after each transaction that changes entities:
 
-- `revision` (a table of the catalog): a number that moves on, and a sum over all entities. A flipped bit in an entity
-  does not match the sum.
-- `catalog.revision` beside it: the same two values. A catalog that is older than this file has lost changes.
-- `log/<uid>.hub`: one small file per hub with the hub, its namespace and its consumer groups, so that the log folders
-  can be given back to a hub without any catalog. They hold no keys.
+- `revision` (a table of the catalog): the number of changes, and a checksum over all entities. It detects a flipped bit
+  in an entity.
+- `catalog.revision`: the same two values in a file. A catalog that is older than this file has lost changes.
+- `log/<uid>.hub`: a description of each hub with its namespace and its consumer groups, so that log folders can be
+  assigned to hubs without a catalog. It contains no keys.
 
-`catalog-copies/` holds the last copies of the whole catalog, made while the node runs and when it stops.
-Thread rule: one thread, the catalog's writer, except where a function says otherwise.
+`catalog-copies/` has the last copies of the whole catalog, made while the node runs and when it stops.
+Thread rule: the catalog's writer thread, except where a function says otherwise.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from hubmere.model.entity import ConsumerGroup, Entity, Hub, Namespace
-from hubmere.store.catalog.rows import TABLES, Item, body_of, entity_from
-from hubmere.store.catalog.view import Move
+from hubmere.store.catalog.rows import TABLES, Item, decode_entity, encode_entity
+from hubmere.store.catalog.view import RowChange
 
 REVISION_FILE = "catalog.revision"
 COPIES_FOLDER = "catalog-copies"
 DESCRIPTION = ".hub"
-# Copies of the catalog that are kept, the newest first.
+# Number of copies of the catalog.
 KEPT_COPIES = 3
 
 _SUM_MASK = 2**64 - 1
@@ -38,20 +38,20 @@ _ENTITIES: tuple[type[Item], ...] = tuple(kind for kind in TABLES if issubclass(
 
 
 class Revision(NamedTuple):
-    """How often entities have changed, and the sum over them."""
+    """The number of entity changes so far, and the checksum over all entities."""
 
     number: int
     checksum: int
 
     @property
     def text(self) -> str:
-        """As it stands in the file: number, sum, and a checksum of these."""
+        """The format of the file: number, checksum over entities, and a checksum of these."""
         body = f"{self.number} {self.checksum:016x}"
         return f"{body} {crc32c(body.encode()):08x}\n"
 
     @classmethod
     def parse(cls, text: str) -> "Revision | None":
-        """The values of a file; None when it does not match its checksum."""
+        """Parse the file; None if it does not match its checksum."""
         body, _, check = text.strip().rpartition(" ")
         number, _, checksum = body.partition(" ")
         try:
@@ -61,27 +61,27 @@ class Revision(NamedTuple):
             return None
 
 
-class EntitySum:
-    """A sum over entities that follows changes without reading the others again."""
+class EntityChecksum:
+    """A checksum over all entities that is updated change by change."""
 
     def __init__(self) -> None:
         self._hashes: dict[tuple[type[Item], object], int] = {}
         self.value = 0
 
-    def apply(self, moves: Iterable[Move]) -> bool:
-        """Follow moves; True when one of them was about an entity."""
+    def apply(self, changes: Iterable[RowChange]) -> bool:
+        """Update the checksum; True if a change concerned an entity."""
         has_changed = False
-        for move in moves:
-            if isinstance(move.item, _ENTITIES):
+        for change in changes:
+            if isinstance(change.item, _ENTITIES):
                 has_changed = True
-                self._replace(move)
+                self._replace(change)
         return has_changed
 
-    def _replace(self, move: Move) -> None:
-        key = (type(move.item), move.item.key)
+    def _replace(self, change: RowChange) -> None:
+        key = (type(change.item), change.item.key)
         self.value -= self._hashes.pop(key, 0)
-        if not move.is_removal:
-            self._hashes[key] = _hash(move.item)
+        if not change.is_removal:
+            self._hashes[key] = _hash(change.item)
             self.value += self._hashes[key]
         self.value &= _SUM_MASK
 
@@ -93,7 +93,7 @@ def _hash(item: Item) -> int:
 
 
 class HubDescriptions:
-    """The description files of all hubs under a folder."""
+    """The description files of all hubs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,23 +102,25 @@ class HubDescriptions:
         self._groups: dict[str, dict[object, ConsumerGroup]] = {}
 
     def load(self, items: Iterable[Item]) -> None:
-        """Begin with what the catalog holds, and write the files that are not there."""
+        """Start with the items of the catalog, and write missing files."""
         for item in items:
-            self._take(Move(item))
+            self._apply(RowChange(item))
         self._folder.mkdir(exist_ok=True)
-        there = {entry.name for entry in os.scandir(self._folder) if entry.name.endswith(DESCRIPTION) and _size(entry)}
-        self._write(uid for uid in self._hubs if uid + DESCRIPTION not in there)
+        existing = {
+            entry.name for entry in os.scandir(self._folder) if entry.name.endswith(DESCRIPTION) and _size(entry)
+        }
+        self._write(uid for uid in self._hubs if uid + DESCRIPTION not in existing)
 
-    def follow(self, moves: Iterable[Move]) -> None:
-        """Write the files of the hubs that durable moves have touched; raises OSError."""
+    def update(self, changes: Iterable[RowChange]) -> None:
+        """Write the files of the hubs that durable changes concern; raises OSError."""
         touched: dict[str, None] = {}
-        for move in moves:
-            touched.update(dict.fromkeys(self._take(move)))
+        for change in changes:
+            touched.update(dict.fromkeys(self._apply(change)))
         self._write(touched)
 
-    def _take(self, move: Move) -> list[str]:
-        """Follow one move; the hubs whose description changes by it."""
-        item, is_removal = move.item, move.is_removal
+    def _apply(self, change: RowChange) -> list[str]:
+        """Apply one change; returns the hubs whose description changes."""
+        item, is_removal = change.item, change.is_removal
         if isinstance(item, Namespace):
             self._namespaces[item.key] = item
             return [uid for uid, hub in self._hubs.items() if hub.parent == item.key]
@@ -146,47 +148,46 @@ class HubDescriptions:
                 path.unlink(missing_ok=True)
             else:
                 groups = self._groups.get(uid, {}).values()
-                _replace_text(path, _described(self._namespaces[hub.parent], hub, groups))
+                _replace_text(path, _describe(self._namespaces[hub.parent], hub, groups))
 
 
-class Described(NamedTuple):
-    """A hub as its description file has it."""
+class HubDescription(NamedTuple):
+    """The content of a description file."""
 
     namespace: Namespace
     hub: Hub
     groups: list[ConsumerGroup]
 
 
-def _described(namespace: Namespace, hub: Hub, groups: Iterable[ConsumerGroup]) -> str:
-    text = json.dumps(
-        {"namespace": body_of(namespace), "hub": body_of(hub), "groups": [body_of(group) for group in groups]}
-    )
+def _describe(namespace: Namespace, hub: Hub, groups: Iterable[ConsumerGroup]) -> str:
+    bodies = [encode_entity(group) for group in groups]
+    text = json.dumps({"namespace": encode_entity(namespace), "hub": encode_entity(hub), "groups": bodies})
     return f"{text}\n{crc32c(text.encode()):08x}\n"
 
 
-def read_descriptions(folder: Path) -> Iterator[tuple[str, Described | None]]:
-    """Every description file under a log folder: the hub's uid, and what it says; None when it cannot be read."""
+def read_descriptions(folder: Path) -> Iterator[tuple[str, HubDescription | None]]:
+    """The description files of a log folder: each hub's uid and description; None if it cannot be read."""
     for path in sorted(folder.glob("*" + DESCRIPTION)):
         yield path.name.removesuffix(DESCRIPTION), _read_description(path)
 
 
-def _read_description(path: Path) -> Described | None:
+def _read_description(path: Path) -> HubDescription | None:
     try:
         text, checksum, _ = path.read_text("ascii").split("\n")
         if int(checksum, 16) != crc32c(text.encode()):
             return None
         found = json.loads(text)
-        namespace, hub = entity_from(Namespace, found["namespace"]), entity_from(Hub, found["hub"])
-        groups = [entity_from(ConsumerGroup, body) for body in found["groups"]]
+        namespace, hub = decode_entity(Namespace, found["namespace"]), decode_entity(Hub, found["hub"])
+        groups = [decode_entity(ConsumerGroup, body) for body in found["groups"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     assert isinstance(namespace, Namespace)
     assert isinstance(hub, Hub)
-    return Described(namespace, hub, [group for group in groups if isinstance(group, ConsumerGroup)])
+    return HubDescription(namespace, hub, [group for group in groups if isinstance(group, ConsumerGroup)])
 
 
 def read_revision(data: Path) -> Revision | None:
-    """What stands beside the catalog; None when there is nothing that can be read."""
+    """The revision file beside the catalog; None if it cannot be read."""
     try:
         return Revision.parse((data / REVISION_FILE).read_text("ascii"))
     except (OSError, ValueError):
@@ -194,21 +195,21 @@ def read_revision(data: Path) -> Revision | None:
 
 
 def write_revision(data: Path, revision: Revision) -> None:
-    """Put the revision beside the catalog, durably; raises OSError."""
+    """Write the revision file beside the catalog, durably; raises OSError."""
     _replace_text(data / REVISION_FILE, revision.text, sync=True)
 
 
 # --- copies of the whole catalog -------------------------------------------------------------------------------------
 
 
-def copies(data: Path) -> list[Path]:
-    """The copies that there are, the newest first."""
+def list_copies(data: Path) -> list[Path]:
+    """The existing copies, newest first."""
     found = (data / COPIES_FOLDER).glob("catalog-*.sqlite3")
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
 def make_copy(catalog: Path) -> None:
-    """Copy a catalog that may be in use, and drop the oldest copy; on any thread. Raises OSError or sqlite3.Error."""
+    """Copy a catalog that may be in use, and replace the oldest copy; on any thread. Raises OSError, sqlite3.Error."""
     folder = catalog.parent / COPIES_FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     fresh = folder / "fresh.tmp"
@@ -217,10 +218,10 @@ def make_copy(catalog: Path) -> None:
     with contextlib.closing(sqlite3.connect(catalog)) as source, contextlib.closing(sqlite3.connect(fresh)) as target:
         source.backup(target)
     _sync(fresh)
-    there = copies(catalog.parent)
+    existing = list_copies(catalog.parent)
     names = [f"catalog-{number}.sqlite3" for number in range(1, KEPT_COPIES + 1)]
-    unused = [name for name in names if folder / name not in there]
-    fresh.replace(folder / unused[0] if unused else there[-1])
+    unused = [name for name in names if folder / name not in existing]
+    fresh.replace(folder / unused[0] if unused else existing[-1])
     _sync(folder)
 
 

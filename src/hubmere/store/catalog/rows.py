@@ -1,7 +1,7 @@
-"""Entities and records as rows of the catalog's tables, and back.
+"""Converts entities and state records to rows of the catalog's tables and back.
 
-Entities keep their keys in columns and the rest as one JSON text, so that a new optional property needs no migration;
-records, which are written often, have a column per field. The tables themselves are made in `migrations`.
+Entities have their keys in columns and the rest in one JSON text, so that a new optional property needs no migration.
+State records, which are written often, have a column per field. `migrations` creates the tables.
 """
 
 import json
@@ -42,7 +42,7 @@ Row = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One kind of item: where it is kept and how it is written, read and removed."""
+    """The table of one kind of item: how its rows are written, read and removed."""
 
     name: str
     kind: type[Item]
@@ -54,13 +54,13 @@ class Table:
 
     @property
     def put_sql(self) -> str:
-        """Insert, or overwrite the row of the same key."""
+        """Insert a row, or overwrite the row of the same key."""
         rest = [column for column in self.columns if column not in self.key_columns]
         changes = ", ".join(f'"{column}" = excluded."{column}"' for column in rest)
         marks = ", ".join("?" * len(self.columns))
         return (
-            f"INSERT INTO {self.name} ({_quoted(self.columns)}) VALUES ({marks}) "  # noqa: S608 our own names only
-            f"ON CONFLICT ({_quoted(self.key_columns)}) DO UPDATE SET {changes}"
+            f"INSERT INTO {self.name} ({_quote(self.columns)}) VALUES ({marks}) "  # noqa: S608 our own names only
+            f"ON CONFLICT ({_quote(self.key_columns)}) DO UPDATE SET {changes}"
         )
 
     @property
@@ -71,11 +71,11 @@ class Table:
 
     @property
     def load_sql(self) -> str:
-        """Every row, in the order of the key so that listings are stable."""
-        return f"SELECT {_quoted(self.columns)} FROM {self.name} ORDER BY {_quoted(self.key_columns)}"  # noqa: S608
+        """Select all rows, ordered by key."""
+        return f"SELECT {_quote(self.columns)} FROM {self.name} ORDER BY {_quote(self.key_columns)}"  # noqa: S608
 
 
-def _quoted(columns: tuple[str, ...]) -> str:
+def _quote(columns: tuple[str, ...]) -> str:
     return ", ".join(f'"{column}"' for column in columns)
 
 
@@ -85,7 +85,7 @@ def _entity_table(
     columns = (*key_columns, *((extra,) if extra else ()), "body")
 
     def to_row(entity: Any) -> Row:
-        return (*keys(entity), *((getattr(entity, extra),) if extra else ()), body_of(entity))
+        return (*keys(entity), *((getattr(entity, extra),) if extra else ()), encode_entity(entity))
 
     return Table(
         name=name,
@@ -93,7 +93,7 @@ def _entity_table(
         columns=columns,
         key_columns=key_columns,
         to_row=to_row,
-        from_row=lambda row: entity_from(kind, str(row[-1])),
+        from_row=lambda row: decode_entity(kind, str(row[-1])),
         key_of=keys,
     )
 
@@ -116,7 +116,7 @@ def _hub_row_keys(hub: Hub) -> Row:
 
 
 def _hub_row(hub: Hub) -> Row:
-    return (hub.uid, *hub.key, body_of(hub))
+    return (hub.uid, *hub.key, encode_entity(hub))
 
 
 _HUBS = Table(
@@ -125,7 +125,7 @@ _HUBS = Table(
     columns=("uid", "namespace", "key", "body"),
     key_columns=("uid",),
     to_row=_hub_row,
-    from_row=lambda row: entity_from(Hub, str(row[-1])),
+    from_row=lambda row: decode_entity(Hub, str(row[-1])),
     key_of=_hub_row_keys,
 )
 
@@ -158,26 +158,26 @@ TABLES: Mapping[type[Item], Table] = {
 # --- JSON bodies -----------------------------------------------------------------------------------------------------
 
 
-def body_of(entity: Entity) -> str:
-    """An entity as compact JSON, a key per field; ASCII, so that any text a caller sent can be kept."""
-    return json.dumps(_plain(entity), separators=(",", ":"))
+def encode_entity(entity: Entity) -> str:
+    """Encode an entity as compact JSON, a key per field; ASCII, so that any text of a caller can be stored."""
+    return json.dumps(_to_json(entity), separators=(",", ":"))
 
 
-def entity_from(kind: type[Entity], body: str) -> Entity:
-    """The entity of a JSON body; fields that the text lacks take their defaults, unknown ones are ignored."""
-    entity: Entity = _typed(kind, json.loads(body))
+def decode_entity(kind: type[Entity], body: str) -> Entity:
+    """Decode an entity from JSON; missing fields get their defaults, unknown ones are ignored."""
+    entity: Entity = _from_json(kind, json.loads(body))
     return entity
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _to_json(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):
-        return [_plain(part) for part in value]
+        return [_to_json(part) for part in value]
     return value
 
 
@@ -186,17 +186,17 @@ def _hints(kind: type[Any]) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
-def _typed(hint: Any, value: Any) -> Any:
+def _from_json(hint: Any, value: Any) -> Any:
     if isinstance(hint, NewType):
         hint = hint.__supertype__
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return None if value is None else _typed(next(a for a in get_args(hint) if a is not NoneType), value)
+        return None if value is None else _from_json(next(a for a in get_args(hint) if a is not NoneType), value)
     if origin is tuple:
-        return tuple(_typed(get_args(hint)[0], part) for part in value)
+        return tuple(_from_json(get_args(hint)[0], part) for part in value)
     if origin is not None:
         return MappingProxyType(dict(value))
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _hints(hint)
-        return hint(**{name: _typed(hints[name], part) for name, part in value.items() if name in hints})
+        return hint(**{name: _from_json(hints[name], part) for name, part in value.items() if name in hints})
     return hint(value)

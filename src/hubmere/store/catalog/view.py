@@ -1,7 +1,7 @@
-"""The catalog in memory: every entity and record by its key, so that nobody waits for SQLite to read.
+"""The catalog in memory: every entity and state record by its key, so that reads never wait for SQLite.
 
-A view also plans: `plan` checks a change against what is there, carries it out on this view and returns the primitive
-moves that another view, or the database, repeats. A change that is refused leaves no trace.
+`plan` checks a change against this view, applies it, and returns the row changes, which another view or the database
+then applies. A change that is refused leaves no trace.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,21 +49,21 @@ T = TypeVar("T", bound=Item)
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Add an entity; refused when the name is taken."""
+    """Add an entity; refused if its name is taken."""
 
     item: Entity
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Overwrite an entity that is there."""
+    """Overwrite an existing entity."""
 
     item: Entity
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an entity that is there, with all that hangs on it; a hub leaves a Deletion until its logs are gone."""
+    """Remove an existing entity and its children; a hub leaves a Deletion until its logs are deleted."""
 
     item: Entity
     now_ms: int = 0
@@ -71,14 +71,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a record, new or not."""
+    """Insert or overwrite a state record."""
 
     item: StateRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Remove a record if it is there."""
+    """Remove a state record if it exists."""
 
     item: StateRecord
 
@@ -86,15 +86,15 @@ class Drop:
 Step = Create | Replace | Delete | Put | Drop
 
 
-class Move(NamedTuple):
-    """One primitive move: write an item, or remove it; `is_implied` ones the database does by foreign keys."""
+class RowChange(NamedTuple):
+    """Write or remove one row; the database does `is_implied` ones itself, by foreign keys."""
 
     item: Item
     is_removal: bool = False
     is_implied: bool = False
 
 
-# What goes with a hub and with a namespace, found by the field that names it.
+# Items that are removed with a hub or a namespace, found by the field that refers to it.
 _OF_HUB: tuple[type[Item], ...] = (
     ConsumerGroup, AccessRule, RevokedPublisher, GroupOffset, Checkpoint, Ownership, CaptureState,
 )  # fmt: skip
@@ -104,10 +104,10 @@ _OF_NAMESPACE: tuple[type[Item], ...] = (
 _OF_GROUP: tuple[type[Item], ...] = (Checkpoint, Ownership)
 
 
-class View:
-    """Entities and records by key and by parent.
+class CatalogView:
+    """Entities and state records by key and by parent.
 
-    Thread rule: used on the owner's thread only. Values are immutable, so what a lookup returned may be kept.
+    Thread rule: the owner's thread only. Values are immutable, so the result of a look-up may be kept.
     """
 
     __slots__ = ("_hubs_by_uid", "_items", "_listed", "version")
@@ -116,18 +116,18 @@ class View:
         self._items: dict[type[Any], dict[ItemKey, Any]] = {kind: {} for kind in TABLES}
         self._listed: dict[type[Any], dict[ItemKey, dict[ItemKey, Any]]] = {kind: {} for kind in TABLES}
         self._hubs_by_uid: dict[str, Hub] = {}
-        # Moves on with every change of an entity: what was worked out from an older one is stale.
+        # Increases with every change of an entity: values derived from an older version are stale.
         self.version = 0
 
-    def copy(self) -> "View":
-        """Another view of the same items."""
-        twin = View()
-        twin.repeat(Move(item) for item in self.items())
+    def copy(self) -> "CatalogView":
+        """A copy of this view."""
+        twin = CatalogView()
+        twin.apply_changes(RowChange(item) for item in self.items())
         twin.version = self.version
         return twin
 
     def items(self) -> Iterator[Item]:
-        """Everything there is, parents before children."""
+        """All items, parents before children."""
         for kind in self._items.values():
             yield from kind.values()
 
@@ -138,15 +138,15 @@ class View:
         return self._list(Namespace, ())
 
     def find_namespace(self, name: str) -> Namespace | None:
-        """A namespace by its name in any case."""
+        """A namespace by name, ignoring case; None if there is none."""
         return self._find(Namespace, (fold(name),))
 
     def namespace(self, name: str) -> Namespace:
-        """A namespace that must be there."""
-        return self._found(self.find_namespace(name), NamespaceNotFound, name)
+        """A namespace by name; raises NamespaceNotFound."""
+        return self._require(self.find_namespace(name), NamespaceNotFound, name)
 
     def find_alias(self, name: str) -> GeoAlias | None:
-        """The pairing of an alias, as its primary has it."""
+        """The primary's side of an alias."""
         for alias in self._items[GeoAlias].values():
             if fold(alias.name) == fold(name) and alias.role is not GeoRole.SECONDARY:
                 found: GeoAlias = alias
@@ -154,7 +154,7 @@ class View:
         return None
 
     def find_secondary(self, name: str) -> GeoAlias | None:
-        """The pairing of an alias, as its secondary on this node has it."""
+        """The secondary's side of an alias, if the secondary is on this node."""
         for alias in self._items[GeoAlias].values():
             if fold(alias.name) == fold(name) and alias.role is GeoRole.SECONDARY:
                 found: GeoAlias = alias
@@ -170,66 +170,66 @@ class View:
         return self._list(GeoAlias, (fold(namespace),))
 
     def alias(self, namespace: str, name: str) -> GeoAlias:
-        """An alias that must be there."""
-        return self._found(self._find(GeoAlias, (fold(namespace), fold(name))), AliasNotFound, name)
+        """An alias by name; raises AliasNotFound."""
+        return self._require(self._find(GeoAlias, (fold(namespace), fold(name))), AliasNotFound, name)
 
     def hubs(self, namespace: str) -> Sequence[Hub]:
         """The hubs of a namespace."""
         return self._list(Hub, (fold(namespace),))
 
     def find_hub(self, namespace: str, name: str) -> Hub | None:
-        """A hub by its name in any case."""
+        """A hub by name, ignoring case; None if there is none."""
         return self._find(Hub, (fold(namespace), fold(name)))
 
     def hub(self, namespace: str, name: str) -> Hub:
-        """A hub that must be there."""
-        return self._found(self.find_hub(namespace, name), HubNotFound, f"{namespace}/{name}")
+        """A hub by name; raises HubNotFound."""
+        return self._require(self.find_hub(namespace, name), HubNotFound, f"{namespace}/{name}")
 
     def hub_of_uid(self, uid: str) -> Hub | None:
-        """A hub by the id that names its logs."""
+        """A hub by uid."""
         return self._hubs_by_uid.get(uid)
 
     def deletions(self) -> Sequence[Deletion]:
-        """Hubs that are gone while their logs may still be there."""
+        """Deleted hubs whose logs may still exist."""
         return self._list(Deletion, ())
 
-    # --- what hangs on them ------------------------------------------------------------------------------------------
+    # --- children of hubs -------------------------------------------------------------------------------------------
 
     def groups(self, hub: Hub) -> Sequence[ConsumerGroup]:
         """The consumer groups of a hub."""
         return self._list(ConsumerGroup, (hub.uid,))
 
     def find_group(self, hub: Hub, name: str) -> ConsumerGroup | None:
-        """A consumer group by its name in any case."""
+        """A consumer group by name, ignoring case; None if there is none."""
         return self._find(ConsumerGroup, (hub.uid, fold(name)))
 
     def group(self, hub: Hub, name: str) -> ConsumerGroup:
-        """A consumer group that must be there."""
-        return self._found(self.find_group(hub, name), GroupNotFound, f"{hub.namespace}/{hub.name}/{name}")
+        """A consumer group by name; raises GroupNotFound."""
+        return self._require(self.find_group(hub, name), GroupNotFound, f"{hub.namespace}/{hub.name}/{name}")
 
     def rules(self, scope: Namespace | Hub) -> Sequence[AccessRule]:
         """The authorization rules on a namespace or on a hub."""
         return self._list(AccessRule, _rule_parent(scope))
 
     def find_rule(self, scope: Namespace | Hub, name: str) -> AccessRule | None:
-        """A rule by its name in any case, on this scope and no other."""
+        """A rule of exactly this scope by name, ignoring case; None if there is none."""
         return self._find(AccessRule, (*_rule_parent(scope), fold(name)))
 
     def rule(self, scope: Namespace | Hub, name: str) -> AccessRule:
-        """A rule that must be there."""
-        return self._found(self.find_rule(scope, name), RuleNotFound, f"{scope.name}/{name}")
+        """A rule by name; raises RuleNotFound."""
+        return self._require(self.find_rule(scope, name), RuleNotFound, f"{scope.name}/{name}")
 
     def rules_named(self, namespace: Namespace, name: str) -> Sequence[AccessRule]:
-        """Every rule of that name in a namespace: its own first, then those of its hubs."""
+        """All rules of that name in a namespace: its own first, then those of its hubs."""
         scopes: list[Namespace | Hub] = [namespace, *self.hubs(namespace.name)]
         return [rule for scope in scopes if (rule := self.find_rule(scope, name)) is not None]
 
     def revoked_publishers(self, hub: Hub) -> Sequence[RevokedPublisher]:
-        """The publishers taken off a hub."""
+        """The revoked publishers of a hub."""
         return self._list(RevokedPublisher, (hub.uid,))
 
     def find_revoked_publisher(self, hub: Hub, name: str) -> RevokedPublisher | None:
-        """The revocation of a publisher, if there is one."""
+        """The revocation of a publisher; None if it is not revoked."""
         return self._find(RevokedPublisher, (hub.uid, fold(name)))
 
     def application_groups(self, namespace: str) -> Sequence[ApplicationGroup]:
@@ -237,116 +237,116 @@ class View:
         return self._list(ApplicationGroup, (fold(namespace),))
 
     def find_application_group(self, namespace: str, name: str) -> ApplicationGroup | None:
-        """An application group by its name in any case."""
+        """An application group by name, ignoring case; None if there is none."""
         return self._find(ApplicationGroup, (fold(namespace), fold(name)))
 
-    # --- where readers and producers stand ---------------------------------------------------------------------------
+    # --- runtime state -----------------------------------------------------------------------------------------------
 
     def group_offset(self, namespace: str, group_id: str, hub_uid: str, partition: int) -> GroupOffset | None:
-        """What a Kafka group committed for a partition."""
+        """The offset that a Kafka group committed for a partition."""
         return self._find(GroupOffset, (fold(namespace), group_id, hub_uid, partition))
 
     def group_offsets(self, namespace: str, group_id: str) -> Sequence[GroupOffset]:
-        """All that a Kafka group committed."""
+        """All committed offsets of a Kafka group."""
         return self._list(GroupOffset, (fold(namespace), group_id))
 
     def groups_with_offsets(self, namespace: str) -> Sequence[str]:
-        """The Kafka groups of a namespace that have committed something."""
+        """The Kafka groups of a namespace that have committed offsets."""
         return [str(parent[1]) for parent in self._listed[GroupOffset] if parent[0] == fold(namespace)]
 
     def group_metadata(self, namespace: str) -> Sequence[GroupMetadata]:
-        """What the coordinator keeps of each Kafka group."""
+        """The coordinator's state of each Kafka group."""
         return self._list(GroupMetadata, (fold(namespace),))
 
     def transactions(self, namespace: str) -> Sequence[TransactionState]:
-        """Every transactional producer of a namespace."""
+        """The state of each transactional producer of a namespace."""
         return self._list(TransactionState, (fold(namespace),))
 
     def checkpoints(self, hub_uid: str, group: str) -> Sequence[Checkpoint]:
-        """How far a group has come on each partition."""
+        """The checkpoints of a consumer group."""
         return self._list(Checkpoint, (hub_uid, fold(group)))
 
     def ownerships(self, hub_uid: str, group: str) -> Sequence[Ownership]:
-        """Which processor of a group reads which partition."""
+        """The owners of partitions in a consumer group."""
         return self._list(Ownership, (hub_uid, fold(group)))
 
     def find_ownership(self, hub_uid: str, group: str, partition: int) -> Ownership | None:
-        """Which processor of a group reads one partition."""
+        """The owner of one partition in a consumer group."""
         return self._find(Ownership, (hub_uid, fold(group), partition))
 
     def find_capture_state(self, hub_uid: str, partition: int) -> CaptureState | None:
-        """How far capture has come on one partition."""
+        """Progress of capture on one partition."""
         return self._find(CaptureState, (hub_uid, partition))
 
     def capture_states(self, hub_uid: str) -> Sequence[CaptureState]:
-        """How far capture has come on each partition of a hub."""
+        """Progress of capture on each partition of a hub."""
         return self._list(CaptureState, (hub_uid,))
 
     def counter(self, name: str) -> int:
-        """The first number of a counter that was never handed out."""
+        """The first unused number of a counter."""
         counter = self._find(Counter, (name,))
         return 0 if counter is None else counter.next_value
 
     def meta(self, name: str) -> str | None:
-        """A fact about the node."""
+        """A named value of the node."""
         meta = self._find(Meta, (name,))
         return None if meta is None else meta.text
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
-    def plan(self, steps: Iterable[Step]) -> list[Move]:
-        """Carry out a change as a whole and return its moves; on a refusal everything is as it was."""
-        moves: list[Move] = []
-        undo: list[Move] = []
+    def plan(self, steps: Iterable[Step]) -> list[RowChange]:
+        """Apply a change and return its row changes; if a step is refused, nothing has changed."""
+        changes: list[RowChange] = []
+        undo: list[RowChange] = []
         try:
             for step in steps:
-                fresh = self._moves_of(step)
-                undo.extend(self._inverse(move) for move in fresh)
-                self.repeat(fresh)
-                moves.extend(fresh)
+                fresh = self._changes_of(step)
+                undo.extend(self._inverse(change) for change in fresh)
+                self.apply_changes(fresh)
+                changes.extend(fresh)
         except (NotFound, AlreadyExists):
-            self.repeat(reversed(undo))
+            self.apply_changes(reversed(undo))
             raise
-        return moves
+        return changes
 
-    def repeat(self, moves: Iterable[Move]) -> None:
-        """Carry out moves that were planned on another view or read from the database."""
-        for move in moves:
-            if move.is_removal:
-                self._remove(move.item)
+    def apply_changes(self, changes: Iterable[RowChange]) -> None:
+        """Apply row changes that were planned on another view or read from the database."""
+        for change in changes:
+            if change.is_removal:
+                self._remove(change.item)
             else:
-                self._put(move.item)
+                self._put(change.item)
 
-    def _moves_of(self, step: Step) -> list[Move]:
+    def _changes_of(self, step: Step) -> list[RowChange]:
         current = self._items[type(step.item)].get(step.item.key)
         if isinstance(step, Create) and current is not None:
-            raise AlreadyExists(_shown(step.item))
+            raise AlreadyExists(_display_name(step.item))
         if isinstance(step, (Replace, Delete)) and not _is_same(current, step.item):
-            raise _MISSING.get(type(step.item), NotFound)(_shown(step.item))
+            raise _MISSING.get(type(step.item), NotFound)(_display_name(step.item))
         if isinstance(step, Delete):
-            return self._deletion_moves(step)
+            return self._deletion_changes(step)
         if isinstance(step, Drop):
-            return [] if current is None else [Move(current, is_removal=True)]
+            return [] if current is None else [RowChange(current, is_removal=True)]
         self._check_parents(step.item)
-        return [Move(step.item)]
+        return [RowChange(step.item)]
 
-    def _deletion_moves(self, step: Delete) -> list[Move]:
+    def _deletion_changes(self, step: Delete) -> list[RowChange]:
         target = self._items[type(step.item)][step.item.key]
         if isinstance(target, Namespace):
-            gone = [move for hub in self.hubs(target.name) for move in self._hub_moves(hub, step.now_ms, True)]
-            gone_items = {id(move.item) for move in gone}
-            of_namespace = self._naming(_OF_NAMESPACE, "namespace", fold(target.name))
-            gone += [Move(item, True, True) for item in of_namespace if id(item) not in gone_items]
-            return [*gone, Move(target, is_removal=True)]
+            removed = [change for hub in self.hubs(target.name) for change in self._hub_changes(hub, step.now_ms, True)]
+            removed_items = {id(change.item) for change in removed}
+            of_namespace = self._items_of(_OF_NAMESPACE, "namespace", fold(target.name))
+            removed += [RowChange(item, True, True) for item in of_namespace if id(item) not in removed_items]
+            return [*removed, RowChange(target, is_removal=True)]
         if isinstance(target, Hub):
-            return self._hub_moves(target, step.now_ms, False)
-        moves = [Move(target, is_removal=True)]
+            return self._hub_changes(target, step.now_ms, False)
+        changes = [RowChange(target, is_removal=True)]
         if isinstance(target, ConsumerGroup):
             of_group = (item for kind in _OF_GROUP for item in self._listed[kind].get(target.key, {}).values())
-            moves += [Move(item, is_removal=True) for item in of_group]
-        return moves
+            changes += [RowChange(item, is_removal=True) for item in of_group]
+        return changes
 
-    def _hub_moves(self, hub: Hub, now_ms: int, is_implied: bool) -> list[Move]:
+    def _hub_changes(self, hub: Hub, now_ms: int, is_implied: bool) -> list[RowChange]:
         tombstone = Deletion(
             hub_uid=hub.uid,
             namespace=hub.namespace,
@@ -354,18 +354,18 @@ class View:
             partition_count=hub.partition_count,
             since_ms=now_ms,
         )
-        gone = [Move(item, True, True) for item in self._naming(_OF_HUB, "hub_uid", hub.uid)]
-        return [Move(tombstone), *gone, Move(hub, True, is_implied)]
+        removed = [RowChange(item, True, True) for item in self._items_of(_OF_HUB, "hub_uid", hub.uid)]
+        return [RowChange(tombstone), *removed, RowChange(hub, True, is_implied)]
 
-    def _naming(self, kinds: Iterable[type[Item]], field: str, key: str) -> Iterator[Item]:
+    def _items_of(self, kinds: Iterable[type[Item]], field: str, key: str) -> Iterator[Item]:
         for kind in kinds:
             for item in self._items[kind].values():
                 if (name := getattr(item, field)) is not None and (name == key or fold(name) == key):
                     yield item
 
-    def _inverse(self, move: Move) -> Move:
-        before = self._items[type(move.item)].get(move.item.key)
-        return Move(move.item, is_removal=True) if before is None else Move(before)
+    def _inverse(self, change: RowChange) -> RowChange:
+        before = self._items[type(change.item)].get(change.item.key)
+        return RowChange(change.item, is_removal=True) if before is None else RowChange(before)
 
     def _check_parents(self, item: Item) -> None:
         if isinstance(item, (Namespace, Deletion)):
@@ -404,7 +404,7 @@ class View:
         return [siblings[key] for key in sorted(siblings)]
 
     @staticmethod
-    def _found(item: T | None, missing: type[NotFound], name: str) -> T:
+    def _require(item: T | None, missing: type[NotFound], name: str) -> T:
         if item is None:
             raise missing(name)
         return item
@@ -428,9 +428,9 @@ def _rule_parent(scope: Namespace | Hub) -> ItemKey:
 
 
 def _is_same(current: Item | None, item: Entity) -> bool:
-    # A hub made anew under an old name is another hub: whoever still holds the old one must not change it.
+    # A hub created again under an old name is another hub: a change to the old one must not affect it.
     return current is not None and (not isinstance(item, Hub) or getattr(current, "uid", None) == item.uid)
 
 
-def _shown(item: Item) -> str:
+def _display_name(item: Item) -> str:
     return str(getattr(item, "name", "/".join(map(str, item.key))))
