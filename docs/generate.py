@@ -294,7 +294,7 @@ def _exit_codes() -> str:
 
 def _metrics() -> str:
     rows = (
-        [_code(metric.name), metric.kind, ", ".join(map(_code, metric.labels)) or "none", metric.sentence]
+        [_code(metric.name), metric.kind, ", ".join(map(_code, metric.labels)) or "none", metric.help]
         for metric in METRICS
     )
     return "\n\n".join(

@@ -486,7 +486,7 @@ def test_damage_is_named_in_log_health_readiness_and_metrics(damaged: Node) -> N
 
     assert f"sequence numbers {VICTIM} to {VICTIM} are broken on disk" in damaged.logs()
     assert "never acknowledged" not in damaged.logs()
-    assert health["warnings"] == ["1 ranges of stored events cannot be read; /ready names them."]
+    assert health["warnings"] == ["1 ranges of stored events cannot be read; see /ready."]
     assert ready["status"] == "degraded"
     (named,) = ready["damagedRanges"]
     assert (named["firstSequenceNumber"], named["lastSequenceNumber"]) == (VICTIM, VICTIM)

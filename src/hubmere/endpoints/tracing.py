@@ -1,10 +1,12 @@
-"""OpenTelemetry spans of what the node does, sent to a collector by OTLP over HTTP; loaded only when it is asked for.
+"""OpenTelemetry spans of publications, deliveries and HTTP requests, exported by OTLP over HTTP.
 
-Events that carry a trace context (`traceparent`, or the Azure SDKs' `Diagnostic-Id`) continue it: a publication and a
-delivery are spans below the one context that their events share, or linked to all of them when there are several.
-Events without one make no span: at a hundred thousand a second, a trace of everything says nothing. Requests over HTTP
-go on below their header `traceparent`; those of managers are spans without one too. Whether a span is kept is the
-client's decision where it has made one, else that of the SDK's own settings (`OTEL_TRACES_SAMPLER`).
+- Events may carry a trace context: `traceparent`, or `Diagnostic-Id` of the Azure SDKs. A publication or delivery is a
+  child span of the one context that its events share, or has links to all contexts if there are several.
+- Events without a context make no span: a hundred thousand spans a second would be useless.
+- A publish request over HTTP is a child span of its `traceparent` header. A management request is always a span.
+- The client's sampling decision is respected; without one the SDK's settings decide (`OTEL_TRACES_SAMPLER`).
+
+This module is imported only if tracing is switched on.
 """
 
 from collections.abc import Sequence
@@ -28,7 +30,7 @@ from hubmere.model.errors import Refusal
 from hubmere.records.header import Buffer
 from hubmere.translate import trace_parents
 
-# Contexts that one span is linked to: the SDK's own limit of links.
+# The SDK's limit of links per span.
 MAX_LINKS = 128
 _ALL = 2**63
 _TRACES_PATH = "/v1/traces"
@@ -36,7 +38,7 @@ _SYSTEM = {"messaging.system": "eventhubs"}
 
 
 class Spans:
-    """Makes and sends the node's spans (`broker.tracing.Tracer`). Thread rule: the loop's thread only, `close` any."""
+    """Creates and exports the spans of a node (`broker.tracing.Tracer`). Thread rule: the loop's; `close`: any."""
 
     def __init__(self, exporter: SpanExporter, namespace: str) -> None:
         resource = Resource.create(
@@ -48,17 +50,17 @@ class Spans:
 
     @classmethod
     def to_collector(cls, url: str, namespace: str) -> "Spans":
-        """Spans that go to a collector's OTLP address, such as http://localhost:4318."""
+        """Export to a collector at an OTLP address such as http://localhost:4318."""
         return cls(OTLPSpanExporter(endpoint=url.rstrip("/") + _TRACES_PATH), namespace)
 
     def close(self) -> None:
-        """Send what waits; blocks until that is done or given up."""
+        """Export pending spans; blocks until that is done or has failed."""
         self._provider.shutdown()
 
     # --- events ---
 
     def publishing(self, namespace: str, hub: str, batch: Buffer, count: int) -> EndSpan:
-        """A publication begins; what is given back is called when it is durable or refused."""
+        """Begin the span of a publication. The result is called when it is durable or refused."""
         contexts = _contexts(trace_parents(batch, -1, _ALL, MAX_LINKS))
         if not contexts:
             return _nothing
@@ -81,7 +83,7 @@ class Spans:
         first_sequence: int,
         next_sequence: int,
     ) -> None:
-        """A reader was given the events from one sequence number up to another."""
+        """Record a delivery of the events between two sequence numbers."""
         contexts = _contexts(trace_parents(data, first_sequence, next_sequence, MAX_LINKS))
         if not contexts:
             return
@@ -152,7 +154,7 @@ def _end(span: Span, error: Exception | None) -> None:
 
 
 def _contexts(texts: Sequence[str]) -> list[SpanContext]:
-    """The trace contexts among some texts; one that is all zeros is none (W3C Trace Context, 3.2.2.3)."""
+    """The valid trace contexts among some texts; one of all zeros is invalid (W3C Trace Context, 3.2.2.3)."""
     parsed = (_context(text) for text in texts)
     return [context for context in parsed if context is not None and context.is_valid]
 
@@ -173,4 +175,4 @@ def _below(parent: SpanContext) -> Context:
 
 
 def _nothing(_: Exception | None) -> None:
-    """No span was begun."""
+    """There is no span to end."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hubmere.endpoints.http.arm.openapi import SURFACE_BASE, described_path
+from hubmere.endpoints.http.arm.openapi import SURFACE_BASE, openapi_path
 from hubmere.endpoints.http.server.routes import ALL
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.sas import make_token
@@ -23,7 +23,7 @@ def test_every_path_is_in_the_reference() -> None:
         (method, pattern)
         for pattern, handlers in ALL.items()
         for method in handlers
-        if f"| `{method}` | `{described_path(pattern).replace(SURFACE_BASE, '…')}` |" not in text
+        if f"| `{method}` | `{openapi_path(pattern).replace(SURFACE_BASE, '…')}` |" not in text
     ]
     assert missing == []
 
@@ -31,7 +31,7 @@ def test_every_path_is_in_the_reference() -> None:
 def test_the_reference_names_no_path_that_is_not_there() -> None:
     """Lines go when their paths go."""
     text = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
-    routed = {(method, described_path(pattern)) for pattern, handlers in ALL.items() for method in handlers}
+    routed = {(method, openapi_path(pattern)) for pattern, handlers in ALL.items() for method in handlers}
 
     described = re.findall(r"^\| `([A-Z]+)` \| `([^`]+)` \|", text, re.MULTILINE)
 

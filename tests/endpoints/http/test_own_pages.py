@@ -9,7 +9,7 @@ import httpx
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.broker.conditions import Condition, ConditionSeverity
-from hubmere.endpoints.http.arm.openapi import described_path
+from hubmere.endpoints.http.arm.openapi import openapi_path
 from hubmere.endpoints.http.server.routes import ALL
 from hubmere.store.files import Files
 
@@ -165,7 +165,7 @@ def test_the_description_names_every_path_that_is_routed(node: HttpNode) -> None
     with node.client() as client:
         document = client.get("/openapi.json").json()
 
-    routed = {(described_path(pattern), method.lower()) for pattern, handlers in ALL.items() for method in handlers}
+    routed = {(openapi_path(pattern), method.lower()) for pattern, handlers in ALL.items() for method in handlers}
     described = {(path, method) for path, operations in document["paths"].items() for method in operations}
     assert routed <= described
     assert {path for path, _ in described - routed} == {

@@ -1,1 +1,1 @@
-"""HTTPS: publishing, the two management planes, the WebSocket door, health, metrics and their description."""
+"""The HTTP endpoint: publishing, ARM and Atom management, AMQP over WebSocket, health, metrics, OpenAPI."""

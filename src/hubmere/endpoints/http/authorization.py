@@ -21,7 +21,7 @@ def parse_authorization(header: str | None) -> Credential:
 
 
 def sign_in(header: str | None, verify: Callable[[Credential], Caller]) -> Caller:
-    """Sign a client in by its header. A bearer token that is not the administrator's has an issuer we do not know."""
+    """Sign a client in by its header. A bearer token that is not the administrator's has an unknown issuer."""
     credential = parse_authorization(header)
     try:
         return verify(credential)

@@ -1,9 +1,9 @@
 """Browse events as JSON: for the command line and other tools (the Azure service has no such path).
 
 `GET /{hub}/consumergroups/{group}/partitions/{id}/messages?from=...`, where a position is `first`, `latest`,
-`sequence:5`, `offset:96` or `time:2026-01-01T00:00:00Z`. Reads without becoming a reader: no epoch, no
-checkpoint, and it does not count among the five readers of a group. Needs Listen. With `wait` the response is delayed
-until there are events, so that a tail does not poll.
+`sequence:5`, `offset:96` or `time:2026-01-01T00:00:00Z`. The client does not become a reader: it has no epoch and no
+checkpoint, and does not count among the five readers of a group. It needs Listen. With `wait` the response is delayed
+until there are events, so that clients need not poll.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PATH = "{hub*}/consumergroups/{group}/partitions/{partition}/messages"
 _DEFAULT_LIMIT = 50
 _MAX_EVENTS = 1000
 _MAX_WAIT_S = 60
-# Read for one answer: a thousand events of 1 KB, or the one large event that is always read whole.
+# Bytes read for one response: a thousand events of 1 KB; a single larger event is always read completely.
 _READ_BYTES = 1024 * 1024
 _MAX_NUMBER_DIGITS = 19
 _POSITIONS = "first, latest, sequence:N, offset:N or time:ISO-8601"
@@ -73,21 +73,21 @@ async def _wait_for_events(peek: Peek, wait_s: int) -> bool:
 
 
 def parse_position(text: str) -> Position:
-    """A position in words; numbers and times are inclusive, as people mean them."""
-    word, _, value = text.partition(":")
-    if word == "first" and not value:
+    """A position from its text; sequence numbers, offsets and times are inclusive."""
+    kind, _, value = text.partition(":")
+    if kind == "first" and not value:
         return Position.first()
-    if word == "latest" and not value:
+    if kind == "latest" and not value:
         return Position.latest()
-    if word in ("sequence", "offset") and value.isascii() and value.isdigit() and len(value) <= _MAX_NUMBER_DIGITS:
-        make = Position.sequence if word == "sequence" else Position.offset
+    if kind in ("sequence", "offset") and value.isascii() and value.isdigit() and len(value) <= _MAX_NUMBER_DIGITS:
+        make = Position.sequence if kind == "sequence" else Position.offset
         return make(int(value), inclusive=True)
-    if word == "time":
-        return Position.time(_milliseconds(value), inclusive=True)
+    if kind == "time":
+        return Position.time(_parse_time_ms(value), inclusive=True)
     raise InvalidArgument("from", text, _POSITIONS)
 
 
-def _milliseconds(text: str) -> int:
+def _parse_time_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
         aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
@@ -134,7 +134,7 @@ def _damaged_json(hub: HubView, peek: Peek, next_sequence: int) -> list[dict[str
 
 
 def event_json(event: EventView) -> dict[str, object]:
-    """One event; its body is text where it is UTF-8, else base64."""
+    """One event. Its body is a text if it is UTF-8, else base64."""
     text, encoding = _text_of(event.body)
     return {
         "sequenceNumber": event.sequence,
@@ -161,11 +161,11 @@ def _text_of(body: bytes | None) -> tuple[str | None, str]:
 
 
 def _value_json(typed: TypedValue) -> dict[str, object]:
-    return {"type": typed.type, "value": _plain(typed.value)}
+    return {"type": typed.type, "value": _json_value(typed.value)}
 
 
-def _plain(value: object) -> object:
-    """A value that JSON can hold: binaries as base64, whole numbers beyond a double and everything else as text."""
+def _json_value(value: object) -> object:
+    """A value that JSON can represent: binary as base64; integers beyond 53 bits and unknown types as text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -175,7 +175,7 @@ def _plain(value: object) -> object:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): _json_value(item) for name, item in value.items()}
     return str(value) if isinstance(value, (str, uuid.UUID)) else repr(value)

@@ -1,7 +1,7 @@
-"""The capture job's door: what it is to do, and how far it has come. For the administrator's token only.
+"""Paths for the capture job, which needs the administrator's token: its plan, and reports of its progress.
 
-The job may run on this machine or on any other that reaches the node: it is told to read where it asked, under the same
-name and with TLS if it asked over TLS, so what let it in here lets it in there.
+The job may run on any machine that reaches the node. The plan names the Kafka endpoint under the host name that the job
+used for this request, and with TLS if the request used TLS, so the job can reach it.
 """
 
 import json
@@ -23,14 +23,14 @@ log = logging.getLogger("hubmere.capture")
 # Routes have no leading slash.
 PLAN_ROUTE = PLAN_PATH.lstrip("/")
 PROGRESS_ROUTE = PROGRESS_PATH.lstrip("/")
-# Ten thousand partitions with their last file each; only the administrator's token gets as far as that.
+# Enough for ten thousand partitions with their last files. Only the administrator can send so much.
 _MAX_REPORT_BYTES = 16 * 1024 * 1024
 
 
 async def get_plan(request: Request) -> Response:
-    """What is to be captured, and where to: for the capture job."""
+    """What the capture job has to capture, and where to."""
     request.sign_in_admin()
-    bootstrap, security = _way_in(request)
+    bootstrap, security = _kafka_endpoint(request)
     broker, addresses = request.context.broker, request.context.addresses
     shape = plan_json(
         broker.captures.plan(),
@@ -44,7 +44,7 @@ async def get_plan(request: Request) -> Response:
 
 
 async def report_progress(request: Request) -> Response:
-    """How far the capture job has come; answered once it is durable."""
+    """Store the progress of the capture job; answered once it is durable."""
     request.sign_in_admin()
     body = parse_body(ProgressBody, await request.body(_MAX_REPORT_BYTES))
     context, hubs = request.context, [hub.value() for hub in body.hubs]
@@ -53,37 +53,37 @@ async def report_progress(request: Request) -> Response:
         lambda done: context.broker.captures.take(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
     )
     for file in files:
-        _tell(file)
+        _log_file(file)
     return Response(b"", 204)
 
 
-def _way_in(request: Request) -> tuple[str, str]:
-    """Host and port to read from, and Kafka's word for how."""
+def _kafka_endpoint(request: Request) -> tuple[str, str]:
+    """Host and port of the Kafka endpoint, and its security protocol."""
     addresses, host = request.context.addresses, _host_of(request)
-    ways = (("SASL_PLAINTEXT", addresses.kafka), ("SASL_SSL", addresses.kafkas))
+    ports = (("SASL_PLAINTEXT", addresses.kafka), ("SASL_SSL", addresses.kafkas))
     if request.scope["scheme"] == "https":
-        ways = (ways[1], ways[0])
-    for security, port in ways:
+        ports = (ports[1], ports[0])
+    for security, port in ports:
         if port is not None:
             return f"{host}:{port}", security
     raise NotSupported("Capture on a node without a Kafka port")
 
 
 def _host_of(request: Request) -> str:
-    """The name under which the job found the node, without the port."""
+    """The host name that the job used, without the port."""
     host = request.host or request.context.addresses.host
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
 
 
-def _tell(new: NewFile) -> None:
-    """One line for each file, with what the service tells Event Grid (reference: service 6)."""
-    told = {"fileType": "AzureBlockBlob", "partitionId": str(new.partition), **file_json(new.file)}
-    told.pop("name")
+def _log_file(new: NewFile) -> None:
+    """Log a captured file with the fields that the Azure service sends to Event Grid (reference: service 6)."""
+    fields = {"fileType": "AzureBlockBlob", "partitionId": str(new.partition), **file_json(new.file)}
+    fields.pop("name")
     log.info(
         "CaptureFileCreated eventhubs/%s %s",
         new.hub,
-        json.dumps(told, ensure_ascii=False),
+        json.dumps(fields, ensure_ascii=False),
         extra={"namespace": new.namespace, "hub": new.hub},
     )
 

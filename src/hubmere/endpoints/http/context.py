@@ -1,7 +1,7 @@
-"""What every handler has at hand: the broker, the time, who may, where the node is, and how a request is read.
+"""What all HTTP handlers share: the broker, the clock, the node's addresses, sign-in, tracking ids and reading bodies.
 
-Nothing here knows a dialect. A body is read within a limit that is checked while it arrives, and a change of entities
-is awaited until it is durable.
+Nothing here depends on an API. The size of a body is checked while it arrives, and a change of entities is awaited
+until it is durable.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ TooLarge = Callable[[int, int], Refusal]
 HEADER_NAMES = "hubmere.header_names"
 # On the scope: writes the 201 response in one piece, if the server offers that; returns False if it could not.
 WRITE_CREATED = "hubmere.write_created"
-# On the scope: the Principal who asks, once that is known, for those who look at connections and for the audit log.
+# On the scope: the authenticated Principal, for monitoring and the audit log.
 CALLER = "hubmere.caller"
-# On the scope: the Tracking of the request, once something was said about it.
+# On the scope: the Tracking of the request, once it is used.
 TRACKING = "hubmere.tracking"
-# What the HTTP server keeps of a body beyond what it has handed over: one read, and uvicorn's flow control limit.
+# What the HTTP server buffers of a body: one read, and uvicorn's flow control limit.
 _SERVER_BUFFER_BYTES = 320 * 1024
-# Digits of a declared length that are worth reading; more is no number of bytes that anyone sends.
+# Digits of a plausible Content-Length.
 _LENGTH_DIGITS = 15
 
 T = TypeVar("T")
 
 
 class Disconnected(Exception):
-    """The client went away before its request was whole; there is nobody to answer."""
+    """The client disconnected before its request was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpContext:
-    """One node as its HTTP handlers see it."""
+    """What HTTP handlers need of a node."""
 
     broker: Broker
     clock: Clock
@@ -58,7 +58,7 @@ class HttpContext:
     body_limit_bytes: int
     coalescer: Coalescer
     memory: MemoryBudget = field(default_factory=MemoryBudget)
-    # None on a node that was told of no other.
+    # None on a node without configured partners.
     partners: "Partners | None" = None
 
     @property
@@ -81,7 +81,7 @@ class HttpContext:
         return self.sign_in(host, address, authorization), hub
 
     def actor(self, principal: Principal, scope: Scope) -> Actor:
-        """Who asks for a change, when, from where, and by which tracking id it is found again."""
+        """The author of a change: principal, time, address and tracking id."""
         return Actor(
             name=principal.rule,
             now_ms=self.clock.now_ms(),
@@ -91,7 +91,7 @@ class HttpContext:
         )
 
     def track_refusal(self, refusal: Refusal, scope: Scope, system: str) -> Tracking:
-        """Begin to track a refusal: one line in the log, with what the client is told to quote."""
+        """Log a refusal with the tracking id that the client gets."""
         tracking = self._tracking_of(scope, system)
         log.info(
             "refused %s %s: %s TrackingId:%s",
@@ -104,13 +104,13 @@ class HttpContext:
         return tracking
 
     def _tracking_of(self, scope: Scope, system: str) -> Tracking:
-        """The tracking of a request: its id is the same in the audit log, in the log and in what the client is told."""
+        """The tracking of a request; its id is the same in the log, in the audit log and in the response."""
         begun: Tracking = scope.setdefault(TRACKING, Tracking.begin(system, self.clock.now_ms()))
         return replace(begun, system=system)
 
 
 async def await_change(change: Callable[[Done], T]) -> T:
-    """Ask the broker for a change and wait until it is durable; raises what refused it."""
+    """Start a change and wait until it is durable; raises the refusal."""
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(refusal: Refusal | None) -> None:
@@ -133,7 +133,7 @@ def client_address(scope: Scope) -> str:
 
 
 def path_for_log(scope: Scope) -> str:
-    """The path for a log line: still encoded, without its query, where people put tokens."""
+    """The path for a log line: still encoded, and without the query, which may hold tokens."""
     raw: bytes = scope.get("raw_path") or b""
     return raw[:256].decode("ascii", "replace")
 
@@ -149,7 +149,10 @@ def content_length(headers: Mapping[bytes, bytes]) -> int | None:
 
 
 class _BodyReader:
-    """A body that arrives in pieces, on the node's memory budget (memory.Holder). Thread rule: the node's loop only."""
+    """Reads a body that arrives in pieces, within the memory budget (memory.Holder).
+
+    Thread rule: the node's loop only.
+    """
 
     __slots__ = ("_account", "_refused", "_size_bytes")
 
@@ -159,16 +162,16 @@ class _BodyReader:
         self._account = memory.account(self)
 
     def held_bytes(self) -> int:
-        """The pieces, and what the server keeps of the next one."""
+        """The size of the pieces so far, and what the server buffers of the next one."""
         return self._size_bytes + _SERVER_BUFFER_BYTES
 
     def refuse_memory(self, why: str) -> None:
-        """Have the request answered with a refusal."""
+        """Refuse the request."""
         if not self._refused.done():
             self._refused.set_exception(OutOfMemory(why))
 
     async def read_next(self, receive: Receive, size_bytes: int) -> MutableMapping[str, Any]:
-        """The next piece; waits while the node's memory is used up."""
+        """The next piece; waits while the memory budget is used up."""
         self._size_bytes = size_bytes
         self._account.set(self.held_bytes())
         if self._account.is_tight:
@@ -178,7 +181,7 @@ class _BodyReader:
         return await self._unless_refused(asyncio.ensure_future(receive()))
 
     async def _unless_refused(self, wanted: "asyncio.Future[T]") -> T:
-        """What is awaited, unless the body is refused before that."""
+        """The result of a future, unless the body is refused first."""
         try:
             await asyncio.wait((wanted, self._refused), return_when=asyncio.FIRST_COMPLETED)
             if self._refused.done():
@@ -188,10 +191,10 @@ class _BodyReader:
             wanted.cancel()
 
     def close(self) -> None:
-        """The body is whole, or nobody wants it."""
+        """Release the memory: the body is complete, or not needed any more."""
         self._account.close()
         if not self._refused.cancel() and not self._refused.cancelled():
-            self._refused.exception()  # nobody waits for it any more
+            self._refused.exception()  # marks the exception as retrieved
 
 
 async def read_body(
@@ -201,7 +204,7 @@ async def read_body(
     memory: MemoryBudget,
     too_large: TooLarge | None = None,
 ) -> bytes:
-    """A request's whole body; refused as soon as it is known to pass the limit, before it is asked for if declared."""
+    """The complete body of a request; refused as soon as its declared or received length exceeds the limit."""
     if declared is not None and declared > limit_bytes:
         raise _size_refusal(declared, limit_bytes, too_large)
     message = await receive()

@@ -1,8 +1,7 @@
-"""Refusal to status: one table for the whole HTTP surface, and the two bodies in which a refusal is told.
+"""Refusal to HTTP status: one table for all handlers, and the two formats of an error response.
 
-The data plane and the Atom plane answer in XML, the ARM plane and our own JSON extensions in ARM's error envelope
-(reference: service 3, 4.2). Every refusal carries a tracking id that is also in the log. A text never holds a secret:
-it is the refusal's own.
+Publishing and Atom answer in XML, ARM and our own JSON extensions in ARM's error envelope (reference: service 3, 4.2).
+Every error response has a tracking id that is also in the log. Its text is the refusal's own and holds no secret.
 """
 
 import json
@@ -20,16 +19,16 @@ from hubmere.model.errors import Refusal, ServerBusy
 
 XML_TYPE = "application/xml; charset=utf-8"
 JSON_TYPE = "application/json; charset=utf-8"
-# SDKs pause four seconds on a busy node whatever they are told, so that is what everybody is told.
+# SDKs pause for four seconds when a node is busy, whatever the header says; other clients get the same number.
 RETRY_AFTER_SECONDS = 4
-# The last part of a tracking id names the gateway in the service; a node is its own and only one.
+# The last part of a tracking id names the gateway in the Azure service; a node has one gateway.
 _GATEWAY = "G0"
 
-# What XML 1.0 cannot hold even when it is escaped; a path or a name may bring it in.
+# Characters that XML 1.0 cannot represent even when escaped; a path or a name may contain them.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-# --- refusals that only HTTP knows -----------------------------------------------------------------------------------
+# --- refusals of the HTTP endpoint ------------------------------------------------------------------------------------
 
 
 class MalformedRequest(Refusal):
@@ -44,7 +43,7 @@ class MalformedRequest(Refusal):
 
 
 class RequestTooLarge(Refusal):
-    """More bytes in a request than are read at all."""
+    """A request has more bytes than the node reads."""
 
     def __init__(self, what: str, limit_bytes: int) -> None:
         super().__init__(what, limit_bytes)
@@ -52,7 +51,7 @@ class RequestTooLarge(Refusal):
         self.limit_bytes = limit_bytes
 
     def text(self) -> str:
-        return f"The {self.what} is larger than the {self.limit_bytes} bytes that are read."
+        return f"The {self.what} is larger than the limit of {self.limit_bytes} bytes."
 
 
 class HeadTooLarge(RequestTooLarge):
@@ -64,7 +63,7 @@ class TargetTooLong(RequestTooLarge):
 
 
 class RequestTooSlow(Refusal):
-    """The request was not there in time."""
+    """The request did not arrive in time."""
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(limit_s)
@@ -75,14 +74,14 @@ class RequestTooSlow(Refusal):
 
 
 class NodeFull(Refusal):
-    """All connections are in use; what is left is kept for health checks and management."""
+    """All connections are in use; the reserved ones are for health checks and management."""
 
     def text(self) -> str:
-        return "The node holds as many connections as it may; only health checks and management are served."
+        return "The node has reached its connection limit; only health checks and management are served."
 
 
 class OutOfMemory(Refusal):
-    """The node's memory budget is used up, and this request holds much of it or came too late."""
+    """The node's memory budget is used up, and this request uses much of it or arrived too late."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -93,7 +92,7 @@ class OutOfMemory(Refusal):
 
 
 class NotDurableInTime(Refusal):
-    """The publication was not on disk within the time that the client gave; it may be later."""
+    """The publication was not durable within the client's timeout; it may become durable later."""
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(limit_s)
@@ -104,7 +103,7 @@ class NotDurableInTime(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The resource exists but not for this method."""
+    """The resource exists but does not support the method."""
 
     def __init__(self, method: str, allowed: str) -> None:
         super().__init__(method, allowed)
@@ -112,18 +111,18 @@ class MethodNotAllowed(Refusal):
         self.allowed = allowed
 
     def text(self) -> str:
-        return f"The method {self.method} is not allowed here; {self.allowed} is."
+        return f"The method {self.method} is not allowed for this resource. Allowed: {self.allowed}."
 
 
 class PathNotFound(Refusal):
-    """No resource has a path like this."""
+    """No resource has this path."""
 
     def text(self) -> str:
         return "There is no resource at this path."
 
 
 class PartnerUnreachable(Refusal):
-    """The node of a partner gave no answer."""
+    """The node of a partner did not answer."""
 
     def __init__(self, partner: str, why: str) -> None:
         super().__init__(partner, why)
@@ -135,7 +134,7 @@ class PartnerUnreachable(Refusal):
 
 
 class InternalFailure(Refusal):
-    """Our own bug, told without its details."""
+    """An unexpected error; the client gets no details."""
 
     def text(self) -> str:
         return "The server was unable to process the request; please retry the operation."
@@ -146,7 +145,7 @@ class InternalFailure(Refusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRow:
-    """How one family of refusals is told: `arm_status` where ARM differs, `code` is ARM's word."""
+    """Status and ARM error code of one kind of refusal; `arm_status` is set where ARM uses another status."""
 
     status: int
     code: str
@@ -162,7 +161,7 @@ _BUSY = ErrorRow(status=503, code="ServerBusy", is_retriable=True)
 _TOO_LARGE = ErrorRow(status=413, code="RequestEntityTooLarge")
 _QUOTA = ErrorRow(status=403, code="Conflict", arm_status=409, sub_code=40300)
 
-# Service 2.4, 3, 4.1, 4.2 and the decisions of 13; the nearest class in a refusal's family counts.
+# Reference: service 2.4, 3, 4.1, 4.2 and 13. A refusal without a row uses that of its nearest base class.
 ROWS: Mapping[type[Refusal], ErrorRow] = {
     refusals.Unauthorized: ErrorRow(status=401, code="Unauthorized"),
     refusals.NotFound: _NOT_FOUND,
@@ -170,7 +169,7 @@ ROWS: Mapping[type[Refusal], ErrorRow] = {
     refusals.AlreadyExists: _CONFLICT,
     refusals.Conflict: _CONFLICT,
     refusals.FailedOver: ErrorRow(status=410, code="Gone"),
-    # RFC 9110, 15.5.20: this server does not answer for the name that the client used.
+    # RFC 9110, 15.5.20: this server does not serve the host name that the client used.
     refusals.AliasElsewhere: ErrorRow(status=421, code="MisdirectedRequest"),
     refusals.InvalidArgument: _BAD_REQUEST,
     refusals.PartitionCountFixed: ErrorRow(status=400, code="BadRequest", sub_code=40000),
@@ -209,7 +208,7 @@ ROWS: Mapping[type[Refusal], ErrorRow] = {
 
 
 def row_of(kind: type[Refusal]) -> ErrorRow:
-    """The row of a refusal: its own, or that of the nearest class it descends from."""
+    """The row of a refusal: its own, or that of its nearest base class."""
     for base in kind.__mro__:
         row = ROWS.get(base)
         if row is not None:
@@ -217,12 +216,12 @@ def row_of(kind: type[Refusal]) -> ErrorRow:
     raise KeyError(kind)
 
 
-# --- the answers -----------------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracking:
-    """By what a refused request is found again in the log."""
+    """The id by which a request is found in the log, with the resource and the time."""
 
     id: str
     system: str
@@ -230,28 +229,28 @@ class Tracking:
 
     @classmethod
     def begin(cls, system: str, now_ms: int) -> "Tracking":
-        """A fresh id for a refusal on a resource such as `namespace:hub`."""
+        """A new id for a request on a resource such as `namespace:hub`."""
         return cls(id=f"{uuid.uuid4()}_{_GATEWAY}", system=system, at_ms=now_ms)
 
     def __str__(self) -> str:
-        """How the service ends its texts."""
+        """The form in which the Azure service ends its texts."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"TrackingId:{self.id}, SystemTracker:{self.system}, Timestamp:{at}"
 
 
 def xml_text(text: str) -> str:
-    """Text as it may stand between two XML tags."""
+    """Text escaped for the content of an XML element."""
     return escape(_NOT_XML.sub("\ufffd", text))
 
 
 def full_text(refusal: Refusal, tracking: Tracking) -> str:
-    """The whole sentence: what was wrong, and by what it is found in the log."""
+    """The text of a refusal with its tracking."""
     return f"{refusal.text().rstrip('.')}. {tracking}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorResponse:
-    """An ASGI application that tells a refusal and nothing else: no framework has to be loaded for it."""
+    """An ASGI application that sends one error response, without loading a web framework."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -260,21 +259,21 @@ class ErrorResponse:
     async def __call__(
         self, _scope: object, _receive: object, send: Callable[[dict[str, Any]], Awaitable[None]]
     ) -> None:
-        """Send it."""
+        """Send the response."""
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in self.headers.items()]
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
 
 def xml_error(refusal: Refusal, tracking: Tracking) -> ErrorResponse:
-    """A refusal as the data plane and the Atom plane tell it."""
+    """The error response of publishing and Atom."""
     row = row_of(type(refusal))
     body = f"<Error><Code>{row.status}</Code><Detail>{xml_text(full_text(refusal, tracking))}</Detail></Error>"
     return _response(refusal, row, row.status, XML_TYPE, body)
 
 
 def json_error(refusal: Refusal, tracking: Tracking) -> ErrorResponse:
-    """A refusal as ARM tells it."""
+    """The error response of ARM."""
     row = row_of(type(refusal))
     prefix = "" if row.sub_code is None else f"SubCode={row.sub_code}. "
     error = {"code": row.code, "message": prefix + full_text(refusal, tracking), "details": []}

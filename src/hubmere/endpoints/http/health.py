@@ -1,8 +1,8 @@
-"""Whether the node lives and whether it can be used: for containers, load balancers and compose files.
+"""Liveness (`/health`) and readiness (`/ready`), for containers, load balancers and compose files.
 
-`/health` answers in the official emulator's shape (reference: service 9), so that checks written for it go on working;
-`warnings` is added while something is wrong. `/ready` tells what there is to use and what is wrong in detail: offline
-partitions, damaged ranges, and conditions of the machine (disk, clock). The rest is served, so it stays a 200.
+`/health` has the format of the official emulator (reference: service 9), so that checks written for it keep working;
+`warnings` is added while there are problems. `/ready` lists the problems in detail: offline partitions, damaged ranges,
+and conditions of the machine (disk, clock). Everything else is still served, so the status stays 200.
 """
 
 import json
@@ -21,7 +21,7 @@ _MAX_LISTED_RANGES = 100
 
 
 async def get_health(request: Request) -> Response:
-    """The node is alive if it answers. Each problem is one sentence in `warnings`."""
+    """Liveness: the node answers. Each problem is one sentence in `warnings`."""
     body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
     if warnings := list(_warnings(request.context.broker)):
         body["warnings"] = warnings
@@ -29,7 +29,7 @@ async def get_health(request: Request) -> Response:
 
 
 async def get_ready(request: Request) -> Response:
-    """Ports open last, so a client that gets an answer can use everything except what is named here."""
+    """Readiness: ports open last, so everything can be used except what is listed here."""
     broker = request.context.broker
     hubs = _hubs(broker)
     offline = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.offline_partitions()]
@@ -64,9 +64,9 @@ def _warnings(broker: Broker) -> Iterator[str]:
         yield condition.text
     hubs = _hubs(broker)
     if offline := sum(len(hub.offline_partitions()) for hub in hubs):
-        yield f"{offline} partitions are offline; /ready names them."
+        yield f"{offline} partitions are offline; see /ready."
     if damaged := sum(len(hub.damaged_ranges()) for hub in hubs):
-        yield f"{damaged} ranges of stored events cannot be read; /ready names them."
+        yield f"{damaged} ranges of stored events cannot be read; see /ready."
 
 
 def _damage(hub: HubView, partition: int, found: DamagedRange) -> dict[str, object]:

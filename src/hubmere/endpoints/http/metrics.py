@@ -1,7 +1,7 @@
-"""The service's metrics in the Prometheus text format: names in snake case, labels `namespace` and `eventhub`.
+"""The Azure service's metrics in the Prometheus text format: snake case names, labels `namespace` and `eventhub`.
 
-Counts are read from the broker's plain numbers when asked; nothing is kept here (reference: service 8). What concerns a
-namespace and no hub carries the service's own name for that.
+Values are read from the broker's counters for each scrape; nothing is stored here (reference: service 8). A metric of a
+namespace without a hub has the hub name that the Azure service uses for that.
 """
 
 import ipaddress
@@ -17,13 +17,13 @@ from hubmere.endpoints.http.request import Request
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE_ONLY = "-NamespaceOnlyMetric-"
 
-# Counters of the broker, with the sentence that a scrape shows.
+# Counters of the broker with their help texts.
 _COUNTERS: Mapping[str, str] = {
-    "incoming_requests": "Requests made, a batch is one.",
-    "successful_requests": "Requests that were carried out.",
+    "incoming_requests": "Requests; a batch is one request.",
+    "successful_requests": "Requests that succeeded.",
     "server_errors": "Requests that failed because of the node.",
     "user_errors": "Requests that failed because of the client.",
-    "throttled_requests": "Requests refused or held back by throughput units or an application group.",
+    "throttled_requests": "Requests refused or delayed by throughput units or an application group.",
     "quota_exceeded_errors": "Requests refused because of a quota.",
     "incoming_messages": "Events published.",
     "incoming_bytes": "Bytes published.",
@@ -31,18 +31,22 @@ _COUNTERS: Mapping[str, str] = {
     "outgoing_bytes": "Bytes delivered.",
     "captured_messages": "Events written by capture.",
     "captured_bytes": "Bytes written by capture.",
-    "capture_lost_messages": "Events that retention let go before they were captured.",
+    "capture_lost_messages": "Events that retention deleted before they were captured.",
 }
-# A job that is on its way up is no reason to wake anybody.
-_WELL = frozenset({JobState.RUNNING, JobState.STARTING})
+# A job that is starting is not failing.
+_HEALTHY_STATES = frozenset({JobState.RUNNING, JobState.STARTING})
 _CAPTURE_GAUGES: tuple[tuple[str, str, Callable[[HubStanding], int]], ...] = (
     ("capture_backlog", "Bytes that wait to be captured.", lambda hub: hub.backlog_bytes),
     ("capture_lag_messages", "Events that wait to be captured.", lambda hub: hub.lag_events),
-    ("capture_held_bytes", "Bytes past retention that wait to be captured.", lambda hub: hub.held_bytes),
-    ("capture_failing", "1 while a captured hub is not being captured.", lambda hub: int(hub.state not in _WELL)),
+    ("capture_held_bytes", "Bytes beyond retention that wait to be captured.", lambda hub: hub.held_bytes),
+    (
+        "capture_failing",
+        "1 while a captured hub is not being captured.",
+        lambda hub: int(hub.state not in _HEALTHY_STATES),
+    ),
 )
 _CONNECTIONS: tuple[tuple[str, str, str], ...] = (
-    ("active_connections", "gauge", "Connections that are open."),
+    ("active_connections", "gauge", "Open connections."),
     ("connections_opened", "counter", "Connections opened."),
     ("connections_closed", "counter", "Connections closed."),
     ("memory_refusals", "counter", "Connections and requests refused because the memory budget was used up."),
@@ -50,38 +54,38 @@ _CONNECTIONS: tuple[tuple[str, str, str], ...] = (
 _MEASURES: Mapping[str, str] = {
     "disk_free_bytes": "Free bytes on the disk of the data folder.",
     "disk_total_bytes": "Size of the disk of the data folder.",
-    "clock_step_seconds": "Seconds by which the machine's clock is away from what the node believes.",
+    "clock_step_seconds": "Difference in seconds between the machine's clock and the node's own.",
 }
 _ESCAPES = re.compile(r'[\\"\n]')
 
 
 class Metric(NamedTuple):
-    """What is said about a metric beside its values."""
+    """The declaration of a metric."""
 
     name: str
     kind: str
-    sentence: str
+    help: str
     labels: tuple[str, ...] = ()
 
 
 _PER_HUB = ("namespace", "eventhub")
-# Every metric, in the order of the exposition; those of capture are left out of it while nothing is captured.
+# Every metric, in the order of the output. The capture metrics are omitted while no hub is captured.
 METRICS: tuple[Metric, ...] = (
     *(Metric(name, "counter", sentence, _PER_HUB) for name, sentence in _COUNTERS.items()),
-    Metric("size", "gauge", "Bytes that the open logs of an event hub hold.", _PER_HUB),
+    Metric("size", "gauge", "Size of the open logs of an event hub in bytes.", _PER_HUB),
     Metric("damaged_ranges", "gauge", "Ranges of stored events that cannot be read.", _PER_HUB),
     Metric("damaged_events", "gauge", "Stored events that cannot be read.", _PER_HUB),
-    Metric("node_condition", "gauge", "1 while a condition of the machine is in force.", ("name", "severity")),
+    Metric("node_condition", "gauge", "1 while a condition of the machine exists.", ("name", "severity")),
     *(Metric(name, "gauge", sentence) for name, sentence in _MEASURES.items()),
     *(Metric(name, "gauge", sentence, _PER_HUB) for name, sentence, _ in _CAPTURE_GAUGES),
-    Metric("capture_job_restarts", "counter", "Times that the capture job was started again."),
+    Metric("capture_job_restarts", "counter", "Restarts of the capture job."),
     *(Metric(*declared) for declared in _CONNECTIONS),
 )
 _BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
 async def get_metrics(request: Request) -> Response:
-    """Every metric of the node: for scrapers on this machine, and for whoever has the administrator's token."""
+    """All metrics of the node, for scrapers on this machine and for the administrator."""
     if not _is_loopback(request.peer):
         request.sign_in_admin()
     metrics = lines(request.context.broker, request.context.clock.monotonic())
@@ -89,7 +93,7 @@ async def get_metrics(request: Request) -> Response:
 
 
 def lines(broker: Broker, now: float) -> Iterator[str]:
-    """The exposition, line by line."""
+    """The output, line by line."""
     namespaces = broker.namespace_views()
     counters = [
         (namespace, name, counted)
@@ -114,7 +118,7 @@ def lines(broker: Broker, now: float) -> Iterator[str]:
 
 
 def _damage(namespaces: list[NamespaceView]) -> Iterator[str]:
-    """Above 0 is an alarm: events were stored and readers are passed over them."""
+    """Damage: a value above 0 means that readers skip stored events."""
     found = [
         (namespace, hub.name, [each for _, each in hub.damaged_ranges()])
         for namespace in namespaces
@@ -129,20 +133,20 @@ def _damage(namespaces: list[NamespaceView]) -> Iterator[str]:
 
 
 def _machine(broker: Broker) -> Iterator[str]:
-    """The disk and the clock under the node."""
+    """Disk and clock of the machine."""
     yield from _header_lines("node_condition")
     for name in CONDITION_NAMES:
         found = broker.conditions.find(name)
         for severity in ConditionSeverity:
-            is_in_force = found is not None and found.severity is severity
-            yield f'node_condition{{name="{name}",severity="{severity.value}"}} {int(is_in_force)}'
+            is_active = found is not None and found.severity is severity
+            yield f'node_condition{{name="{name}",severity="{severity.value}"}} {int(is_active)}'
     for name in _MEASURES:
         yield from _header_lines(name)
         yield f"{name} {broker.conditions.measures.get(name, 0):.0f}"
 
 
 def _capture(broker: Broker, now: float) -> Iterator[str]:
-    """What waits to be captured, and what retention keeps for it: above 0 the second is an alarm."""
+    """Capture: what waits for it, and what retention keeps for it, which should be 0."""
     standings = [(hub, broker.captures.standing(hub, now)) for hub in broker.captures.hubs()]
     for name, _, value in _CAPTURE_GAUGES if standings else ():
         yield from _header_lines(name)
@@ -153,7 +157,7 @@ def _capture(broker: Broker, now: float) -> Iterator[str]:
 
 
 def _connections(broker: Broker) -> Iterator[str]:
-    """Connections belong to the node: a client may speak to several namespaces over one."""
+    """Connections, counted for the node: a client may use several namespaces on one connection."""
     for name, _, _ in _CONNECTIONS:
         yield from _header_lines(name)
         yield f"{name} {getattr(broker.counters, name)}"
@@ -161,7 +165,7 @@ def _connections(broker: Broker) -> Iterator[str]:
 
 def _header_lines(name: str) -> Iterator[str]:
     metric = _BY_NAME[name]
-    yield f"# HELP {name} {metric.sentence}"
+    yield f"# HELP {name} {metric.help}"
     yield f"# TYPE {name} {metric.kind}"
 
 

@@ -1,8 +1,8 @@
-"""Paths: raw bytes to checked segments, and a table of shapes that finds the handler of a path.
+"""Split a path into checked segments, and find its handler in a table of routes.
 
-Segments are split before they are decoded, so an encoded slash stays inside its segment; dot segments, control
-characters and broken encodings are refused, so that no later step has to think of them. Words of the API match in any
-case (`consumerGroups`, `resourcegroups` occur), names keep theirs.
+Segments are split before they are decoded, so an encoded slash stays inside its segment. Dot segments, control
+characters and invalid encodings are refused. Fixed segments match in any case, because clients send `consumerGroups`
+and `resourcegroups`; names keep their case.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from urllib.parse import unquote_to_bytes
 
 from hubmere.endpoints.http.errors import MalformedRequest, MethodNotAllowed
 
-# The longest paths in use are ARM's with four names of up to 256 characters, each perhaps percent-encoded.
+# The longest paths are ARM's, with four names of up to 256 characters, which may be percent-encoded.
 MAX_PATH_BYTES = 8192
-# Paths whose segments are remembered: devices post to the same few. Only short ones, since anybody may send any.
+# Split paths that are cached, since devices post to the same few. Long ones are not, to bound the memory.
 _CACHED_PATHS = 1024
 _CACHED_PATH_BYTES = 256
 
@@ -25,7 +25,7 @@ H = TypeVar("H")
 
 
 def split_path(raw_path: bytes) -> tuple[str, ...]:
-    """The decoded segments of a path; empty ones (doubled or trailing slashes) are left out."""
+    """The decoded segments of a path, without empty ones (double or trailing slashes)."""
     return _cached_split(raw_path) if len(raw_path) <= _CACHED_PATH_BYTES else _split(raw_path)
 
 
@@ -60,7 +60,7 @@ def _decode_segment(segment: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Match(Generic[H]):
-    """A handler and the names that the path gave it."""
+    """A handler and the names in the path."""
 
     handler: H
     names: Mapping[str, str]
@@ -68,21 +68,21 @@ class Match(Generic[H]):
 
 @dataclass(frozen=True, slots=True)
 class _Route(Generic[H]):
-    parts: tuple[tuple[str, bool], ...]  # (text, is a name): names take any segment
+    parts: tuple[tuple[str, bool], ...]  # (text, is a name): a name matches any segment
     handlers: Mapping[str, H]
 
 
 class RouteTable(Generic[H]):
-    """Handlers by path shape and method: `{hub}/consumergroups/{group}` with `{name}` for any one segment.
+    """Handlers by path pattern and method; in `{hub}/consumergroups/{group}`, `{name}` stands for one segment.
 
-    A first segment `{hub*}` takes one or more segments, since hubs of the emulator's configuration may hold slashes.
+    A first `{hub*}` stands for one or more segments, since hubs of the emulator's configuration may contain slashes.
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
         self._routes = [_parse_pattern(pattern, handlers) for pattern, handlers in table.items()]
 
     def find(self, method: str, segments: Sequence[str]) -> Match[H] | None:
-        """The handler of a path: the first shape that fits decides; None when no shape does."""
+        """The handler of a path by the first pattern that matches; None if none does."""
         for route in self._routes:
             names = _match(route.parts, segments)
             if names is not None:

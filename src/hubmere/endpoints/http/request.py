@@ -1,4 +1,4 @@
-"""One management request as its handler sees it: names from the path, parameters, headers, body, and who asks."""
+"""One management request: names from the path, parameters, headers, body and the authenticated client."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
@@ -22,18 +22,18 @@ from hubmere.model.errors import InvalidArgument
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-# Parameters of one request; the APIs have at most three.
+# Query parameters of one request; the APIs have at most three.
 _MAX_PARAMETERS = 32
-# A description of an entity or a rule set with 256 entries stays far below.
+# Far more than the description of an entity or a rule set with 256 entries.
 _MAX_BODY_BYTES = 1024 * 1024
-# Entities in one page of a list when the client does not say.
+# Entities on one page of a list.
 PAGE_SIZE = 100
 
 T = TypeVar("T")
 
 
 class Request:
-    """One request of a management plane."""
+    """One management request."""
 
     def __init__(self, context: HttpContext, scope: Scope, receive: Receive, names: Mapping[str, str]) -> None:
         self.context = context
@@ -53,12 +53,12 @@ class Request:
 
     @property
     def host(self) -> str | None:
-        """The host that the client named."""
+        """The Host header."""
         return self.header("host")
 
     @property
     def authorization(self) -> str | None:
-        """The credential."""
+        """The Authorization header."""
         return self.header("authorization")
 
     @property
@@ -97,28 +97,28 @@ class Request:
 
     @cached_property
     def query(self) -> Mapping[str, str]:
-        """Parameters by name, in any case as ARM and Atom clients write them."""
+        """Query parameters by lower-case name, since ARM and Atom clients write them in any case."""
         try:
             pairs = parse_qsl(
                 self.scope["query_string"].decode(), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS
             )
         except ValueError:
-            raise MalformedRequest("the query cannot be read") from None
+            raise MalformedRequest("the query cannot be parsed") from None
         return {name.lower(): value for name, value in pairs}
 
     @property
     def api_version(self) -> str:
-        """The version that the client speaks; any is taken."""
+        """The requested API version; any is accepted."""
         return self.query.get("api-version", "2014-01")
 
     @property
     def base_url(self) -> str:
-        """Scheme and host as the client sees them."""
+        """Scheme and host for links to this node."""
         return f"{self.scope['scheme']}://{self.host or self.context.addresses.host}"
 
     @property
     def is_update(self) -> bool:
-        """Whether the client means an entity that is there (`If-Match: *`)."""
+        """Whether the client wants to replace an existing entity (`If-Match: *`)."""
         return bool((self.header("if-match") or "").strip())
 
     async def body(self, limit_bytes: int = _MAX_BODY_BYTES) -> bytes:
@@ -127,7 +127,7 @@ class Request:
         return await read_body(self._receive, content_length(self.headers), limit, self.context.memory)
 
     def number(self, name: str, default: int, highest: int) -> int:
-        """A parameter that counts something."""
+        """A query parameter that is a number."""
         text = self.query.get(name)
         if text is None:
             return default
@@ -136,19 +136,19 @@ class Request:
         return int(text)
 
     def page(self, items: Sequence[T]) -> tuple[Sequence[T], str | None]:
-        """One page of a list by `$skip` and `$top`, and where the next one is when the list was cut by us."""
+        """One page of a list by `$skip` and `$top`, and the URL of the next page if there is one."""
         skip = self.number("$skip", 0, 10**9 - 1)
         top = self.number("$top", len(items), 10**9 - 1)
-        shown = items[skip : skip + min(top, PAGE_SIZE)]
-        rest = min(top, max(len(items) - skip, 0)) - len(shown)
+        page = items[skip : skip + min(top, PAGE_SIZE)]
+        rest = min(top, max(len(items) - skip, 0)) - len(page)
         if rest <= 0:
-            return shown, None
-        query = dict(self.query) | {"$skip": str(skip + len(shown))}
+            return page, None
+        query = dict(self.query) | {"$skip": str(skip + len(page))}
         if "$top" in query:
             query["$top"] = str(rest)
-        return shown, f"{self.base_url}{self.scope['raw_path'].decode('ascii')}?{urlencode(query, safe='$')}"
+        return page, f"{self.base_url}{self.scope['raw_path'].decode('ascii')}?{urlencode(query, safe='$')}"
 
 
 Handler = Callable[[Request], Awaitable["Response"]]
-# Handlers by path shape and method.
+# Handlers by path pattern and method.
 Routes = Mapping[str, Mapping[str, Handler]]

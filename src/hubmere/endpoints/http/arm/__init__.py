@@ -1,1 +1,1 @@
-"""The management plane in the shapes of Azure Resource Manager."""
+"""Management in the format of Azure Resource Manager."""

@@ -1,6 +1,6 @@
-"""What the capture job reports, checked at the edge, and what is told of capture: progress in, plan and state out.
+"""JSON of capture: the job's progress reports in, its plan and the capture states out.
 
-The plan carries keys and the credentials of destinations: it is for the job and goes to the administrator's token only.
+The plan contains keys and the credentials of destinations, so only the administrator gets it.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ from hubmere.endpoints.http.arm.serializer import Json, iso_time
 from hubmere.model.addresses import Addresses
 from hubmere.model.entity import Hub
 
-# Whole numbers that a catalog column holds.
+# Non-negative numbers that fit a database column.
 Number = Annotated[int, Field(ge=0, le=2**63 - 1)]
-# A message of a failure, with what led to it; the job's log has all of it.
+# A failure with its causes; the job's log has the full text.
 Reason = Annotated[str, Field(max_length=4096)]
 Text = Annotated[str, Field(max_length=1024)]
 _REVISION_CHARACTERS = 16
@@ -37,7 +37,7 @@ _MAX_PARTITIONS = 10_000
 
 
 class FileModel(ArmModel):
-    """A published file, in the words of the service's `CaptureFileCreated`."""
+    """A published file, with the fields of the Azure service's `CaptureFileCreated` event."""
 
     url: Annotated[str, Field(max_length=4096)]
     name: Annotated[str, Field(max_length=2048)]
@@ -49,7 +49,7 @@ class FileModel(ArmModel):
     last_enqueue_time: Text | None = None
 
     def value(self) -> CapturedFile:
-        """The file as the broker has it."""
+        """The file as the broker expects it."""
         return CapturedFile(
             url=self.url,
             name=self.name,
@@ -63,7 +63,7 @@ class FileModel(ArmModel):
 
 
 class PartitionModel(ArmModel):
-    """Where the job stands on a partition."""
+    """The job's progress on a partition."""
 
     partition: Annotated[int, Field(ge=0, lt=_MAX_PARTITIONS)]
     captured: Number
@@ -75,7 +75,7 @@ class PartitionModel(ArmModel):
     bytes: Number = 0
 
     def value(self) -> PartitionReport:
-        """The report as the broker has it."""
+        """The report as the broker expects it."""
         return PartitionReport(
             partition=self.partition,
             captured=self.captured,
@@ -88,7 +88,7 @@ class PartitionModel(ArmModel):
 
 
 class HubModel(ArmModel):
-    """Where the job stands on a hub."""
+    """The job's progress on a hub."""
 
     namespace: Text
     hub: Text
@@ -98,7 +98,7 @@ class HubModel(ArmModel):
     partitions: list[PartitionModel] = Field(default_factory=list, max_length=_MAX_PARTITIONS)
 
     def value(self) -> HubReport:
-        """The report as the broker has it."""
+        """The report as the broker expects it."""
         return HubReport(
             namespace=self.namespace,
             hub=self.hub,
@@ -110,7 +110,7 @@ class HubModel(ArmModel):
 
 
 class JobModel(ArmModel):
-    """What the job says of itself."""
+    """The state of the job itself."""
 
     pid: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     state: Text | None = None
@@ -119,7 +119,7 @@ class JobModel(ArmModel):
     error: Reason | None = None
 
     def value(self) -> JobReport:
-        """The report as the broker has it."""
+        """The report as the broker expects it."""
         return JobReport(
             pid=self.pid,
             state=self.state or "",
@@ -148,7 +148,7 @@ def plan_json(
     security: str,
     ca_file: str | None,
 ) -> Json:
-    """The plan; its revision is another one whenever anything in it is."""
+    """The plan of the capture job; its revision changes with its content."""
     plan: Json = {
         "bootstrap": bootstrap,
         "security": security,
@@ -178,11 +178,11 @@ def _planned_json(planned: PlannedHub, addresses: Addresses, credential: str) ->
     }
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- capture states --------------------------------------------------------------------------------------------------
 
 
 def file_json(file: CapturedFile) -> Json:
-    """A file in the service's words."""
+    """A file, with the field names of the Azure service."""
     return {
         "fileUrl": file.url,
         "name": file.name,
@@ -196,7 +196,7 @@ def file_json(file: CapturedFile) -> Json:
 
 
 def standing_json(hub: str, standing: HubStanding, supervision: Supervision, job: JobReport) -> Json:
-    """How a hub's capture goes, without its partitions."""
+    """The capture state of a hub, without its partitions."""
     newest = standing.last_file
     return {
         "eventHub": hub,
@@ -224,7 +224,7 @@ def standing_json(hub: str, standing: HubStanding, supervision: Supervision, job
 
 
 def partition_json(standing: PartitionStanding) -> Json:
-    """How the capture of a partition goes."""
+    """The capture state of a partition."""
     return {
         "partition": standing.partition,
         "captured": standing.captured,

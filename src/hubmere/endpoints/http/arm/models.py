@@ -1,7 +1,7 @@
-"""What ARM clients may send: the request bodies of the management plane, checked at the edge (reference: service 4.2).
+"""Request bodies of ARM management, validated before use (reference: service 4.2).
 
-Names are ARM's in camel case; unknown properties and read-only ones that clients send back are ignored, null is "not
-given". Each model turns itself into a spec of the `model` room, where the rules about values live.
+Names are ARM's, in camel case. Unknown properties, and read-only ones that clients send back, are ignored; null means
+"not given". Each body converts itself to a spec of the `model` package, which has the rules about values.
 """
 
 from dataclasses import replace
@@ -32,15 +32,15 @@ from hubmere.model.errors import InvalidArgument
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import HOURS_PER_DAY, Tier
 
-# How versions of the API say "for ever": -1, or the largest 64-bit number.
-_FOR_EVER = (-1, 2**63 - 1)
+# Unlimited retention in different versions of the API: -1, or the largest 64-bit number.
+_UNLIMITED = (-1, 2**63 - 1)
 
 M = TypeVar("M", bound=BaseModel)
 E = TypeVar("E", bound=Enum)
 
 
 def _strip(value: object) -> object:
-    """Words of the API come in any case; a value that is none is left for the model to refuse."""
+    """Strip a text; any other value is left for the model to refuse."""
     return value.strip() if isinstance(value, str) else value
 
 
@@ -49,13 +49,13 @@ Count = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 
 
 class ArmModel(BaseModel):
-    """A body, or a part of one."""
+    """A request body, or a part of one."""
 
     model_config = ConfigDict(extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
 class Sku(ArmModel):
-    """What a namespace is bought as."""
+    """Tier and capacity of a namespace."""
 
     name: ShortText | None = None
     tier: ShortText | None = None
@@ -85,7 +85,7 @@ class NamespaceBody(ArmModel):
     properties: NamespaceProperties | None = None
 
     def spec(self, base: NamespaceSpec) -> NamespaceSpec:
-        """What is wished: what is given over a base, which is the defaults for PUT and the present for PATCH."""
+        """The given values over a base, which is the defaults for PUT and the current values for PATCH."""
         sku, properties = self.sku or Sku(), self.properties or NamespaceProperties()
         tier = sku.name or sku.tier
         access, status = properties.public_network_access, properties.status
@@ -110,12 +110,12 @@ class NamespaceBody(ArmModel):
 
 
 def _auto_inflate_bound(properties: NamespaceProperties, units: int | None) -> int | None:
-    """A bound of auto-inflate; switching that off also ends its bounds, which clients send back with the rest."""
+    """A bound of auto-inflate; switching auto-inflate off resets its bounds, which clients send back unchanged."""
     return 0 if properties.is_auto_inflate_enabled is False else units
 
 
 class RetentionDescription(ArmModel):
-    """How long events stay, the newer way to say it."""
+    """Retention, in the newer form."""
 
     cleanup_policy: ShortText | None = None
     retention_time_in_hours: Annotated[int, Field(ge=-1, le=2**63 - 1)] | None = None
@@ -125,14 +125,14 @@ class RetentionDescription(ArmModel):
 
 
 class CaptureIdentity(ArmModel):
-    """As whom captured files are written."""
+    """The identity that writes captured files."""
 
     type: ShortText | None = None
     user_assigned_identity: str | None = None
 
 
 class DestinationProperties(ArmModel):
-    """Where captured files go."""
+    """The destination of captured files."""
 
     storage_account_resource_id: str | None = None
     blob_container: str | None = None
@@ -143,14 +143,14 @@ class DestinationProperties(ArmModel):
 
 
 class Destination(ArmModel):
-    """The kind of place where captured files go."""
+    """The destination of captured files, with its kind and identity."""
 
     name: ShortText | None = None
     identity: CaptureIdentity | None = None
     properties: DestinationProperties | None = None
 
     def value(self) -> CaptureDestination:
-        """The destination as the model has it."""
+        """The destination as a model entity."""
         places = self.properties or DestinationProperties()
         identity = self.identity or CaptureIdentity()
         return replace(
@@ -170,7 +170,7 @@ class Destination(ArmModel):
 
 
 class Capture(ArmModel):
-    """When a captured file is closed and what it looks like."""
+    """Window, size limit and format of captured files."""
 
     enabled: bool | None = None
     encoding: ShortText | None = None
@@ -180,7 +180,7 @@ class Capture(ArmModel):
     destination: Destination | None = None
 
     def value(self) -> CaptureDescription:
-        """Capture as the model has it."""
+        """The description as a model entity."""
         return replace(
             CaptureDescription(),
             **_without_none(
@@ -197,7 +197,7 @@ class Capture(ArmModel):
 
 
 class MessageTimestamp(ArmModel):
-    """Whose time an event carries."""
+    """Which time an event gets."""
 
     timestamp_type: ShortText | None = None
 
@@ -220,7 +220,7 @@ class HubBody(ArmModel):
     properties: HubProperties | None = None
 
     def spec(self) -> HubSpec:
-        """What is wished."""
+        """The spec of the hub."""
         given = self.properties or HubProperties()
         retention = given.retention_description or RetentionDescription()
         timestamp = (given.message_timestamp_description or MessageTimestamp()).timestamp_type
@@ -243,10 +243,10 @@ class HubBody(ArmModel):
 
 
 def _hours(given: HubProperties, retention: RetentionDescription) -> int | None:
-    """Hours win over days where both are given (reference: service 8)."""
+    """Hours take precedence over days if both are given (reference: service 8)."""
     hours = retention.retention_time_in_hours
     if hours is not None:
-        return -1 if hours in _FOR_EVER else hours
+        return -1 if hours in _UNLIMITED else hours
     if (retention.cleanup_policy or "").lower() == CleanupPolicy.COMPACT.value.lower():
         return None
     days = given.message_retention_in_days
@@ -266,7 +266,7 @@ class GroupBody(ArmModel):
 
     @property
     def metadata(self) -> str:
-        """The group's own text."""
+        """The user metadata."""
         return (self.properties.user_metadata if self.properties else None) or ""
 
 
@@ -292,17 +292,17 @@ class RegenerateBody(ArmModel):
 
     key_type: ShortText
     key: str | None = None
-    # An extension of ours: what was opened with the old key ends at once.
+    # Not in ARM: closes links that were opened with the old key.
     revoke_open_links: bool = False
 
     @property
     def kind(self) -> KeyKind:
-        """Which of the two keys."""
+        """The key to regenerate."""
         return _parse_enum(KeyKind, self.key_type, "keyType")
 
 
 class IpRule(ArmModel):
-    """An address block that is let in."""
+    """An address block that may connect."""
 
     ip_mask: ShortText
     action: ShortText | None = None
@@ -315,7 +315,7 @@ class Subnet(ArmModel):
 
 
 class SubnetRule(ArmModel):
-    """A subnet that is let in."""
+    """A subnet that may connect."""
 
     subnet: Subnet | None = None
     ignore_missing_vnet_service_endpoint: bool | None = None
@@ -337,7 +337,7 @@ class NetworkBody(ArmModel):
     properties: NetworkProperties | None = None
 
     def rules(self) -> NetworkRuleSet:
-        """The rule set as the model has it."""
+        """The rule set as a model entity."""
         given = self.properties or NetworkProperties()
         action = given.default_action
         return NetworkRuleSet(
@@ -356,7 +356,7 @@ class NetworkBody(ArmModel):
         )
 
     def access(self, namespace: Namespace) -> PublicNetworkAccess:
-        """Whether the namespace is reached from outside: given here too, else as it is."""
+        """Public network access: the given value, else the current one."""
         word = self.properties.public_network_access if self.properties else None
         return namespace.public_network_access if word is None else _parse_enum(PublicNetworkAccess, word, "access")
 
@@ -375,13 +375,13 @@ class AliasBody(ArmModel):
 
     @property
     def partner(self) -> str:
-        """The other namespace's name: clients give its resource id or its name."""
+        """The name of the partner; clients give its resource id or its name."""
         given = (self.properties.partner_namespace if self.properties else None) or ""
         return given.rstrip("/").rpartition("/")[2]
 
     @property
     def alternate_name(self) -> str:
-        """A name for the primary when the alias is called like it."""
+        """The new name of the primary if the alias takes its name."""
         return (self.properties.alternate_name if self.properties else None) or ""
 
 
@@ -414,7 +414,7 @@ class ApplicationGroupBody(ArmModel):
     properties: ApplicationGroupProperties
 
     def policies(self) -> tuple[ThrottlingPolicy, ...]:
-        """The limits as the model has them."""
+        """The limits as model entities."""
         return tuple(
             ThrottlingPolicy(
                 name=policy.name,
@@ -426,22 +426,22 @@ class ApplicationGroupBody(ArmModel):
 
 
 def parse_body(model: type[M], body: bytes) -> M:
-    """A body as its model; says in a few words what does not fit."""
+    """Parse a body; the refusal names the first property that is invalid."""
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the body"
-        raise MalformedRequest(f"{place}: {first['msg']}") from None
+        location = ".".join(map(str, first["loc"])) or "the body"
+        raise MalformedRequest(f"{location}: {first['msg']}") from None
 
 
 def _without_none(**values: Any) -> dict[str, Any]:
-    """What was given: None is "not given" everywhere in this API."""
+    """The values that are given; None means "not given" everywhere in this API."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _parse_enum(kind: type[E], text: str, what: str) -> E:
-    """One of the API's words, in any case."""
+    """A member of an enum by its value in any case."""
     for member in kind:
         if member.value.lower() == text.lower():
             return member

@@ -30,13 +30,13 @@ async def list_all_connections(request: Request) -> Response:
 
 
 async def close_connection(request: Request) -> Response:
-    """Close a connection of a namespace; its client may come back."""
+    """Close a connection of a namespace; its client may reconnect."""
     arm = ArmRequest(request)
     return _close(request, arm.caller, arm.namespace.key[0])
 
 
 async def close_any_connection(request: Request) -> Response:
-    """Close a connection of the node; its client may come back."""
+    """Close a connection of the node; its client may reconnect."""
     return _close(request, request.sign_in_admin(), None)
 
 
@@ -66,7 +66,7 @@ def _close(request: Request, caller: Caller, namespace: str | None) -> Response:
     return json_response(_connection(view))
 
 
-# --- shapes ----------------------------------------------------------------------------------------------------------
+# --- JSON ------------------------------------------------------------------------------------------------------------
 
 
 def _connection(view: ConnectionView) -> Json:

@@ -1,8 +1,8 @@
-"""The served description of the HTTP surface: OpenAPI 3.1, made from the tables that route requests.
+"""The OpenAPI 3.1 document of the HTTP endpoint, generated from its routes.
 
-Paths, operations and summaries come from the handlers themselves, request bodies from the models that parse them, so
-the document cannot name a path that is not there. What is said here by hand: which statuses a plane answers with, and
-the parameters of publishing and of looking at events.
+Paths, operations and summaries come from the handlers, request bodies from the models that parse them, so the document
+cannot name a path that does not exist. Written by hand are only the statuses, and the parameters of publishing and of
+browsing events.
 """
 
 import json
@@ -23,7 +23,7 @@ from hubmere.endpoints.http.request import Handler, Request, Routes
 
 Json = dict[str, object]
 
-# Where the resources of the ARM plane lie.
+# The base path of ARM resources.
 SURFACE_BASE = "/subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
 
 _NAME = re.compile(r"\{(\w+)\*?\}")
@@ -33,7 +33,7 @@ _XML = "application/xml"
 _JSON = "application/json"
 _TEXT = "text/plain"
 
-# Bodies by the handler that reads them.
+# Request bodies by handler.
 _BODIES: Mapping[str, type[models.ArmModel]] = {
     "check_namespace_name": models.CheckNameBody,
     "check_alias_name": models.CheckNameBody,
@@ -52,8 +52,7 @@ _BODIES: Mapping[str, type[models.ArmModel]] = {
     "put_hub_copy": replica.HubCopyBody,
 }
 
-# What each plane answers besides success: everybody's 401 and 405, bodies that are too large or cannot be read,
-# names that are not there or taken, and a node that is busy.
+# Error statuses: of management, of publishing, and of pages without a credential.
 _REFUSALS = (400, 401, 403, 404, 405, 408, 409, 410, 413, 421, 431, 503)
 _SEND_REFUSALS = (400, 401, 403, 404, 405, 408, 413, 421, 431, 503, 504)
 _OPEN_REFUSALS = (400, 401, 405, 431)
@@ -61,19 +60,19 @@ _REASONS: Mapping[int, str] = {
     200: "Done.",
     201: "Created.",
     204: "There was nothing to delete.",
-    400: "The request cannot be read, or asks for what is not allowed.",
-    401: "No credential, a bad one, or one without the right.",
-    403: "A quota is used up, or the entity refuses this now.",
-    404: "There is no such entity.",
-    405: "The path does not take this method.",
+    400: "The request is malformed or asks for an invalid value.",
+    401: "The credential is missing, invalid or lacks the right.",
+    403: "A quota is reached, or the entity is disabled.",
+    404: "The entity does not exist.",
+    405: "The path does not support this method.",
     408: "The request did not arrive in time.",
-    409: "The name is taken, or the state does not allow this.",
-    410: "The pairing is over: the alias was failed over.",
-    413: "More bytes than are taken.",
+    409: "The name is in use, or the current state does not allow this.",
+    410: "The pairing has ended: the alias has failed over.",
+    413: "The body is too large.",
     421: "The alias in the host name is served by another node.",
-    431: "More header bytes than are read.",
-    503: "Busy or throttled; try again after the given seconds.",
-    504: "Not durable within the time that the client gave.",
+    431: "The headers are too large.",
+    503: "The node is busy or the client is throttled; retry after the given seconds.",
+    504: "The events were not durable within the client's timeout.",
 }
 
 _TEXT_PARAMETER: Json = {"type": "string", "maxLength": 1024}
@@ -81,7 +80,7 @@ _COUNT: Json = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 
 
 class OpenApiDocument:
-    """The description of a set of routing tables."""
+    """The document of a set of routes."""
 
     def __init__(self, *, arm: Routes, atom: Routes, own: Routes) -> None:
         self._arm = arm
@@ -89,7 +88,7 @@ class OpenApiDocument:
         self._own = own
 
     async def show(self, _request: Request) -> Response:
-        """This description."""
+        """This document."""
         return Response(self._document, 200, media_type=JSON_TYPE)
 
     @cached_property
@@ -97,15 +96,15 @@ class OpenApiDocument:
         return json.dumps(self.document()).encode()
 
     def document(self) -> Json:
-        """The whole OpenAPI document."""
+        """The OpenAPI document."""
         paths: dict[str, Json] = dict(_publishing())
         for pattern, handlers in {**self._own, **self._atom}.items():
-            paths[described_path(pattern)] = {method.lower(): _operation(pattern, h) for method, h in handlers.items()}
+            paths[openapi_path(pattern)] = {method.lower(): _operation(pattern, h) for method, h in handlers.items()}
         for pattern, handlers in self._arm.items():
-            paths[described_path(pattern)] = {
+            paths[openapi_path(pattern)] = {
                 method.lower(): _arm_operation(pattern, h) for method, h in handlers.items()
             }
-        paths["/openapi.json"] = {"get": _described(self.show, "openapi", _answers((200,), _JSON, _OPEN_REFUSALS))}
+        paths["/openapi.json"] = {"get": _describe(self.show, "openapi", _answers((200,), _JSON, _OPEN_REFUSALS))}
         return {
             "openapi": "3.1.0",
             "info": {
@@ -146,8 +145,8 @@ def _schemas() -> Json:
     return schemas
 
 
-def described_path(pattern: str) -> str:
-    """A path shape as OpenAPI and the manual write it."""
+def openapi_path(pattern: str) -> str:
+    """A path pattern in the form of OpenAPI and the manual."""
     return "/" + _NAME.sub(r"{\1}", pattern)
 
 
@@ -160,28 +159,28 @@ def _query(name: str, schema: Json) -> Json:
     return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
-def _described(handler: Handler, prefix: str, responses: Json) -> Json:
+def _describe(handler: Handler, prefix: str, responses: Json) -> Json:
     name = handler.__name__
     summary = (handler.__doc__ or name).strip().splitlines()[0]
     return {"operationId": f"{prefix}_{name}", "summary": summary, "responses": responses}
 
 
 def _answers(good: tuple[int, ...], media_type: str, bad: tuple[int, ...]) -> Json:
-    """Responses by status; refusals in the dialect of the plane."""
+    """Responses by status, with errors in the format of the interface."""
     is_json = media_type in (_JSON, _TEXT)
     error: Json = {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if is_json else {_XML: {}}
     answers: Json = {}
     for status in good:
         answers[str(status)] = {"description": _REASONS[status], "content": {media_type: {}}}
     for status in bad:
-        # What is wrong below the application is told before it is known which plane was meant.
+        # Errors in the HTTP syntax are answered in XML, before the interface is known.
         below: Json = {_XML: {}} if status in (400, 408, 431) else {}
         answers[str(status)] = {"description": _REASONS[status], "content": {**error, **below}}
     return answers
 
 
 def _operation(pattern: str, handler: Handler) -> Json:
-    """An operation of the Atom plane or of our own."""
+    """An operation of Atom, or one that the Azure service does not have."""
     own = {
         "health": (_JSON, _OPEN_REFUSALS),
         "ready": (_JSON, _OPEN_REFUSALS),
@@ -189,14 +188,14 @@ def _operation(pattern: str, handler: Handler) -> Json:
         PLAN_ROUTE: (_JSON, _REFUSALS),
         PROGRESS_ROUTE: (_JSON, _REFUSALS),
     }
-    is_look = pattern.endswith("/messages")
-    media_type, bad = own.get(pattern, (_JSON if is_look else _ATOM, _REFUSALS))
+    is_browsing = pattern.endswith("/messages")
+    media_type, bad = own.get(pattern, (_JSON if is_browsing else _ATOM, _REFUSALS))
     name = handler.__name__
     good = (200, 201) if name in ("put_hub", "put_group") else (201,) if name == "revoke" else (200,)
     responses = _answers(good, _XML if name in ("delete_hub", "delete_group", "restore") else media_type, bad)
-    operation = _described(handler, "own" if pattern in own or is_look else "atom", responses)
+    operation = _describe(handler, "own" if pattern in own or is_browsing else "atom", responses)
     parameters = [*_names(pattern)]
-    if is_look:
+    if is_browsing:
         parameters += [_query("from", _TEXT_PARAMETER), _query("limit", _COUNT), _query("wait", {"const": 0})]
     elif pattern not in own:
         parameters.append(_query("api-version", _TEXT_PARAMETER))
@@ -224,7 +223,7 @@ def _arm_operation(pattern: str, handler: Handler) -> Json:
         shown: Json = {_JSON: {"schema": {"$ref": "#/components/schemas/Resource"}}}
         responses |= {str(status): {"description": _REASONS[status], "content": shown} for status in good}
     prefix = f"arm_{pattern.count('/')}_{'hub' if '{hub}' in pattern else 'alias' if '{alias}' in pattern else 'ns'}"
-    operation = _described(handler, f"{prefix}_{pattern.rpartition('/')[2].strip('{}')}", responses)
+    operation = _describe(handler, f"{prefix}_{pattern.rpartition('/')[2].strip('{}')}", responses)
     parameters = [*_names(pattern), _query("api-version", _TEXT_PARAMETER)]
     if name.startswith("list_") and name != "list_keys":
         parameters += [_query("$skip", _COUNT), _query("$top", _COUNT)]
@@ -249,7 +248,7 @@ def _publishing() -> Iterator[tuple[str, Json]]:
         responses = _answers((), _XML, _SEND_REFUSALS)
         responses["201"] = {"description": "Stored and durable.", "content": {_XML: {}}}
         yield (
-            described_path(pattern),
+            openapi_path(pattern),
             {
                 "post": {
                     "operationId": f"publish_to_{what.replace(' ', '_').replace(chr(39), '')}",

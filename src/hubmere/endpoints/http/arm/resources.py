@@ -48,7 +48,7 @@ _VERBS = ("read", "write", "delete")
 
 
 class ArmHandlers:
-    """The handlers of the ARM plane."""
+    """The handlers of namespaces, hubs, groups and rules."""
 
     def routes(self) -> Routes:
         """Handlers by path and method."""
@@ -321,7 +321,7 @@ class ArmHandlers:
         return page_response(request, rules, lambda rule: arm.serializer.rule(arm.namespace, rule, arm.alias))
 
     async def put_rule(self, request: Request) -> Response:
-        """Create a rule with random keys, or give it other rights."""
+        """Create a rule with random keys, or change its rights."""
         arm = ArmRequest(request)
         rights = Rights.parse(models.parse_body(models.RuleBody, await request.body()).rights)
         name, hub = rule_name(request.names["rule"]), arm.hub_name
@@ -352,7 +352,7 @@ class ArmHandlers:
         return json_response(arm.serializer.keys(arm.rule, arm.connection_alias))
 
     async def regenerate_keys(self, request: Request) -> Response:
-        """A new primary or secondary key; the old one opens nothing new from now on."""
+        """Replace the primary or secondary key; the old key opens nothing new."""
         arm = ArmRequest(request)
         body = models.parse_body(models.RegenerateBody, await request.body())
         path = (arm.namespace.name, arm.hub_name, arm.rule.name)
@@ -371,7 +371,7 @@ class ArmHandlers:
         return json_response({"value": []})
 
     async def list_nothing_in_namespace(self, request: Request) -> Response:
-        """An empty list of a namespace that exists."""
+        """An empty list in an existing namespace."""
         ArmRequest(request)
         return json_response({"value": []})
 

@@ -1,6 +1,6 @@
-"""What ARM clients are shown: entities as resources with id, name, type and properties (reference: service 4.2).
+"""Serializes entities as ARM resources with id, name, type and properties (reference: service 4.2).
 
-Answers are the newest superset of all api-versions. Pure: entities go in, plain JSON values come out.
+The result is the newest superset of all api-versions, as plain JSON values.
 """
 
 from collections.abc import Iterable
@@ -24,34 +24,34 @@ from hubmere.model.tier import Tier
 Json = dict[str, object]
 
 PROVIDER = "Microsoft.EventHub"
-# One fixed pair where nobody gave another: this node is all the subscription and resource group there is.
+# Used where neither the client nor the namespace has a subscription and a resource group.
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 DEFAULT_RESOURCE_GROUP = "hubmere"
 _DEFAULT_HTTPS_PORT = 443
 
 
 def iso_time(at_ms: int) -> str:
-    """A time as ARM writes it."""
+    """A time in the format of ARM."""
     return datetime.fromtimestamp(max(at_ms, 0) / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSerializer:
-    """Under which subscription and resource group resources are shown, and where the node is."""
+    """Serializes resources below one subscription and resource group."""
 
     addresses: Addresses
     subscription: str | None = None
     resource_group: str | None = None
 
     def namespace_id(self, namespace: Namespace) -> str:
-        """The resource id of a namespace: as the client asked, else as it was created."""
+        """The resource id of a namespace, below the client's resource group, else below the one of its creation."""
         subscription = self.subscription or namespace.subscription or DEFAULT_SUBSCRIPTION
         group = self.resource_group or namespace.resource_group or DEFAULT_RESOURCE_GROUP
         base = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{PROVIDER}"
         return f"{base}/namespaces/{namespace.name}"
 
     def _resource(self, namespace: Namespace, kind: str, properties: Json, *path: str) -> Json:
-        """An inner resource: `path` is alternating type and name below the namespace."""
+        """A resource below the namespace; `path` alternates type and name."""
         return {
             "id": "/".join((self.namespace_id(namespace), *path)),
             "name": path[-1],
@@ -78,7 +78,7 @@ class ArmSerializer:
                 "metricId": f"{namespace.subscription or DEFAULT_SUBSCRIPTION}:{namespace.name.lower()}",
                 "isAutoInflateEnabled": namespace.auto_inflate,
                 "maximumThroughputUnits": namespace.maximum_throughput_units,
-                # Not of ARM: down to where a quiet namespace falls again.
+                # Not in ARM: the lower bound of auto-inflate.
                 "minimumThroughputUnits": namespace.minimum_throughput_units,
                 "kafkaEnabled": namespace.kafka_enabled,
                 "zoneRedundant": namespace.zone_redundant,
@@ -109,7 +109,7 @@ class ArmSerializer:
         return self._resource(namespace, "namespaces/eventhubs", properties, "eventhubs", hub.name)
 
     def capture_state(self, namespace: Namespace, hub: Hub, properties: Json) -> Json:
-        """How the capture of a hub goes: ours, the service shows it as metrics only."""
+        """The capture state of a hub; the Azure service has it as metrics only."""
         kind = "namespaces/eventhubs/captureStates"
         return self._resource(namespace, kind, properties, "eventhubs", hub.name, "captureStates", "default")
 
@@ -138,8 +138,8 @@ class ArmSerializer:
         return self._resource(namespace, kind, properties, *path)
 
     def keys(self, rule: AccessRule, alias: str | None) -> Json:
-        """The two keys of a rule and the connection strings made of them: for managers only."""
-        shown: Json = {
+        """The two keys of a rule and their connection strings, for managers only."""
+        keys: Json = {
             "keyName": rule.name,
             "primaryKey": rule.primary_key,
             "secondaryKey": rule.secondary_key,
@@ -148,8 +148,8 @@ class ArmSerializer:
         }
         if alias is not None:
             for name, key in (("aliasPrimary", rule.primary_key), ("aliasSecondary", rule.secondary_key)):
-                shown[f"{name}ConnectionString"] = self.addresses.connection_string(rule, key, namespace=alias)
-        return shown
+                keys[f"{name}ConnectionString"] = self.addresses.connection_string(rule, key, namespace=alias)
+        return keys
 
     def network(self, namespace: Namespace) -> Json:
         """The network rules of a namespace."""
@@ -176,11 +176,11 @@ class ArmSerializer:
         pending: int,
         problem: str,
     ) -> Json:
-        """A pairing; `partner` is None where it is on another node, or nowhere."""
-        place, _, _ = self.namespace_id(namespace).rpartition("/")
+        """A pairing; `partner` is None if it is on another node or does not exist."""
+        parent, _, _ = self.namespace_id(namespace).rpartition("/")
         properties: Json = {
             "provisioningState": state,
-            "partnerNamespace": f"{place}/{alias.partner_namespace}" if alias.partner_namespace else "",
+            "partnerNamespace": f"{parent}/{alias.partner_namespace}" if alias.partner_namespace else "",
             "alternateName": alias.alternate_name,
             "role": alias.role.value,
             "pendingReplicationOperationsCount": pending,
@@ -190,7 +190,7 @@ class ArmSerializer:
         if alias.role is GeoRole.PRIMARY_NOT_REPLICATING:
             properties.pop("pendingReplicationOperationsCount")
         if problem:
-            # Not of ARM: why a pairing between two nodes is not in step.
+            # Not in ARM: why replication to another node fails.
             properties["replicationProblem"] = problem
         kind = "Namespaces/DisasterRecoveryConfigs"
         return self._resource(namespace, kind, properties, "disasterRecoveryConfigs", alias.name)
@@ -214,7 +214,7 @@ class ArmSerializer:
 
 
 def hub_settings(hub: Hub) -> Json:
-    """What can be set on a hub, and so what makes another hub like it."""
+    """The settings of a hub: enough to create another hub like it."""
     settings: Json = {
         "partitionCount": hub.partition_count,
         "retentionDescription": _retention(hub.retention),
@@ -228,7 +228,7 @@ def hub_settings(hub: Hub) -> Json:
 
 
 def _sku(namespace: Namespace) -> Json:
-    # ARM knows three; a namespace of a dedicated cluster calls itself Standard there.
+    # ARM has three tiers; a namespace of a dedicated cluster is Standard there.
     name = Tier.STANDARD if namespace.tier is Tier.DEDICATED else namespace.tier
     return {"name": name.value, "tier": name.value, "capacity": namespace.capacity}
 

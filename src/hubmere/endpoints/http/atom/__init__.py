@@ -1,1 +1,1 @@
-"""The older management plane: Atom feeds, as the first SDKs use them."""
+"""The older management interface: Atom feeds, which the first SDKs use."""

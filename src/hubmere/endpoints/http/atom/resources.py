@@ -1,8 +1,8 @@
-"""Atom management on the namespace's own endpoint: hubs, consumer groups, partitions, revoked publishers.
+"""Atom management of hubs, consumer groups, partitions and revoked publishers, on the namespace's own endpoint.
 
-The dialect of the old SDKs (reference: service 4.1): PUT creates and, with If-Match, replaces; omitted properties fall
-back to their defaults. Reading a hub needs Manage, or Listen on that hub, and only Manage sees its keys; every change
-needs Manage. Rules of a hub are replaced by an update that names any, and left alone by one that names none.
+The interface of the old SDKs (reference: service 4.1). PUT creates and, with If-Match, replaces; omitted properties get
+their defaults. Reading a hub needs Manage, or Listen on that hub; only Manage sees its keys, and every change needs
+Manage. An update replaces the rules of a hub if it names any, and else keeps them.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from hubmere.model.names import RuleName, group_name, hub_name, publisher_name, 
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import HOURS_PER_DAY
 
-# All elements of a hub's description in the serialiser's order; clients may send back what they have read.
+# All elements of a hub's description in the order of the serializer; clients may send back what they have read.
 _HUB_ORDER = (
     "MessageRetentionInDays", "SizeInBytes", "AuthorizationRules", "Status", "CreatedAt", "UpdatedAt", "UserMetadata",
     "PartitionCount", "PartitionIds", "EntityAvailabilityStatus",
 )  # fmt: skip
 _GROUP_ORDER = ("CreatedAt", "UpdatedAt", "UserMetadata")
-# From this version on a partition also tells what was enqueued last.
+# From this version on, a partition includes its last enqueued event.
 _LAST_ENQUEUED_SINCE = "2015-01"
 _STATUSES = frozenset(status.value for status in Status)
 _PROBE_TITLE = "Publicly Listed Services"
@@ -37,7 +37,7 @@ _Rule = tuple[RuleName, Rights, str | None, str | None]
 
 
 class AtomHandlers:
-    """The handlers of the Atom plane."""
+    """The handlers of Atom management."""
 
     def routes(self) -> Routes:
         """Handlers by path and method."""
@@ -64,7 +64,7 @@ class AtomHandlers:
     # --- hubs ---
 
     async def probe(self, request: Request) -> Response:
-        """The feed that answers anyone at `/`."""
+        """The feed at `/`, which needs no credential."""
         now_ms = request.context.clock.now_ms()
         body = xml.feed(_PROBE_TITLE, f"{request.base_url}/", request.base_url, (), now_ms, None)
         return Response(body, 200, media_type=xml.FEED_TYPE)
@@ -109,9 +109,9 @@ class AtomHandlers:
         manager, actor = request.context.broker.manager, request.actor(caller)
         hub = await await_change(lambda done: manager.update_hub(caller.namespace.name, name, spec, actor, done))
         if rules:
-            kept = {rule[0].lower() for rule in rules}
+            named = {rule[0].lower() for rule in rules}
             for rule in request.context.broker.entities.rules(hub):
-                if rule.name.lower() not in kept:
+                if rule.name.lower() not in named:
                     await self._delete_rule(request, caller, hub, rule)
             await self._write_rules(request, caller, hub, rules)
         return _entry(_hub_entry(request, caller, hub, is_manager=True), 200)
@@ -179,13 +179,13 @@ class AtomHandlers:
     # --- partitions ---
 
     async def list_partitions(self, request: Request) -> Response:
-        """Every partition of a hub as a group sees it."""
+        """The partitions of a hub."""
         hub, group = self._group(request)
         ids, next_url = request.page(hub.entity.partition_ids)
         return _feed(request, "Partitions", [_partition_entry(request, hub, group, id_) for id_ in ids], next_url)
 
     async def get_partition(self, request: Request) -> Response:
-        """Where one partition begins and ends."""
+        """One partition, with its first and last sequence number."""
         hub, group = self._group(request)
         if request.names["partition"] not in hub.entity.partition_ids:
             raise NotFound(hub.namespace.resource(hub.name, "partitions", request.names["partition"]))
@@ -198,13 +198,13 @@ class AtomHandlers:
     # --- publishers ---
 
     async def list_revoked(self, request: Request) -> Response:
-        """The publishers whose path is closed."""
+        """The revoked publishers of a hub."""
         hub, _ = _managed(request)
         revoked, next_url = request.page(request.context.broker.entities.revoked_publishers(hub.entity))
         return _feed(request, "RevokedPublishers", [_revoked_entry(request, hub, one) for one in revoked], next_url)
 
     async def revoke(self, request: Request) -> Response:
-        """Close a publisher's path, at once."""
+        """Revoke a publisher, effective at once."""
         hub, caller = _managed(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         name = publisher_name(request.names["publisher"])
@@ -214,7 +214,7 @@ class AtomHandlers:
         return _entry(_revoked_entry(request, hub, revoked), 201)
 
     async def get_revoked(self, request: Request) -> Response:
-        """One closed path."""
+        """One revoked publisher."""
         hub, _ = _managed(request)
         revoked = request.context.broker.entities.find_revoked_publisher(hub.entity, request.names["publisher"])
         if revoked is None:
@@ -222,7 +222,7 @@ class AtomHandlers:
         return _entry(_revoked_entry(request, hub, revoked), 200)
 
     async def restore(self, request: Request) -> Response:
-        """Open a publisher's path again."""
+        """Restore a revoked publisher."""
         hub, caller = _managed(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
@@ -250,7 +250,7 @@ def _readable(request: Request) -> tuple[HubView, Caller]:
     return _hub(request, Rights.LISTEN)
 
 
-# --- in --------------------------------------------------------------------------------------------------------------
+# --- parsing ---------------------------------------------------------------------------------------------------------
 
 
 def _hub_spec(elements: Mapping[str, xml.Element]) -> HubSpec:
@@ -285,16 +285,16 @@ def _rule(element: xml.Element) -> _Rule:
     if name is None:
         raise MalformedRequest("an AuthorizationRule has no KeyName")
     rights = element.child("Rights")
-    wanted = [] if rights is None else [right.text.strip() for right in rights.children]
-    return rule_name(name), Rights.parse(wanted), element.child_text("PrimaryKey"), element.child_text("SecondaryKey")
+    names = [] if rights is None else [right.text.strip() for right in rights.children]
+    return rule_name(name), Rights.parse(names), element.child_text("PrimaryKey"), element.child_text("SecondaryKey")
 
 
-# --- out -------------------------------------------------------------------------------------------------------------
+# --- serializing -----------------------------------------------------------------------------------------------------
 
 
 def _url(request: Request, *path: str) -> str:
-    place = "/".join(quote(part, safe="$/") for part in path)
-    return f"{request.base_url}/{place}?api-version={quote(request.api_version)}"
+    encoded = "/".join(quote(part, safe="$/") for part in path)
+    return f"{request.base_url}/{encoded}?api-version={quote(request.api_version)}"
 
 
 def _done() -> Response:

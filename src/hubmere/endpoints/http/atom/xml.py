@@ -1,8 +1,8 @@
-"""The XML of the Atom plane: entries and feeds out, descriptions in (reference: service 4.1).
+"""The XML of Atom management: writes entries and feeds, parses descriptions (reference: service 4.1).
 
-Reading is expat with documents types refused, so that no entity can expand or fetch anything, and with bounds on depth
-and size. Elements of a description count only in their order, as the service's serialiser reads them: one out of order
-is unknown, and its default wins.
+expat parses with limits on depth and size. Document types are refused, so that no entity can expand or load anything.
+The elements of a description must be in the order of the service's serializer: an element out of order is ignored, and
+gets its default.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ class Element:
         return next((child for child in self.children if child.name == name), None)
 
     def child_text(self, name: str) -> str | None:
-        """The text of a child, None when it is not there or empty."""
+        """The text of a child; None if it is missing or empty."""
         child = self.child(name)
         return (child.text.strip() or None) if child is not None else None
 
@@ -90,26 +90,26 @@ def _no_document_type(*_: object) -> NoReturn:
 
 
 def description_of(document: bytes, kind: str, order: Sequence[str]) -> dict[str, Element]:
-    """The elements of a description that stand in order; an empty body is an empty description."""
+    """The elements of a description that are in order; an empty body is an empty description."""
     if not document.strip():
         return {}
     description = parse(document).find(kind)
     if description is None:
         raise MalformedRequest(f"the body has no {kind}")
-    taken: dict[str, Element] = {}
-    place = 0
+    accepted: dict[str, Element] = {}
+    position = 0
     for child in description.children:
-        if child.name in order[place:]:
-            taken[child.name] = child
-            place = order.index(child.name) + 1
-    return taken
+        if child.name in order[position:]:
+            accepted[child.name] = child
+            position = order.index(child.name) + 1
+    return accepted
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def instant(at_ms: int) -> str:
-    """A time as the service writes it."""
+    """A time in the format of the Azure service."""
     return datetime.fromtimestamp(max(at_ms, 0) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -126,7 +126,7 @@ def description(kind: str, content: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entity in Atom's clothes."""
+    """One entity as an Atom entry."""
 
     url: str
     title: str
@@ -136,14 +136,14 @@ class Entry:
     updated_ms: int
 
     def document(self) -> bytes:
-        """An answer of one entry."""
-        return self._written(f' xmlns="{ATOM}"', self.url).encode()
+        """The entry as a document."""
+        return self._to_xml(f' xmlns="{ATOM}"', self.url).encode()
 
     def inner(self, base_url: str) -> str:
         """The entry inside a feed: links are relative to the base."""
-        return self._written(f" xml:base={quoteattr(base_url)}", self.url.removeprefix(base_url).lstrip("/"))
+        return self._to_xml(f" xml:base={quoteattr(base_url)}", self.url.removeprefix(base_url).lstrip("/"))
 
-    def _written(self, attributes: str, link: str) -> str:
+    def _to_xml(self, attributes: str, link: str) -> str:
         return "".join(
             (
                 f"<entry{attributes}>",
@@ -159,7 +159,7 @@ class Entry:
 
 
 def feed(title: str, url: str, base_url: str, entries: Iterable[Entry], updated_ms: int, next_url: str | None) -> bytes:
-    """An answer of many entries."""
+    """A document of several entries."""
     more = f'<link rel="next" href={quoteattr(next_url)}/>' if next_url else ""
     return "".join(
         (

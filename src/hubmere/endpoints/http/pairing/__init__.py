@@ -1,1 +1,1 @@
-"""Geo-disaster recovery between two nodes: the client of a partner, and the paths that a partner calls."""
+"""Geo-disaster recovery between two nodes: the client of a partner, and the handlers that a partner calls."""

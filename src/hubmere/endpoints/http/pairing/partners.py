@@ -1,9 +1,14 @@
-"""Pairings with other nodes, the primary's side: introduces itself to a partner, and keeps it in step from then on.
+"""The primary's side of pairings with other nodes: starts a pairing and replicates changes to the partner.
 
-One task per pairing sends what the partner lacks (`broker/management/outbox.py`) to the partner's management plane
-(`replica.py`), at once after a change and after a growing pause when it fails; while nothing changes it asks now and
-then whether the partner has failed over, and if so lets the alias go. Requests are made in worker threads, one at a
-time per pairing.
+One task per pairing sends the copies that the partner lacks (`broker/management/outbox.py`) to the partner's
+`replica.py`:
+
+1. After each change of entities it sends the missing copies at once.
+2. After a failure it retries with a growing pause.
+3. While nothing changes it sends one copy every few seconds, to learn whether the partner has failed over. If so, it
+   releases the alias, which the partner serves from then on.
+
+Requests are made in worker threads, one at a time per pairing.
 """
 
 import asyncio
@@ -34,12 +39,12 @@ from hubmere.model.names import AliasName, fold
 
 log = logging.getLogger("hubmere.partners")
 
-# A partner in reach answers in milliseconds; a stopping node waits no longer than this for a request under way.
+# A reachable partner answers in milliseconds; a stopping node waits at most this long for a request.
 _TIMEOUT_S = 5.0
-# How soon the loss of the alias is noticed by a primary that nobody changes, and the longest pause after failures.
+# How soon an idle primary notices that its partner has failed over, and the pauses after failures.
 CHECK_SECONDS = 5.0
-_FIRST_PAUSE_S = 0.25
-_LONGEST_PAUSE_S = 30.0
+_MIN_PAUSE_S = 0.25
+_MAX_PAUSE_S = 30.0
 _ACTOR = "node"
 _FIRST_ERROR = 400
 _GONE = 410
@@ -47,7 +52,7 @@ _GONE = 410
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partner:
-    """A namespace on another node, and how that node is reached."""
+    """A namespace on another node, with the address and the token of that node."""
 
     name: str
     url: str
@@ -70,13 +75,13 @@ class _PartnerConnection:
         self._connection: http.client.HTTPConnection | None = None
 
     def request(self, method: str, alias: str, below: str, body: Json | None) -> None:
-        """Have something done; raises what refused it."""
+        """Send a request; raises the refusal."""
         group = f"/subscriptions/{DEFAULT_SUBSCRIPTION}/resourceGroups/{DEFAULT_RESOURCE_GROUP}/providers/{PROVIDER}"
-        place = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
+        path = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
         headers = {"Authorization": f"Bearer {self._partner.token}", "Content-Type": "application/json"}
         try:
             connection = self._connection = self._connection or self._open()
-            connection.request(method, place, None if body is None else json.dumps(body).encode(), headers)
+            connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -89,7 +94,7 @@ class _PartnerConnection:
             raise Conflict(f"The partner '{self._partner.name}' refuses: {_error_message(content)}")
 
     def close(self) -> None:
-        """Let the connection go; the next request makes another."""
+        """Close the connection; the next request opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -108,7 +113,7 @@ def _error_message(content: bytes) -> str:
     try:
         return str(json.loads(content)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return "it gave no reason"
+        return "no reason given"
 
 
 class Partners:
@@ -121,7 +126,7 @@ class Partners:
         self._broker = broker
         self._clock = clock
         self._partners = {fold(partner.name): partner for partner in partners}
-        # One per pairing that is kept in step, and one for whoever starts them: set after every change of entities.
+        # One event per replicated pairing, and one for the task that starts them: set after every change of entities.
         self._change_events: dict[str, asyncio.Event] = {}
         self._any_change = asyncio.Event()
         broker.manager.watch(self._wake)
@@ -132,11 +137,11 @@ class Partners:
             event.set()
 
     def has_partner(self, name: str) -> bool:
-        """Whether a namespace on another node goes by this name."""
+        """Whether a partner has this name."""
         return fold(name) in self._partners
 
     async def pair(self, primary: Namespace, alias: AliasName, partner: str, alternate_name: str, actor: Actor) -> None:
-        """Pair a namespace with one on another node; nothing is changed here unless the partner agrees."""
+        """Pair a namespace with one on another node; nothing changes here if the partner refuses."""
         known = self._partners[fold(partner)]
         pairing = uuid.uuid4().hex
         await self._request_once(known, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
@@ -150,7 +155,7 @@ class Partners:
             raise
 
     async def break_pairing(self, alias: GeoAlias, actor: Actor) -> None:
-        """End a pairing: the alias stays here, and the partner is told if it can be reached."""
+        """End a pairing: the alias stays on this node, and the partner is informed if it can be reached."""
         manager = self._broker.manager
         await await_change(lambda done: manager.break_pairing(alias.namespace, alias.name, actor, done))
         self._broker.outboxes.forget(alias.pairing)
@@ -162,7 +167,7 @@ class Partners:
         try:
             await self._request_once(partner, "DELETE", alias, f"/{pairing}", None)
         except Refusal as refusal:
-            log.warning("%s was not told that the pairing '%s' is over: %s", partner.name, alias, refusal.text())
+            log.warning("could not inform %s that the pairing '%s' has ended: %s", partner.name, alias, refusal.text())
 
     async def _request_once(self, partner: Partner, method: str, alias: str, below: str, body: Json | None) -> None:
         with contextlib.closing(_PartnerConnection(partner)) as connection:
@@ -174,7 +179,7 @@ class Partners:
     # --- while the node runs ---
 
     async def run(self) -> None:
-        """Keep every pairing in step until cancelled."""
+        """Replicate every pairing until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._any_change.clear()
@@ -189,41 +194,43 @@ class Partners:
         partner = self._partners.get(fold(alias.partner_namespace))
         if partner is None:
             outbox.failed(f"no partner '{alias.partner_namespace}' is configured")
-            log.error("the alias '%s' is not kept in step: %s", alias.name, outbox.problem)
+            log.error("the alias '%s' is not replicated: %s", alias.name, outbox.problem)
             return
         with contextlib.closing(_PartnerConnection(partner)) as connection:
             try:
                 await self._send_changes(alias, outbox, connection)
             except _PartnerFailedOver:
-                log.warning("'%s' has failed over: the alias '%s' is let go", alias.partner_namespace, alias.name)
+                log.warning("'%s' has failed over: releasing the alias '%s'", alias.partner_namespace, alias.name)
                 await self._release_alias(alias)
         self._broker.outboxes.forget(alias.pairing)
         self._change_events.pop(alias.pairing, None)
 
     async def _send_changes(self, alias: GeoAlias, outbox: Outbox, connection: _PartnerConnection) -> None:
         changed = self._change_events[alias.pairing]
-        pause_s = _FIRST_PAUSE_S
+        pause_s = _MIN_PAUSE_S
         while (copies := self._copies(alias)) is not None:
             changed.clear()
-            # With nothing owed the first copy goes again: a question whether the partner is still a secondary.
+            # If nothing is missing, the first copy is sent again to learn whether the partner is still a secondary.
             try:
                 for copy in outbox.owed(copies) or copies[:1]:
                     await asyncio.to_thread(connection.request, "PUT", alias.name, *_to_request(alias, copy))
                     outbox.confirm(copy)
             except (PartnerUnreachable, Conflict) as refusal:
                 outbox.failed(refusal.text())
-                log.warning("the alias '%s' waits %.1f s: %s", alias.name, pause_s, refusal.text())
+                log.warning(
+                    "replication of the alias '%s' is retried in %.1f s: %s", alias.name, pause_s, refusal.text()
+                )
                 await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, _MAX_PAUSE_S)
                 continue
-            pause_s = _FIRST_PAUSE_S
+            pause_s = _MIN_PAUSE_S
             outbox.in_step()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await changed.wait()
 
     def _copies(self, alias: GeoAlias) -> list[Copy] | None:
-        """What the partner should have; None when the pairing is over."""
+        """All copies that the partner should have; None if the pairing has ended."""
         entities = self._broker.entities
         current = next((one for one in entities.aliases(alias.namespace) if one.pairing == alias.pairing), None)
         namespace = entities.find_namespace(alias.namespace)
@@ -241,7 +248,7 @@ class Partners:
 
 
 def _to_request(alias: GeoAlias, copy: Copy) -> tuple[str, Json]:
-    """Where a copy goes below the alias, and what it says: the bodies that `replica.py` reads."""
+    """The path below the alias and the body of a copy, as `replica.py` expects them."""
     rules = [_rule(rule) for rule in copy.rules]
     if not isinstance(copy, HubCopy):
         return f"/{alias.pairing}", {"rules": rules, "hubs": list(copy.hubs)}

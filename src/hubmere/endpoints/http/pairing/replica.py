@@ -1,8 +1,8 @@
-"""The door through which a primary on another node keeps a secondary of this one in step (an extension of ours).
+"""Handlers by which a primary on another node replicates to a secondary on this node (not an Azure interface).
 
-Below `disasterRecoveryConfigs/{alias}/replica` of the management plane, for administrators: a pairing is begun, whole
-copies of the namespace and of its hubs are put, and the pairing is ended. `partners` is the client of these paths; what
-a copy changes is decided by `broker/management/replica.py`.
+Paths below `disasterRecoveryConfigs/{alias}/replica`, for administrators: they start a pairing, put complete copies of
+the namespace and of its hubs, and end the pairing. `partners` is the client of these paths;
+`broker/management/replica.py` decides what a copy changes.
 """
 
 from pydantic import Field
@@ -17,7 +17,7 @@ from hubmere.model.entity import Rights
 from hubmere.model.errors import AdminRequired
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, rule_name
 
-# Bounds of one copy, above what any tier allows: 1,000 hubs in a namespace, 1,000 groups on a hub, 12 rules.
+# Limits of one copy, above those of any tier: 1,000 hubs in a namespace, 1,000 groups on a hub, 12 rules.
 _MAX_NAMES = 2048
 _MAX_RULES = 256
 
@@ -31,7 +31,7 @@ class RuleModel(ArmModel):
     secondary_key: str
 
     def wish(self) -> RuleWish:
-        """The rule as the broker takes it."""
+        """The rule as the broker expects it."""
         return RuleWish(
             name=rule_name(self.name),
             rights=Rights.parse(self.rights),
@@ -47,12 +47,12 @@ class GroupModel(ArmModel):
     user_metadata: str = ""
 
     def wish(self) -> GroupWish:
-        """The group as the broker takes it."""
+        """The group as the broker expects it."""
         return GroupWish(name=group_name(self.name), user_metadata=self.user_metadata)
 
 
 class ReplicaBody(ArmModel):
-    """PUT that begins a pairing: who the primary is, and the pairing's id."""
+    """PUT that starts a pairing: the name of the primary, and the id of the pairing."""
 
     primary_namespace: ShortText
     pairing: ShortText = Field(min_length=16, max_length=64)
@@ -73,7 +73,7 @@ class HubCopyBody(ArmModel):
     rules: list[RuleModel] = Field(max_length=_MAX_RULES)
 
     def wish(self, name: str) -> HubWish:
-        """The hub as the broker takes it."""
+        """The hub as the broker expects it."""
         return HubWish(
             name=hub_name(name),
             spec=HubBody(properties=self.properties).spec(),
@@ -83,10 +83,10 @@ class HubCopyBody(ArmModel):
 
 
 class ReplicaHandlers:
-    """The handlers of the door."""
+    """The handlers of replication."""
 
     def routes(self, alias: str) -> Routes:
-        """Handlers by path and method, below the path shape of an alias."""
+        """Handlers by path and method, below the path pattern of an alias."""
         pairing = f"{alias}/replica/{{pairing}}"
         return {
             f"{alias}/replica": {"PUT": self.put_replica},
@@ -104,7 +104,7 @@ class ReplicaHandlers:
         return json_response(alias_json(arm, name))
 
     async def put_namespace_copy(self, request: Request) -> Response:
-        """Take the primary's rules, and let hubs go that it has not."""
+        """Replace the rules by the primary's, and delete hubs that the primary does not have."""
         arm = _admin_request(request)
         body = parse_body(NamespaceCopyBody, await request.body())
         rules = [rule.wish() for rule in body.rules]
@@ -115,7 +115,7 @@ class ReplicaHandlers:
         return ok_response()
 
     async def put_hub_copy(self, request: Request) -> Response:
-        """Take one hub of the primary with its groups and rules."""
+        """Replace one hub, its groups and its rules by the primary's."""
         arm = _admin_request(request)
         wish = parse_body(HubCopyBody, await request.body()).wish(request.names["hub"])
         replicas = request.context.broker.replicas
@@ -123,7 +123,7 @@ class ReplicaHandlers:
         return ok_response()
 
     async def delete_replica(self, request: Request) -> Response:
-        """The primary has broken the pairing: the namespace is its own again."""
+        """End the pairing: the primary has broken it."""
         arm = _admin_request(request)
         replicas = request.context.broker.replicas
         await await_change(lambda done: replicas.end(_claim(request, arm), arm.actor, done))

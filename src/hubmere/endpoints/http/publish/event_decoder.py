@@ -1,8 +1,8 @@
-"""Request bodies and headers become events: the dialect of publishing over HTTPS (reference: service 3).
+"""Decode request bodies and headers into events (reference: service 3).
 
-A single event is the raw body with custom headers as its properties; a batch is a JSON array whose elements carry their
-own. Decides what a header or a JSON value means; which AMQP field it fills is `translate`'s, who may send is not asked
-here. Anything that cannot be read refuses the whole publication.
+A single event is the raw body with custom headers as its properties. A batch is a JSON array whose elements have their
+own properties. This module decides what a header or a JSON value means; `translate` decides which AMQP field it fills.
+A publication with any part that cannot be decoded is refused as a whole.
 """
 
 import base64
@@ -18,8 +18,8 @@ from hubmere.translate import HttpEvent, UserProperty
 
 BATCH_TYPE = b"application/vnd.microsoft.servicebus.json"
 
-# Headers that speak about the request and not about the event. The reference names the first group; the second are
-# standard headers that browsers, proxies and tracing put on every request.
+# Headers that belong to the request and not to the event. The reference names the first group; the second are standard
+# headers that browsers, proxies and tracing add to every request.
 _EXCLUDED = frozenset(
     {
         b"host", b"connection", b"authorization", b"user-agent", b"expect", b"transfer-encoding", b"date",
@@ -32,14 +32,14 @@ _EXCLUDED = frozenset(
 )  # fmt: skip
 _EXCLUDED_PREFIXES = (b"content-", b"accept", b"x-forwarded-", b"x-ms-", b"proxy-", b"sec-", b"if-")
 
-# A number is one that prints back as it came: a device id such as 007 or 1e5 stays text.
+# Only a text that is the canonical form of a number is a number: a device id such as 007 or 1e5 stays text.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,17}(?:[eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"true": True, "false": False}
 _INT64 = range(-(2**63), 2**63)
 _TIME_SPAN = re.compile(r"(?:([0-9]{1,8})\.)?([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,7}))?")
 
-# Broker properties of the API by the field they fill; unknown ones are ignored.
+# Broker properties and the fields that they fill; others are ignored.
 _TEXT_FIELDS: Mapping[str, str] = {
     "PartitionKey": "partition_key",
     "MessageId": "message_id",
@@ -51,7 +51,7 @@ _TEXT_FIELDS: Mapping[str, str] = {
     "SessionId": "session_id",
 }
 _NAME_AND_VALUE = frozenset({"Name", "Value"})
-# What the JSON parser makes of a simple value: a map of nothing else is taken as it is.
+# Types of simple JSON values: an object with only these is used unchanged.
 _SIMPLE = frozenset({str, int, float, bool})
 _NO_PROPERTIES: Mapping[str, UserProperty] = MappingProxyType({})
 
@@ -67,7 +67,7 @@ def is_batch(content_type: bytes) -> bool:
 
 
 def decode_header(value: bytes) -> str:
-    """A header's value: UTF-8, or Latin-1 as older clients write it."""
+    """The value of a header: UTF-8, or Latin-1 from older clients."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -75,7 +75,7 @@ def decode_header(value: bytes) -> str:
 
 
 def parse_property(text: str) -> UserProperty:
-    """A header's value as the service types it: integer, double and bool where the text is one, else text."""
+    """A header value with the type that the service gives it: integer, double or bool if it is one, else text."""
     if _INTEGER.fullmatch(text):
         number = int(text)
         return number if number in _INT64 else text
@@ -85,7 +85,7 @@ def parse_property(text: str) -> UserProperty:
 
 
 def parse_header_properties(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, UserProperty]:
-    """Custom headers (names as they were sent) as properties; one that came several times is joined, as HTTP says."""
+    """Custom headers as properties, with names as sent; repeated headers are joined (RFC 9110, 5.3)."""
     texts: dict[str, str] = {}
     for raw_name, value in pairs:
         name = raw_name.decode("latin-1")
@@ -135,7 +135,7 @@ def _encode_text(text: str, index: int) -> bytes:
 
 
 def _parse_body(value: object, is_base64: bool, index: int) -> bytes:
-    # What is not a text is kept as its compact JSON: people post objects where the API wants their serialised form.
+    # A body that is not a text is stored as compact JSON: clients post objects where the API expects a serialized text.
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if not is_base64:
         return _encode_text(text, index)
@@ -184,7 +184,7 @@ def _parse_time_to_live_ms(value: object, where: str) -> int:
 
 
 def _to_mapping(value: object, where: str) -> Mapping[str, object]:
-    """A map, also in the older shape of Name and Value pairs (reference: service 12)."""
+    """An object, or its older form as a list of Name and Value pairs (reference: service 12)."""
     if isinstance(value, list):
         return {name: content for pair in value for name, content in _to_mapping(pair, where).items()}
     if not isinstance(value, dict):
@@ -202,5 +202,5 @@ def _parse_json(text: str | bytes, what: str) -> object:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    # NaN and Infinity are Python's extension of JSON; no other reader would take them.
+    # NaN and Infinity are Python's extension of JSON; other parsers refuse them.
     raise ValueError(name)

@@ -1,9 +1,9 @@
-"""The HTTP surface of a node: which part answers a request, and what happens to one that nobody can answer.
+"""The ASGI application of a node: finds the handler of a request, and answers requests that are refused.
 
-Publishing is recognised first, since it is what comes thousands of times a second; everything else goes through one
-table of path shapes. A refusal becomes an answer in the dialect of the plane it was meant for, with a tracking id that
-is also in the log; a bug of ours becomes a 500 without its details. Other applications (the portal) are mounted under a
-first path segment.
+Publish requests are recognized first, because thousands of them arrive each second. All others go through one table of
+routes. A refusal is answered in the format of the interface that the request was for, with a tracking id that is also
+in the log. An unexpected error is answered with 500 and without its details. Other applications (the portal) are
+mounted under a first path segment.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from hubmere.model.errors import AliasElsewhere, Refusal, ShuttingDown, Unauthor
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-# First segments, and one last one, whose clients expect refusals as JSON.
+# First segments, and one last segment, of paths whose refusals are answered in JSON.
 _JSON_FIRST = ("subscriptions", "providers", "metrics", "openapi.json", "health", "ready", "$capture", "%24capture")
 _JSON_LAST = "messages"
 _SERVER_ERROR = 500
-# Methods that ask for a change, and who asks for one without saying so.
-_CHANGES = ("PUT", "PATCH", "POST", "DELETE")
-_STRANGER = Principal(namespace="", rule="(unknown)", rights=Rights.NONE)
+# Methods that change something, and the principal of a client that is not authenticated.
+_CHANGING_METHODS = ("PUT", "PATCH", "POST", "DELETE")
+_ANONYMOUS = Principal(namespace="", rule="(unknown)", rights=Rights.NONE)
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -68,7 +68,7 @@ class HttpApp:
         self._websockets = None if amqp_session is None else WebSocketEndpoint(amqp_session)
 
     def mount(self, first_segment: str, app: Application) -> None:
-        """Let another application answer everything below a first path segment."""
+        """Route everything below a first path segment to another application."""
         self._mounts[first_segment.lower()] = app
 
     def trace(self, tracer: HttpTracer) -> None:
@@ -84,11 +84,11 @@ class HttpApp:
 
     @property
     def memory(self) -> MemoryBudget:
-        """What buffers of all connections may hold."""
+        """The memory budget for the buffers of all connections."""
         return self._context.memory
 
     def stop(self) -> None:
-        """The node is stopping: AMQP sessions on WebSockets say good-bye."""
+        """Close the AMQP sessions on WebSockets in order: the node is stopping."""
         if self._websockets is not None:
             self._websockets.stop()
 
@@ -104,9 +104,9 @@ class HttpApp:
         except Refusal as refusal:
             await self._refuse(refusal, scope, receive, send)
         except asyncio.CancelledError:
-            # Only a stopping node cancels requests: whoever waits here is sent to its successor.
+            # Only a stopping node cancels requests; the client may retry at another node.
             await self._refuse(ShuttingDown(), scope, receive, send)
-        except Exception:  # noqa: BLE001 - the top of a request: log, tell that it was us, and go on with the next
+        except Exception:  # noqa: BLE001 - the top of a request: log it and answer 500
             log.exception("a request failed")
             await self._refuse(InternalFailure(), scope, receive, send)
 
@@ -123,7 +123,7 @@ class HttpApp:
             await _serve_mounted(mounted, segments[0], scope, receive, send)
             return
         if self._routes is None:
-            # The management planes bring pydantic along: loaded when first asked for, beside the loop.
+            # The management handlers import pydantic, so they are loaded on first use, in a thread.
             self._routes = await asyncio.to_thread(_routes)
         match = self._routes.find(scope["method"], segments)
         if match is None:
@@ -177,11 +177,11 @@ class HttpApp:
         """Write a change that was requested without the right to the audit log, as completed changes are."""
         if (
             not isinstance(refusal, Unauthorized)
-            or scope["method"] not in _CHANGES
+            or scope["method"] not in _CHANGING_METHODS
             or is_message_path(scope["raw_path"])
         ):
             return
-        actor = self._context.actor(scope.get(CALLER) or _STRANGER, scope)
+        actor = self._context.actor(scope.get(CALLER) or _ANONYMOUS, scope)
         self._context.broker.audit.write(actor.line(scope["method"], path_for_log(scope), refusal))
 
 

@@ -1,11 +1,13 @@
-"""uvicorn's HTTP/1.1 connection with the limits that it leaves to others.
+"""uvicorn's HTTP/1.1 connection with limits on size and time, which uvicorn does not have.
 
-A request head has a size limit, counted as its bytes arrive, and a whole request a time limit; a client that sends
-nothing, or does not read its answers, is closed. Input is parsed in slices (`endpoints.fairness`), so that a client
-that sends without end does not delay others. A body that nobody wants any more is dropped up to a limit, so that a
-refused client can go on with its next request. Parsing is llhttp's (httptools) in its strict mode, which refuses a
-request with both Content-Length and Transfer-Encoding and everything else on which two parsers may disagree; `framing`
-checks what it leaves. Header names are also kept as they were sent, since they become names of event properties.
+- The size of a request head is limited while its bytes arrive, and a request must arrive within a time limit.
+- A client that sends nothing, or does not read its responses, is disconnected.
+- Input is parsed in slices (`endpoints.fairness`), so that a client that sends without end does not delay others.
+- The rest of a refused request's body is dropped up to a limit, so that the client can send its next request.
+
+llhttp (httptools) parses in its strict mode: it refuses a request with both Content-Length and Transfer-Encoding and
+everything else on which two parsers may disagree. `framing` checks what llhttp leaves out. Header names are also kept
+as they were sent, because they become names of event properties.
 """
 
 import asyncio
@@ -32,27 +34,27 @@ from hubmere.endpoints.http.server.framing import check_encoding, check_host, is
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import Refusal
 
-# Headers of one request together: more than a SAS token and some dozen properties, as large as the usual proxies pass.
+# All headers of a request together: enough for a SAS token and dozens of properties, and the limit of common proxies.
 MAX_HEAD_BYTES = 64 * 1024
-# A count bound beside the byte bound: each header costs a few objects whatever its size.
+# Each header costs a few objects whatever its size, so their number is limited too.
 MAX_HEADERS = 256
-# Chunk sizes, chunk extensions and trailers beside a body: the smallest chunks have five bytes around each one.
+# Chunk sizes, chunk extensions and trailers around a body: the smallest chunks have five bytes around each byte.
 MAX_OVERHEAD_PER_BODY_BYTE = 16
-# Accept to the first byte of a request.
+# From accepting a connection to the first byte of a request.
 FIRST_REQUEST_SECONDS = 30.0
-# A client that has not read what was written for so long does not read at all.
+# How long a client may leave its responses unread.
 UNREAD_SECONDS = 60.0
-# First byte to last byte of a request: enough for 1 MB over a slow mobile link, and a limit for slow attacks.
+# From the first to the last byte of a request: enough for 1 MB over a slow mobile link, and a bound for slow attacks.
 REQUEST_SECONDS = 60.0
-# Unwanted bytes that are dropped so that the connection stays usable: a batch somewhat over the largest limit.
+# Bytes of a refused body that are dropped so that the connection stays usable: a batch that is slightly too large.
 MAX_DROPPED_BYTES = 32 * 1024 * 1024
 
-# After a refusal what the client still sends is read so long and so far: closing with unread input would reset the
-# connection, and the client would never see the answer (RFC 9112, 9.6).
+# How long and how far the input of a refused client is still read. Closing a connection with unread input resets it,
+# and the client would not see the response (RFC 9112, 9.6).
 LINGER_SECONDS = 2.0
 MAX_LINGER_BYTES = 4 * 1024 * 1024
 
-# What belongs to an offer to speak another protocol, and what it writes into Connection.
+# Headers that offer another protocol; the Connection header lists the same names.
 _UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 _REASONS = {
     400: b"Bad Request",
@@ -62,14 +64,14 @@ _REASONS = {
     431: b"Request Header Fields Too Large",
     503: b"Service Unavailable",
 }
-# The planes' methods; others are refused by the planes themselves.
+# All methods that any route has.
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _CONNECT = b"CONNECT"
 SERVER_NAME = b"Microsoft-HTTPAPI/2.0"
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
-    """uvicorn's connection, bounded in bytes, time and its share of the loop.
+    """uvicorn's connection, with limits on bytes, time and its share of the loop.
 
     Thread rule: the node's loop only.
     """
@@ -82,9 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         super().__init__(*args, **kwargs)
         self._first_request_s = first_request_s
         self._last_request_at = self.loop.time()
-        # uvicorn writes an access line with the query, where people put tokens, wherever a handler is found.
+        # uvicorn's access log contains the query, which may hold tokens.
         self.access_log = False
-        # Of the request that is being read: its serial number, what its head has, and what came in its body's place.
+        # State of the request that is being read.
         self._request_number = 0
         self._is_in_head = False
         self._head_bytes = 0
@@ -99,22 +101,22 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._refusal: Refusal | None = None
         self._is_refused = False
         self._input: SlicedInput | None = None
-        # The request that is being answered; uvicorn's `cycle` is the last that came, which may wait behind it.
+        # The request that is being answered. uvicorn's `cycle` is the last one received, which may be queued behind it.
         self._served: Any = None
-        # Whether it uses the connections that are kept for health checks and management.
+        # Whether this is one of the connections that are reserved for health checks and management.
         self.is_reserved = False
 
     # --- asyncio calls these ---
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there: it has some time to send a request."""
+        """Start the timeout for the first request of a new connection."""
         super().connection_made(transport)
         self._input = SlicedInput(transport, self._feed)
         self.flow = FlowControl(self._input)
         self._deadline = self.loop.call_later(self._first_request_s, self._on_deadline)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client; those of a refused one are dropped, so that it finds the refusal."""
+        """Parse bytes from the client; those of a refused client are dropped until it has read the refusal."""
         if not self._is_refused and self._input is not None:
             self._input.receive(data)
             return
@@ -123,7 +125,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is answered: it has some time, and no more is read from it."""
+        """The client does not read its responses: stop reading requests and start the timeout."""
         super().pause_writing()
         if self._input is not None:
             self._input.hold("answers")
@@ -131,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self._unread_deadline = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """The client reads its responses again."""
         self._cancel_unread_deadline()
         super().resume_writing()
         if self._input is not None:
@@ -143,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self._unread_deadline = None
 
     def _feed(self, data: bytes) -> None:
-        """Parse one piece of input, and keep the clock running while a request is only half there."""
+        """Parse one piece of input; the request timeout runs while a request is incomplete."""
         rest: bytes | None = data
         while rest and not self._is_refused:
             rest = self._parse(rest)
@@ -151,10 +153,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._update_deadline()
 
     def _on_fed(self) -> None:
-        """A piece of input was parsed."""
+        """Called after each piece of input was parsed."""
 
     def _parse(self, data: bytes) -> bytes | None:
-        """Parse; what is returned is to be parsed again, because it followed an offer to upgrade."""
+        """Parse a piece; returns input to parse again, if a request offered to upgrade the protocol."""
         serial, was_in_request, was_in_head = self._request_number, self._is_in_request, self._is_in_head
         body_bytes = self._body_bytes
         try:
@@ -174,9 +176,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         return None
 
     def _count_overhead(self, size_bytes: int, *, is_head: bool) -> None:
-        """Count bytes that the parser took and that were no body: of a head, or of chunk sizes and trailers.
+        """Count parsed bytes that are not part of a body: those of a head, or chunk sizes and trailers.
 
-        Only whole fields are counted of a head that begins behind another request in the same piece; a piece is much
+        Of a head that follows another request in the same piece only complete fields are counted. A piece is much
         smaller than the limit.
         """
         if is_head:
@@ -189,15 +191,15 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self._refuse(HeadTooLarge("request head", MAX_HEAD_BYTES))
 
     def _upgrade(self, rest: bytes) -> bytes | None:
-        """The parser stopped behind a head that asks for another protocol."""
+        """Handle a head that asks for another protocol, after which the parser has stopped."""
         if self.parser.get_method() == _CONNECT:
             self._refuse(MethodNotAllowed("CONNECT", _METHODS))
             return None
         if not self._should_upgrade():
             return self._remove_upgrade(rest)
         if rest or (self._input is not None and self._input.has_rest):
-            # RFC 6455, 4.1: a client sends nothing before the answer to its handshake.
-            self._refuse(MalformedRequest("data follows a WebSocket handshake that is not answered yet"))
+            # RFC 6455, 4.1: a client sends nothing before the response to its handshake.
+            self._refuse(MalformedRequest("data follows a WebSocket handshake before its response"))
         elif self.is_reserved:
             self._refuse(NodeFull())
         elif not is_readable_handshake(self.headers):
@@ -219,10 +221,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self._deadline = None
 
     def _remove_upgrade(self, rest: bytes) -> bytes:
-        """The same request without its offer of another protocol than WebSocket, to be parsed again (RFC 9110, 7.8).
+        """The same request without its offer of a protocol other than WebSocket, to be parsed again (RFC 9110, 7.8).
 
-        llhttp stops behind the head of such a request, body or not: the head is read again without its offer. Java's
-        client sends one (h2c) with every first request.
+        llhttp stops after the head of such a request, also if a body follows. Java's client sends such an offer (h2c)
+        with the first request of each connection.
         """
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         for sent, (name, value) in zip(self._names, self.headers, strict=True):
@@ -235,14 +237,13 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         return b"\r\n".join(lines) + b"\r\n\r\n" + rest
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Stop the timeouts and drop what is queued."""
         self._cancel_deadline()
         self._cancel_unread_deadline()
         if self._input is not None:
             self._input.drop()
         self.pipeline.clear()
         if self._served is not None and not self._served.response_complete:
-            # Its answer has nobody to go to.
             self._served.disconnected = True
             self._served.message_event.set()
         super().connection_lost(exc)
@@ -250,7 +251,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     # --- the parser calls these ---
 
     def on_message_begin(self) -> None:
-        """A new request."""
+        """Reset the state for a new request."""
         super().on_message_begin()
         self._unset_keepalive_if_required()
         self._request_number += 1
@@ -264,7 +265,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self.scope[HEADER_NAMES] = self._names
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the request target, as it arrives."""
+        """Append a piece of the request target."""
         self._head_bytes += len(url)
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refusal = TargetTooLong("request target", MAX_HEAD_BYTES)
@@ -272,7 +273,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; its name is kept as sent beside uvicorn's lower-case one. A trailer is counted and dropped."""
+        """Add a header; its name is kept as sent beside uvicorn's lower-case name. A trailer is counted and dropped."""
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES or len(self._names) >= MAX_HEADERS:
             self._refusal = HeadTooLarge("request head", MAX_HEAD_BYTES)
@@ -287,7 +288,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self.headers.append((folded, value))
 
     def on_headers_complete(self) -> None:
-        """The head is whole: uvicorn starts the application."""
+        """Check the complete head; uvicorn then starts the application."""
         self._is_in_head = False
         if self.parser.get_method() == _CONNECT:
             return
@@ -305,11 +306,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         super().on_headers_complete()
 
     def _should_upgrade_to_ws(self) -> bool:
-        # uvicorn would look for a class, which is loaded with the first WebSocket.
+        # uvicorn would check for a WebSocket class, which is loaded with the first WebSocket only.
         return True
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body; what comes after the answer is dropped."""
+        """Append a piece of the body; it is dropped if the request was answered already."""
         self._body_bytes += len(body)
         if self.cycle.response_complete:
             self._dropped_bytes += len(body)
@@ -319,7 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
         if self.parser.should_upgrade():
             return
         super().on_message_complete()
@@ -327,7 +328,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._dropped_bytes = 0
 
     def on_response_complete(self) -> None:
-        """An answer is out. uvicorn would read on; while pipelined requests wait, nothing more is read."""
+        """A response was sent. While pipelined requests are queued, no more input is read; uvicorn would read on."""
         super().on_response_complete()
         if self.pipeline and not self.transport.is_closing():
             self.flow.pause_reading()
@@ -335,11 +336,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     # --- refusals below the application ---
 
     def send_400_response(self, msg: str) -> None:
-        """What cannot be parsed, in the service's words; uvicorn calls it while handling the parser's error."""
+        """Refuse input that cannot be parsed; uvicorn calls this while it handles the parser's error."""
         self._refuse(self._refusal or MalformedRequest("it is not valid HTTP/1.1"))
 
     def _on_deadline(self) -> None:
-        """The deadline has passed: half a request is answered, silence is not."""
+        """Refuse an incomplete request; close a connection on which no request has begun."""
         self._deadline = None
         if self._is_in_request:
             self._refuse(RequestTooSlow(REQUEST_SECONDS))
@@ -347,7 +348,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
             self.transport.close()
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer, unless an answer is on its way, and close: what follows on this connection cannot be trusted."""
+        """Answer with a refusal, unless a response has begun, and close: the rest of the input cannot be trusted."""
         self._is_refused = True
         if self._input is not None:
             self._input.drop()
@@ -361,7 +362,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
         self._close_lingering()
 
     def _close_lingering(self) -> None:
-        """Close our side, and the connection once the client has closed its own or some time has passed."""
+        """Close our side; close the connection once the client has closed its side or after a timeout."""
         self._cancel_deadline()
         self._dropped_bytes = 0
         if self.transport.can_write_eof():

@@ -1,8 +1,7 @@
-"""What a request's head must look like beyond what the parser checks: its host and its target (RFC 9112, 3.2).
+"""Checks of a request head that the parser does not make: its host and its target (RFC 9112, 3.2).
 
-The parser accepts several Host fields and an absolute target beside a different Host. Two servers that read such a
-request differently can be played off against each other, so it is refused or read in the one way that the standard
-prescribes.
+The parser accepts several Host fields, and an absolute target beside a different Host. Two servers may interpret such a
+request differently, which allows request smuggling. It is refused, or interpreted as the standard prescribes.
 """
 
 import re
@@ -14,13 +13,13 @@ from hubmere.endpoints.http.errors import MalformedRequest
 
 Headers = list[tuple[bytes, bytes]]
 
-# A host and a port, as they may stand in a Host field: visible ASCII without the delimiters of a URL.
+# The characters of a Host field: visible ASCII without the delimiters of a URL.
 _HOST: Final = re.compile(rb"[!$-.0-;=A-\[\]_a-z~]*")
 _SCHEMES: Final = (b"http", b"https")
 
 
 def check_host(headers: Headers, http_version: str) -> None:
-    """Refuse a request without a Host field, with several, or with one that is no host."""
+    """Refuse a request without a Host field, with several, or with one that is not a host."""
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) > 1:
         raise MalformedRequest("it has several Host fields, exactly one is expected")
@@ -31,7 +30,7 @@ def check_host(headers: Headers, http_version: str) -> None:
 
 
 def check_encoding(headers: Headers, http_version: str) -> None:
-    """Refuse Transfer-Encoding in HTTP/1.0, which does not know it (RFC 9112, 6.1)."""
+    """Refuse Transfer-Encoding in HTTP/1.0, which does not define it (RFC 9112, 6.1)."""
     if http_version == "1.0" and any(name == b"transfer-encoding" for name, _ in headers):
         raise MalformedRequest("HTTP/1.0 has no Transfer-Encoding")
 
@@ -54,7 +53,7 @@ def resolve_target(target: bytes, headers: Headers) -> bytes:
 
 
 def is_readable_handshake(headers: Headers) -> bool:
-    """Whether the headers that a WebSocket handshake is decided by are text."""
+    """Whether the headers of a WebSocket handshake can be decoded."""
     try:
         for name, value in headers:
             if name == b"host":

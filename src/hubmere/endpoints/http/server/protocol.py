@@ -1,6 +1,7 @@
-"""One connection of the HTTP and HTTPS ports: counted, listed for monitoring, with a short way in for publications.
+"""One connection of the HTTP and HTTPS ports: counts itself, reports to monitoring and publishes complete requests.
 
-Limits, deadlines and refusals of what a client sends are `guarded.BoundedProtocol`'s.
+A publish request whose body arrives with its head is published from the parser's callback (`publish.handler`). Limits
+and timeouts are in `bounded.BoundedProtocol`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,9 +19,9 @@ from hubmere.endpoints.http.server.bounded import BoundedProtocol
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import ShuttingDown
 
-# Whose share of the node's connections HTTP, HTTPS and WebSockets use.
+# HTTP, HTTPS and WebSockets share one limit of connections.
 PROTOCOL = "HTTP"
-# In the reserve for health checks and management a request must come sooner than elsewhere.
+# Time for a request on a connection that is reserved for health checks and management; shorter than on others.
 _RESERVED_SECONDS = 5.0
 _CREATED_LINES = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode() + b"\r\ncontent-length: 0\r\n\r\n"
 
@@ -61,10 +62,10 @@ class HttpConnection(BoundedProtocol):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._connections = connections
-        # Who counts this connection, once it was let in.
+        # Counts this connection once it is admitted.
         self._registry = registry
         self._is_counted = False
-        # None for a foreign application, which takes no publications.
+        # None for another application than the node's, which does not publish.
         self._node_app = app
         self._memory = None if app is None else app.memory
         self._is_at_head = False
@@ -77,7 +78,7 @@ class HttpConnection(BoundedProtocol):
     # --- asyncio calls these ---
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there; a node that holds too many closes it, unless the reserve has room."""
+        """Admit a new connection; one beyond the limit is closed, unless a reserved connection is free."""
         super().connection_made(transport)
         if self._registry is not None and not self._admit(self._registry):
             self._is_refused = True
@@ -128,11 +129,11 @@ class HttpConnection(BoundedProtocol):
         self._is_at_head = False
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Override of uvicorn's: the task of a publish request is deferred until its body is known to be missing."""
+        """Override of uvicorn's method: the task of a publish request is deferred until its body turns out missing."""
         self._served = cycle
         scope = cycle.scope
         if self.is_reserved:
-            # One answer each, so that the next client finds room; events need a connection of the ordinary kind.
+            # One response per reserved connection, so that others can use it. Events need an ordinary connection.
             cycle.keep_alive = False
             if self._node_app is not None and is_message_path(scope["raw_path"]):
                 app = partial(self._node_app.fail, NodeFull())
@@ -197,10 +198,10 @@ class HttpConnection(BoundedProtocol):
         return True
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body; while the node's memory is used up it is not read on."""
+        """Append a piece of the body; reading stops while the node's memory budget is used up."""
         super().on_body(body)
         if self._memory is not None and self._memory.is_tight:
-            # Whoever reads the body waits for memory, and reads on when there is some.
+            # `read_body` waits for memory, and then resumes reading.
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -210,11 +211,11 @@ class HttpConnection(BoundedProtocol):
             self._publish_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        """The connection is handed over: from here on the WebSocket side has its own limits."""
+        """Hand the connection over to a WebSocket, which has its own limits."""
         self._is_in_request = False
         if self._connections is not None:
             self._connections.remove(self)
-        # It goes on as another protocol, and keeps its place until that is over.
+        # The connection stays counted until the WebSocket is closed.
         from hubmere.endpoints.http.server.upgrade import WebSocketProtocol
 
         self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._release)
@@ -224,17 +225,17 @@ class HttpConnection(BoundedProtocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether no request has come on it yet."""
+        """Whether no request has arrived on this connection yet."""
         return self.cycle is None
 
     def give_way(self) -> None:
-        """Close at once for one that came later."""
+        """Close at once in favour of a newer connection."""
         self.transport.abort()
 
     # --- monitoring (broker.LiveConnection) ---
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
-        """The connection as it is now, known by the last request on it."""
+        """Snapshot of the connection for monitoring, described by its last request."""
         scope: Scope = self.scope or {}
         headers: Mapping[bytes, bytes] = dict(scope.get("headers", ()))
         caller: Principal | None = scope.get(CALLER)
@@ -253,24 +254,24 @@ class HttpConnection(BoundedProtocol):
         )
 
     def callers(self) -> Iterable[Principal]:
-        """Nobody for longer than a request, and each is asked anew."""
+        """None: a client is authenticated for each request."""
         return ()
 
     def review(self, judge: Judge) -> None:
-        """Nothing to do: each request is judged by the rules in force."""
+        """Nothing to do: each request is authorized by the rules in force."""
 
     def disconnect(self, why: str) -> None:
-        """Close the connection; an answer that is on its way is lost."""
-        log.info("a connection from %s is closed: %s", self.client[0] if self.client else "", why)
+        """Close the connection; a response that is being sent is lost."""
+        log.info("closing the connection from %s: %s", self.client[0] if self.client else "", why)
         self.transport.close()
 
 
 def _request_view(scope: Scope) -> LinkView:
-    """The last request as a link: what was asked for, and on which hub if it was published there."""
+    """The last request in the form of a link: its path, and the hub if it was a publish request."""
     path = path_for_log(scope)
-    place, slash, last = path.strip("/").rpartition("/")
+    parent, slash, last = path.strip("/").rpartition("/")
     is_publication = scope["method"] == "POST" and slash and last.lower() == "messages"
     role = Role.PUBLISHES if is_publication else Role.ASKS
     return LinkView(
-        role=role, name=scope["method"], address=path, hub=place.partition("/")[0] if is_publication else ""
+        role=role, name=scope["method"], address=path, hub=parent.partition("/")[0] if is_publication else ""
     )

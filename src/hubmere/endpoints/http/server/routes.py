@@ -1,4 +1,4 @@
-"""Every path of the node but publishing, and who answers it; the first shape that fits a path decides."""
+"""The routes of all paths except publishing; the first route that matches a path is used."""
 
 from hubmere.endpoints.http.arm.aliases import AliasHandlers
 from hubmere.endpoints.http.arm.application_groups import ApplicationGroupHandlers

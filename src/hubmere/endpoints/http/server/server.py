@@ -1,7 +1,7 @@
 """Serves one ASGI application on the HTTP and HTTPS ports, in the node's own event loop.
 
-uvicorn's connections without uvicorn's server: ports, signals and the loop are the node's. Limits of a connection are
-`guarded.BoundedProtocol`'s, limits of a request the application's.
+Uses uvicorn's connections without uvicorn's server: the node owns ports, signals and the loop. `bounded` has the limits
+of a connection, the application those of a request.
 """
 
 import asyncio
@@ -24,18 +24,17 @@ from hubmere.endpoints.http.server.bounded import SERVER_NAME
 from hubmere.endpoints.http.server.protocol import HttpConnection
 from hubmere.endpoints.http.server.uvicorn_seam import check_seams
 
-# Requests that are under way when the node stops get this long to finish.
+# How long requests may take to finish when the node stops.
 _GRACE_SECONDS = 1.0
 _GRACE_POLL_SECONDS = 0.005
-# Accept to the end of TLS, and from there to the first byte of a request.
+# From accepting a connection to the end of the TLS handshake, and from there to the first byte of a request.
 _HANDSHAKE_SECONDS = 30.0
-# Connections that are closed and whose client does not read the rest are looked for this often, and ended by the third
-# look.
+# A closed connection whose client does not read the rest of its response is aborted by the third of these sweeps.
 _SWEEP_SECONDS = 10.0
 _MAX_SWEEPS = 3
-# The Date header has whole seconds.
+# The Date header has a resolution of one second.
 _DATE_SECONDS = 1.0
-# One WebSocket message: clients write an AMQP frame in each, and no frame is larger than a publication.
+# The largest WebSocket message: clients send one AMQP frame in each, and no frame is larger than a publication.
 _MAX_WEBSOCKET_BYTES = 2 * 1024 * 1024
 
 
@@ -64,20 +63,20 @@ class HttpServers:
         self._servers: list[asyncio.Server | TlsAcceptor] = []
         self._header_timer: asyncio.Handle | None = None
         self._sweep_timer: asyncio.Handle | None = None
-        # Closed connections that are still there, and how often that was seen.
+        # Closed connections that still exist, and how many sweeps have seen them.
         self._lingering: dict[Any, int] = {}
-        # uvicorn's own lines show queries, where people put tokens; refusals are logged by the application.
+        # uvicorn's log contains queries, which may hold tokens; the application logs refusals.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
     async def serve(self, service: str, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Accept requests on a bound socket; returns once it does."""
+        """Start to accept requests on a bound socket."""
         config = self._config()
         config.load()
         app = self._app if isinstance(self._app, HttpApp) else None
         if self._header_timer is None:
             self._refresh_headers()
             self._abort_lingering()
-        # Inherited by accepted connections: an answer is written in two pieces, which Nagle would hold back.
+        # Inherited by accepted connections. A response is written in two pieces, which Nagle's algorithm would delay.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         make = partial(self._make_connection, config, app)
         if tls is None:
@@ -89,7 +88,7 @@ class HttpServers:
             make,
             tls,
             limits=self._limits,
-            # One that finds no room may still use the reserve, which is known when it is there.
+            # A connection beyond the limit may still use a reserved one, which is decided once it is established.
             may_enter=lambda _address: True,
             handshake_timeout_s=self._handshake_timeout_s,
         )
@@ -109,7 +108,7 @@ class HttpServers:
 
     @property
     def requests_under_way(self) -> int:
-        """Requests, and WebSockets, that are being served."""
+        """Number of requests and WebSockets that are being served."""
         return len(self._state.tasks) + sum(connection.is_publishing for connection in self._http_connections())
 
     def _http_connections(self) -> list[HttpConnection]:
@@ -121,11 +120,11 @@ class HttpServers:
             self._app,
             loop="none",
             http=HttpConnection,
-            # The connection brings its own, when it is first asked for.
+            # The connection loads its own class with the first WebSocket.
             ws="none",
             ws_max_size=_MAX_WEBSOCKET_BYTES,
             ws_per_message_deflate=False,
-            # AMQP has its own heartbeat; pings of ours would only add to it.
+            # AMQP has its own heartbeat.
             ws_ping_interval=None,
             lifespan="off",
             log_config=None,
@@ -136,12 +135,12 @@ class HttpServers:
         )
 
     def _refresh_headers(self) -> None:
-        """Headers of every answer, made once a second."""
+        """Rebuild the headers of all responses, once a second."""
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode()), (b"server", SERVER_NAME)]
         self._header_timer = asyncio.get_running_loop().call_later(_DATE_SECONDS, self._refresh_headers)
 
     def _abort_lingering(self) -> None:
-        """End connections that are closed and whose client does not read what is left for it."""
+        """Abort closed connections whose clients do not read the rest of their responses."""
         seen, self._lingering = self._lingering, {}
         for connection in list(self._state.connections):
             if connection.transport is not None and connection.transport.is_closing():
@@ -152,7 +151,7 @@ class HttpServers:
         self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._abort_lingering)
 
     async def stop(self) -> None:
-        """Let requests under way finish and sessions say good-bye, then close."""
+        """Stop accepting, let requests and sessions finish within a grace period, then close."""
         for server in self._servers:
             server.close()
         if isinstance(self._app, HttpApp):
@@ -172,7 +171,7 @@ class HttpServers:
         self._servers.clear()
 
     async def _cancel_remaining(self) -> None:
-        """End what did not end by itself: a request that is cancelled still gets an answer."""
+        """Cancel what did not finish in time; a cancelled request is still answered."""
         for task in list(self._state.tasks):
             task.cancel()
         for connection in self._http_connections():

@@ -1,6 +1,6 @@
-"""A WebSocket on a connection that began as HTTP: uvicorn's, read in slices, which tells when it is gone.
+"""uvicorn's WebSocket connection, read in slices and with a callback when it is closed.
 
-Loaded with the first upgrade and not before: most nodes never see one, and the library behind it is not small.
+Loaded with the first WebSocket, because most nodes never serve one and the library behind it is large.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from hubmere.endpoints.http.server.websocket import PATH
 
 check_seams([websocket_seam(WSProtocol)])
 
-# A client that has not read what was written for so long does not read at all.
+# How long a client may leave its messages unread.
 UNREAD_SECONDS = 60.0
 _AMQP_PATH = b"/" + "/".join(PATH).encode()
 
 
 class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no types that we follow
-    """uvicorn's WebSocket with a bounded share of each loop turn, bounded answers, and a call at its end.
+    """uvicorn's WebSocket with a bounded share of each loop turn, a bounded output and a callback at its end.
 
     Thread rule: the node's loop only.
     """
@@ -33,48 +33,48 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
         self._unread_deadline: asyncio.Handle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin: reading is controlled through the slices from here on."""
+        """Read from the connection in slices from now on."""
         super().connection_made(transport)
         self.transport = self._input = SlicedInput(transport, self._feed)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Take bytes from the client."""
         self._input.receive(data)
 
     def _feed(self, data: bytes) -> None:
-        """One piece of input; what the library cannot read ends this connection and no other."""
+        """Parse one piece of input; an error closes this connection and no other."""
         try:
             super().data_received(data)
-        except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
-            log.exception("a WebSocket connection from %s failed and is closed", self.client)
+        except Exception:  # noqa: BLE001 - the top of a connection: log it and close this one only
+            log.exception("closing the WebSocket connection from %s after an error", self.client)
             self._input.drop()
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers, pongs among them: it has some time, and no more is read from it."""
+        """The client does not read its messages, including pongs: stop reading input and start the timeout."""
         super().pause_writing()
         self._input.hold("answers")
         if self._unread_deadline is None:
             self._unread_deadline = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """The client reads its messages again."""
         self._cancel_unread_deadline()
         super().resume_writing()
         self._input.release("answers")
 
     def shutdown(self) -> None:
-        """Say good-bye; a connection whose state allows no good-bye is closed without."""
+        """Close in order; if the state of the connection does not allow that, abort it."""
         try:
             super().shutdown()
-        except Exception:  # noqa: BLE001 - a stopping node goes on with its other connections
+        except Exception:  # noqa: BLE001 - a stopping node continues with its other connections
             log.exception("a WebSocket connection from %s could not be closed in order", self.client)
             self.transport.abort()
 
     def handle_message(self, event: Any) -> None:
-        """uvicorn gathers whole messages; AMQP is a stream, of which each piece is handed on as it comes.
+        """Pass on each piece of an AMQP message as it arrives, where uvicorn would collect the whole message.
 
-        So an endless message holds no memory, and the stream's own limits hold.
+        An endless message then holds no memory, and the limits of the stream apply.
         """
         if self.scope["raw_path"].lower() != _AMQP_PATH:
             super().handle_message(event)

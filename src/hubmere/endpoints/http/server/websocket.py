@@ -1,8 +1,8 @@
 """AMQP over WebSocket: the same session as on TCP, on a stream of binary messages (reference: AMQP 7).
 
-The byte stream ignores message boundaries on its way in; on its way out each message holds one AMQP frame, because some
-clients size their buffers by it. What arrives is handed over in slices, as on TCP. Push-back works both ways: nothing
-is received while the session has paused reading, and the session stops producing when too much waits to be sent.
+Incoming message boundaries are ignored. Each outgoing message holds one AMQP frame, because some clients size their
+buffers by it. The session gets input in slices, as on TCP. Back-pressure works both ways: nothing is received while the
+session has paused reading, and the session stops producing when too much output is queued.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from hubmere.endpoints.http.context import Receive, Scope, Send, client_address,
 from hubmere.endpoints.stream import READ_BYTES, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES, Session
 
 PATH = ("$servicebus", "websocket")
-# The service's own name for it, and the one that the AMQP specification registered.
+# The Azure service's own name, and the registered one.
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 
 _NORMAL_CLOSURE = 1000
 _UNSUPPORTED_DATA = 1003
 _INTERNAL_ERROR = 1011
 _POLICY_VIOLATION = 1008
-# How long a closing side may take to send what is queued.
+# How long a closing connection may take to send its queue.
 _GOODBYE_SECONDS = 1.0
 _PROTOCOL_HEADER = b"AMQP"
 _PROTOCOL_HEADER_BYTES = 8
 
 
 class FrameSplitter:
-    """Cuts the outgoing byte stream at AMQP frame boundaries; what is not whole yet waits for the next write."""
+    """Splits the outgoing byte stream at AMQP frame boundaries; an incomplete frame waits for the next write."""
 
     __slots__ = ("_rest",)
 
@@ -39,7 +39,7 @@ class FrameSplitter:
         self._rest = b""
 
     def split(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """The frames that are whole now."""
+        """The frames that are complete now."""
         stream = memoryview(self._rest + data if self._rest else data)
         at = 0
         while len(stream) - at >= _PROTOCOL_HEADER_BYTES:
@@ -79,12 +79,12 @@ class WebSocketWire:
 
     @property
     def is_writable(self) -> bool:
-        """False while as much waits as should."""
+        """Whether the output queue is below its limit."""
         return not self._is_full
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits to be sent."""
+        """Size of the output queue."""
         return self._queued_bytes
 
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
@@ -110,26 +110,26 @@ class WebSocketWire:
         self._has_output.set()
 
     def pause_reading(self) -> None:
-        """Stop taking bytes from the client."""
+        """Stop reading from the client."""
         self._may_read.clear()
 
     def resume_reading(self) -> None:
-        """Take bytes from the client again."""
+        """Read from the client again."""
         self._may_read.set()
 
     def trust_peer(self) -> None:
-        """The client has signed in: it may send more at a time."""
+        """Accept larger slices: the client is authenticated."""
         self._share.widen(READ_BYTES)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
-        """Run a callback at a monotonic time, under this connection's guard."""
+        """Run a callback at a monotonic time, within `guarded`."""
         return self._loop.call_at(when, self.guarded, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
-        """Run a callback on the next turn of the loop, under this connection's guard."""
+        """Run a callback on the next turn of the loop, within `guarded`."""
         return self._loop.call_soon(self.guarded, callback)
 
-    # --- the door calls these ---
+    # --- the endpoint calls these ---
 
     @property
     def is_ending(self) -> bool:
@@ -137,24 +137,24 @@ class WebSocketWire:
         return self._is_closing
 
     def guarded(self, call: Callable[[], None]) -> None:
-        """Call into the session; what escapes it ends this connection and no other."""
+        """Call into the session; an error closes this connection and no other."""
         if self._is_lost:
             return
         try:
             call()
-        except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
-            log.exception("a WebSocket connection from %s failed and is closed", self.peer)
+        except Exception:  # noqa: BLE001 - the top of a connection: log it and close this one only
+            log.exception("closing the WebSocket connection from %s after an error", self.peer)
             self._code = _INTERNAL_ERROR
             self.abort()
 
     def on_lost(self) -> None:
-        """The connection is gone: the session frees everything, once."""
+        """The connection is closed: tell the session, once."""
         if not self._is_lost:
             self.guarded(self._session.on_lost)
             self._is_lost = True
 
     async def receive_all(self, receive: Receive) -> None:
-        """Hand over what the client sends until it goes away."""
+        """Pass input to the session until the client disconnects."""
         while True:
             await self._may_read.wait()
             message = await receive()
@@ -169,7 +169,7 @@ class WebSocketWire:
             await self._deliver(data)
 
     async def _deliver(self, data: bytes) -> None:
-        """Give the session one message, in pieces between which other connections are served."""
+        """Pass one message to the session in slices, between which other connections are served."""
         share, at = self._share, 0
         while at < len(data):
             await self._may_read.wait()
@@ -181,7 +181,7 @@ class WebSocketWire:
                 await asyncio.sleep(0)
 
     async def send_all(self, send: Send) -> None:
-        """Send what the session writes until it closes the wire."""
+        """Send the output queue until the session closes the wire."""
         while not (self._is_closing and not self._frames):
             await self._has_output.wait()
             self._has_output.clear()
@@ -199,14 +199,14 @@ class WebSocketWire:
 
 
 class WebSocketEndpoint:
-    """Accepts AMQP over WebSocket and drives a session on each connection."""
+    """Accepts AMQP over WebSocket and runs a session on each connection."""
 
     def __init__(self, make_session: Callable[[], Session]) -> None:
         self._make_session = make_session
         self._open: dict[WebSocketWire, Session] = {}
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One WebSocket, from its request to its end."""
+        """Serve one WebSocket until it is closed."""
         await receive()
         wanted = [name for name in scope["subprotocols"] if name.lower() in map(str.lower, SUBPROTOCOLS)]
         if not wanted:
@@ -224,18 +224,18 @@ class WebSocketEndpoint:
             del self._open[wire]
 
     def stop(self) -> None:
-        """The node is stopping: every session says good-bye."""
+        """Close every session in order: the node is stopping."""
         for wire, session in list(self._open.items()):
             wire.guarded(session.stop)
 
 
 async def refuse(send: Send) -> None:
-    """Answer a WebSocket request that nobody serves."""
+    """Refuse a WebSocket request for an unknown path or subprotocol."""
     await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
 
 async def _run_both_directions(wire: WebSocketWire, receive: Receive, send: Send) -> None:
-    """Run both directions; the first that ends, ends the other. A client that is gone is a normal end."""
+    """Run both directions until one of them ends. A client that disconnects is a normal end."""
     receiving = asyncio.create_task(wire.receive_all(receive))
     sending = asyncio.create_task(wire.send_all(send))
     try:
