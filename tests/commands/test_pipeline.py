@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import hubmere.pipeline as hubmere_pipeline
 from commands.runner import hubmere
 from hubmere.cli.commands import pipeline
 from hubmere.cli.exit_codes import Exit
 
 # A node that nobody asks: what is missing on this machine is told first.
 PLACE = {"EVENTHUBS_CONNECTION_STRING": "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"}
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines" / "telemetry"
+SAMPLE = Path(hubmere_pipeline.__file__).parent / "project"
 
 
 @pytest.fixture
@@ -28,14 +29,14 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
-def test_project_is_the_example_with_a_storage_of_its_own(project: Path) -> None:
-    """The example in the repository is what a user gets, and Spark wants an absolute place for checkpoints."""
-    made, example = contents(project), contents(EXAMPLE)
+def test_project_is_the_sample_with_its_own_storage(project: Path) -> None:
+    """Spark wants an absolute folder for its checkpoints; everything else is copied as it is."""
+    made, sample = contents(project), contents(SAMPLE)
 
-    spec = example[pipeline.SPEC]
+    spec = sample[pipeline.SPEC]
 
     assert pipeline.SAMPLE_STORAGE in spec
-    assert made == example | {
+    assert made == sample | {
         pipeline.SPEC: spec.replace(pipeline.SAMPLE_STORAGE, (project / pipeline.STORAGE).as_uri())
     }
     assert (project / pipeline.STORAGE).is_dir()
