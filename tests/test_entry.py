@@ -1,8 +1,13 @@
-"""The short way into `hubmere up` reads flags exactly as the command line does, and leaves the rest to it."""
+"""The fast start of `hubmere up` reads flags exactly as the command line does, and leaves the rest to it."""
+
+from typing import Any
 
 import pytest
+import typer.main
 
 from hubmere.cli.entry import plain_flags
+from hubmere.cli.main import app
+from hubmere.settings import SETTINGS, Setting
 
 
 @pytest.mark.parametrize(
@@ -28,3 +33,27 @@ def test_known_flags_are_read(arguments: list[str], flags: dict[str, object]) ->
 def test_everything_else_is_the_command_line_s(arguments: list[str]) -> None:
     """Help and mistakes get its answers."""
     assert plain_flags(arguments) is None
+
+
+def by_typer(arguments: list[str]) -> dict[str, Any]:
+    """The flags that the command line finds, by key; those that are not given are left out."""
+    group: Any = typer.main.get_command(app)
+    with group.commands["up"].make_context("up", list(arguments)) as context:
+        found = {setting.key: context.params[setting.field_name] for setting in SETTINGS}
+    given = {key: value for key, value in found.items() if value not in (None, [], ())}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+
+
+def spellings(setting: Setting) -> list[list[str]]:
+    """Every way to write the flag of a setting."""
+    if setting.kind.is_switch:
+        return [[setting.flag], [f"--no-{setting.flag[2:]}"]]
+    once = [[setting.flag, "value"], [f"{setting.flag}=value"], [f"{setting.flag}="]]
+    return [*once, [setting.flag, "first", f"{setting.flag}=second"]]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
+def test_both_readers_agree_on_every_setting(setting: Setting) -> None:
+    """The fast start is a second parser of flags: a setting that only one of them knows would be lost."""
+    for arguments in spellings(setting):
+        assert plain_flags(arguments) == by_typer(arguments), arguments

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hubmere.cli.endings import end_with_code
+from hubmere.cli.exit_codes import end_with_code
 from hubmere.settings import SETTINGS, Setting, load
 
 _CONFIG = "--config"

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 
 from hubmere import __version__
-from hubmere.cli.endings import end_with_code, fail
-from hubmere.cli.exit_codes import Exit
+from hubmere.cli.exit_codes import Exit, end_with_code, fail
 from hubmere.cli.lazy import LazyGroup
 from hubmere.settings import SETTINGS, Setting, load
 
