@@ -7,7 +7,7 @@ Values only: what may be wished for is checked in `spec`, what is kept is kept b
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, Flag, StrEnum
+from enum import Flag, StrEnum
 from types import MappingProxyType
 
 from hubmere.model.errors import InvalidArgument
@@ -158,7 +158,7 @@ class ThrottlingMetric(StrEnum):
     OUTGOING_MESSAGES = "OutgoingMessages"
 
 
-class KeyKind(Enum):
+class KeyKind(StrEnum):
     """Which of a rule's two keys."""
 
     PRIMARY = "PrimaryKey"

@@ -3,12 +3,11 @@
 The settings are a part of the hub's description; how it goes is a resource of its own, which the node alone writes.
 """
 
-from enum import StrEnum
-
 from hubmere.cli.commands.capture_jobs import add_jobs
 from hubmere.cli.commands.resources.arm import Arm, Json, Resource, merged
 from hubmere.cli.commands.resources.steps import HUB, IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add
+from hubmere.model.entity import CaptureEncoding
 
 _CAPTURE = "captureDescription"
 _STATES = "captureStates"
@@ -16,20 +15,11 @@ _PATH = ("properties", _CAPTURE)
 _TARGET = (*_PATH, "destination", "properties")
 
 
-class Encoding(StrEnum):
-    """How captured files are written."""
-
-    AVRO = "Avro"
-    AVRO_DEFLATE = "AvroDeflate"
-    PARQUET = "Parquet"
-    DELTA = "Delta"
-
-
 FIELDS = (
     Field(
         flags=("--encoding",),
         path=(*_PATH, "encoding"),
-        type=Encoding,
+        type=CaptureEncoding,
         metavar="Avro|AvroDeflate|Parquet|Delta",
         help="How captured files are written.",
     ),

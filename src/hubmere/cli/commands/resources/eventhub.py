@@ -1,39 +1,14 @@
 """`hubmere eventhub`: event hubs, their authorization rules and their consumer groups."""
 
-from enum import StrEnum
-
 from hubmere.cli.commands import capture
 from hubmere.cli.commands.resources.arm import HUBS, Arm, Json, Resource, merged
 from hubmere.cli.commands.resources.consumergroup import groups_group
 from hubmere.cli.commands.resources.rules import rules_group
 from hubmere.cli.commands.resources.steps import HUB, IN_HUB, IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show
+from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show, some_of
+from hubmere.model.entity import CleanupPolicy, Status, TimestampType
 
 _RETENTION = ("properties", "retentionDescription")
-
-
-class Cleanup(StrEnum):
-    """What becomes of old events."""
-
-    DELETE = "Delete"
-    COMPACT = "Compact"
-    DELETE_OR_COMPACT = "DeleteOrCompact"
-
-
-class Timestamp(StrEnum):
-    """Whose time an event carries."""
-
-    LOG_APPEND = "LogAppend"
-    CREATE = "Create"
-
-
-class Status(StrEnum):
-    """What a hub may be used for."""
-
-    ACTIVE = "Active"
-    DISABLED = "Disabled"
-    SEND_DISABLED = "SendDisabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
 
 
 FIELDS = (
@@ -61,7 +36,7 @@ FIELDS = (
     Field(
         flags=("--cleanup-policy",),
         path=(*_RETENTION, "cleanupPolicy"),
-        type=Cleanup,
+        type=CleanupPolicy,
         metavar="Delete|Compact|DeleteOrCompact",
         help="What becomes of old events; fixed when the hub is made.",
     ),
@@ -82,14 +57,14 @@ FIELDS = (
     Field(
         flags=("--timestamp-type",),
         path=("properties", "messageTimestampDescription", "timestampType"),
-        type=Timestamp,
+        type=TimestampType,
         metavar="LogAppend|Create",
         help="Whose time an event carries: the node's or its sender's.",
     ),
     Field(
         flags=("--status",),
         path=("properties", "status"),
-        type=Status,
+        type=some_of("Status", Status.ACTIVE, Status.DISABLED, Status.SEND_DISABLED, Status.RECEIVE_DISABLED),
         metavar="Active|Disabled|SendDisabled|ReceiveDisabled",
         help="What the hub may be used for.",
     ),

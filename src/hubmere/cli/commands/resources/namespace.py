@@ -1,7 +1,5 @@
 """`hubmere namespace`: namespaces, their authorization rules, network rules and application groups."""
 
-from enum import StrEnum
-
 from hubmere.cli.commands.resources.applicationgroup import application_groups_group
 from hubmere.cli.commands.resources.arm import NAMESPACES, Arm, Json, Resource
 from hubmere.cli.commands.resources.network import ACCESS, network_group
@@ -20,24 +18,17 @@ from hubmere.cli.commands.resources.verbs import (
     patch,
     put,
     show,
+    some_of,
 )
 from hubmere.cli.commands.resources.waiting import wait_verb
-
-
-class Sku(StrEnum):
-    """Tiers of a namespace."""
-
-    BASIC = "Basic"
-    STANDARD = "Standard"
-    PREMIUM = "Premium"
-
+from hubmere.model.tier import Tier
 
 FIELDS = (
     Field(flags=("--location", "-l"), path=("location",), metavar="NAME", help="Region that is shown."),
     Field(
         flags=("--sku",),
         path=("sku", "name"),
-        type=Sku,
+        type=some_of("Sku", Tier.BASIC, Tier.STANDARD, Tier.PREMIUM),
         metavar="Basic|Standard|Premium",
         help="Tier, which brings its limits.",
     ),

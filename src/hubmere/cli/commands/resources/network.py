@@ -1,7 +1,6 @@
 """Network rules of a namespace: who may connect at all. The rule set is read, changed and written as a whole."""
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any
 
 import typer
@@ -10,27 +9,12 @@ from hubmere.cli.commands.resources.arm import NETWORK, Arm, Json, Resource, mer
 from hubmere.cli.commands.resources.steps import IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add, list_, show
 from hubmere.cli.exit_codes import CommandFailed, Exit
-
-
-class Action(StrEnum):
-    """What happens to addresses that no rule names."""
-
-    ALLOW = "Allow"
-    DENY = "Deny"
-
-
-class Access(StrEnum):
-    """Whether the namespace is reached from outside at all."""
-
-    ENABLED = "Enabled"
-    DISABLED = "Disabled"
-    SECURED = "SecuredByPerimeter"
-
+from hubmere.model.entity import DefaultAction, PublicNetworkAccess
 
 ACCESS = Field(
     flags=("--public-network-access",),
     path=("properties", "publicNetworkAccess"),
-    type=Access,
+    type=PublicNetworkAccess,
     metavar="Enabled|Disabled|SecuredByPerimeter",
     help="Whether the namespace is reached from outside.",
 )
@@ -38,7 +22,7 @@ _UPDATED = (
     Field(
         flags=("--default-action",),
         path=("properties", "defaultAction"),
-        type=Action,
+        type=DefaultAction,
         metavar="Allow|Deny",
         help="What happens to addresses that no rule names.",
     ),
@@ -59,7 +43,12 @@ _ADDRESS = Field(
     is_required=True,
 )
 _ACTION = Field(
-    flags=("--action",), path=("action",), type=Action, metavar="Allow", help="Only Allow.", read=lambda _: "Allow"
+    flags=("--action",),
+    path=("action",),
+    type=DefaultAction,
+    metavar="Allow",
+    help="Only Allow.",
+    read=lambda _: "Allow",
 )
 _SUBNET = Field(
     flags=("--subnet",), path=("subnet", "id"), metavar="ID", help="Resource id of a subnet.", is_required=True

@@ -19,17 +19,11 @@ from hubmere.cli.commands.resources.verbs import (
     put,
     show,
 )
-
-
-class KeyType(StrEnum):
-    """Which of a rule's two keys."""
-
-    PRIMARY = "PrimaryKey"
-    SECONDARY = "SecondaryKey"
+from hubmere.model.entity import KeyKind
 
 
 class Right(StrEnum):
-    """What a rule allows."""
+    """What a rule allows: the names of the model's `Rights`, as values of an option."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -49,7 +43,7 @@ _RENEWED = (
     Field(
         flags=("--key",),
         path=("keyType",),
-        type=KeyType,
+        type=KeyKind,
         metavar="PrimaryKey|SecondaryKey",
         help="Which key is made anew.",
         is_required=True,

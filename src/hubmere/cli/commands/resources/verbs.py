@@ -1,8 +1,20 @@
 """Verbs on resources, declared as tables and turned into commands with the names and options of `az eventhubs`.
 
-A `Verb` says where its resource is (`Step`s: which option names which level), what it takes (`Field`s: which option
-fills which place of the request) and what is done. Options are spelled as `az` takes them: several values after one
-flag, switches with or without `true`. Reference: service 4.3.
+A `Verb` has `Step`s (which option names which level of the resource's path), `Field`s (which option fills which place
+of the request's body) and a function that sends the request. Options are written as `az` takes them: several values
+after one flag, switches with or without `true` (reference: service 4.3). An example, from declaration to request:
+
+    GROUP = Step(kind="consumergroups", flags=("--name", "-n"), help="Name of the consumer group.")
+    METADATA = Field(flags=("--user-metadata",), path=("properties", "userMetadata"), help="A text to keep with it.")
+    AT = (IN_NAMESPACE, IN_HUB, GROUP)
+    add(app, [Verb(name="create", help="Create a group.", run=put, at=AT, fields=(METADATA,))])
+
+1. `add` makes a function for the verb. Its signature has one keyword for each step and field, named after the longest
+   flag (`name`, `user_metadata`), then those of `RESULT_OPTIONS` and `NODE_OPTIONS`. Typer reads it like a written one.
+2. `hubmere consumergroup create --eventhub-name orders -n billing --user-metadata x` calls it with these values.
+3. It finds the node (`take_node`), puts the path together, `("namespaces", "hubmere", "eventhubs", "orders",
+   "consumergroups", "billing")`, and the body, `{"properties": {"userMetadata": "x"}}`.
+4. It calls `put(arm, path, body)` and prints the result as a table with the verb's columns, or as JSON.
 """
 
 import inspect
@@ -10,6 +22,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -263,6 +276,11 @@ def take_node(given: dict[str, Any]) -> NodeTarget:
     """The node that the options name; they are taken out of `given`."""
     flags = {parameter.name: given.pop(parameter.name) for parameter in NODE_OPTIONS}
     return find_node(NodeFlags(**flags), os.environ)
+
+
+def some_of(name: str, *members: StrEnum) -> Any:
+    """The members of a model's enum that an option accepts, for enums with members that only the service sets."""
+    return StrEnum(name, [(member.name, member.value) for member in members])
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
