@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from hubmere.broker.conditions import DISK, Condition, ConditionSeverity
-from hubmere.broker.management.connections import ConnectionView, LinkView, Role
+from hubmere.broker.management.connections import ConnectionView, LinkRole, LinkView
 from hubmere.broker.read import Reader
 from hubmere.model.entity import Status
 from hubmere.model.errors import ServerBusy
@@ -73,7 +73,7 @@ def a_connection(*links: LinkView) -> ConnectionView:
 
 def a_link(reader: Reader, credit: int) -> LinkView:
     """The link of a reader."""
-    return LinkView(role=Role.READS, address="orders", hub="orders", credit=credit, reader=reader)
+    return LinkView(role=LinkRole.READS, address="orders", hub="orders", credit=credit, reader=reader)
 
 
 def a_rate(counter: str) -> Rates:
@@ -186,7 +186,7 @@ def test_takeovers_before_the_first_observation_are_ignored(harness: PortalHarne
 
 def test_finding_about_throttling_names_the_publishers(harness: PortalHarness) -> None:
     """It names a few; the page has the full list."""
-    link = LinkView(role=Role.PUBLISHES, address="orders", hub="Orders")
+    link = LinkView(role=LinkRole.PUBLISHES, address="orders", hub="Orders")
 
     [finding] = diagnose(harness, rates=a_rate("throttled_requests"), connections=[a_connection(link)] * 5)
 

@@ -8,7 +8,7 @@ clock, opens a socket or writes a log line; time is an argument.
 from hubmere.broker.access import Access, Principal, Resource
 from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
 from hubmere.broker.caller import Caller, Claims
-from hubmere.broker.coalesce import Coalescer
+from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.coordinator import refusals
@@ -63,11 +63,12 @@ from hubmere.broker.management.capture import (
 )
 from hubmere.broker.management.connections import (
     MAX_DESCRIBED,
-    MAX_LINKS,
+    MAX_LINK_VIEWS,
     Connections,
     ConnectionView,
+    LinkRole,
     LinkView,
-    Role,
+    LiveConnection,
     display_text,
 )
 from hubmere.broker.management.entities import Entities
@@ -78,7 +79,7 @@ from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.quotas.throughput import Rates
 from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
 from hubmere.broker.revocation import Judge
-from hubmere.broker.tracing import EndSpan
+from hubmere.broker.tracing import EndSpan, Tracer
 from hubmere.broker.views import HubView, NamespaceView, PartitionView
 
 __all__ = [
@@ -111,10 +112,11 @@ __all__ = [
     "leader_epoch_refusal",
     "segment_lifetime_ms",
     # snapshots of connections for monitoring
-    "MAX_LINKS",
+    "MAX_LINK_VIEWS",
     "ConnectionView",
+    "LinkRole",
     "LinkView",
-    "Role",
+    "LiveConnection",
     "display_text",
     # Kafka's coordinator: groups, offsets and transactions
     "Assignment",
@@ -161,6 +163,8 @@ __all__ = [
     "PartitionInfo",
     "Peek",
     "Coalescer",
+    "shared_limit_bytes",
+    "split_run",
     "CAPTURE_STARTING",
     "CapturedFile",
     "HubReport",
@@ -180,5 +184,6 @@ __all__ = [
     "CONDITION_NAMES",
     "Connections",
     "EndSpan",
+    "Tracer",
     "CoordinationRefused",
 ]

@@ -14,6 +14,7 @@ after another over `$cbs`: it uses `Broker.connect` and adds claims. Thread rule
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from hubmere.model.errors import (
     ClaimMissing,
     CredentialRevoked,
     HubNotFound,
+    InvalidAudience,
     LimitReached,
     MalformedToken,
     MissingToken,
@@ -41,9 +43,10 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import fold
 from hubmere.model.position import Position
+from hubmere.model.sas import split_audience
 
 if TYPE_CHECKING:
-    from hubmere.broker.broker import Broker, Peek
+    from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
 
 # One token per hub, group and partition that a connection uses is what the most careful client sends.
 MAX_CLAIMS: Final = 1024
@@ -51,6 +54,9 @@ MAX_CLAIMS: Final = 1024
 MAX_CACHED_HUBS: Final = 10_000
 # Rights are asked for the same paths again and again; readers of a partition share one.
 _CACHED_RESOURCES: Final = 4096
+
+# The node below a hub that answers questions about it (AMQP).
+MANAGEMENT_NODE: Final = "$management"
 
 OnClosed = Callable[[Refusal], None]
 OnReady = Callable[[], None]
@@ -219,11 +225,36 @@ class Caller:
         """The rates of the caller's application group; updated in place when groups change."""
         return self._broker.client_quota_of(self._live, self.principal if self.is_authenticated else None)
 
-    def authenticate(self, credential: Credential, now_s: float) -> Principal:
-        """Verify a credential and keep what it proves."""
+    def authenticate(self, credential: Credential, now_s: float, *, audience: str | None = None) -> Principal:
+        """Verify a credential and keep what it proves.
+
+        `audience` is the address for which an AMQP client presents the credential; it may be less than the credential
+        covers, and then the claim is limited to it.
+        """
         principal = self._broker.verify(self._live, credential, now_s)
+        if audience is not None:
+            principal = self._limit_to_audience(principal, audience)
         self.add_claim(principal, now_s)
         return principal
+
+    def _limit_to_audience(self, principal: Principal, audience: str) -> Principal:
+        host, path = split_audience(audience)
+        hub = self._hub_of_path(path)
+        resource = Resource(principal.namespace, hub or path.partition("/")[0], path, is_messages=True)
+        if not principal.covers(resource):
+            raise InvalidAudience(
+                f"{principal.namespace}/{principal.scope or principal.hub}".rstrip("/"), str(resource)
+            )
+        if path and hub is None:
+            raise HubNotFound(f"sb://{host or principal.namespace}/{path.partition('/')[0]}")
+        # A token for the messages of the audience covers less than the audience, and is kept as it is.
+        return principal if len(principal.scope) > len(path) else replace(principal, scope=path)
+
+    def _hub_of_path(self, path: str) -> str | None:
+        """The folded name of the hub in which a path lies: the longest one that fits, since names may contain '/'."""
+        segments = path.split("/")
+        names = ("/".join(segments[:count]) for count in range(len(segments), 0, -1))
+        return next((name for name in names if name in self._live.hubs), None)
 
     def add_claim(self, principal: Principal, now_s: float) -> None:
         """Keep a claim that was verified before; refused if it was revoked since."""
@@ -308,6 +339,10 @@ class Caller:
         name = self._live.entity.name
         return Resource.of_hub(name, *path) if path else Resource.of_namespace(name)
 
+    def events_of(self, hub: str, *below: str) -> Resource:
+        """The events of a hub or of a part of it: what a link publishes to or reads from."""
+        return _events_of(self._live.entity.name, hub, *below)
+
     def keeps_open(self, right: Rights, resource: Resource, now_s: float) -> bool:
         """Whether an open link may stay open by the claims that are left."""
         return self._claims.keeps_open(right, resource, now_s)
@@ -390,6 +425,30 @@ class Caller:
     def partition(self, hub: str, partition: str, right: Rights, now_s: float) -> PartitionView:
         """A partition of a hub on which a claim gives one of the rights."""
         return self._hub(hub, right, now_s).view.partition_of(partition)
+
+    # --- runtime information (AMQP management)
+
+    def hub_info(self, hub: str, credential: Credential | None, *, now: float, now_s: float) -> "HubInfo":
+        """Name, age and partitions of a hub, for clients with any right on it.
+
+        The right comes from a claim, or from a credential that counts for this request alone.
+        """
+        return self._broker.hub_info(self._described_hub(hub, credential, now_s), now)
+
+    def partition_info(
+        self, hub: str, partition: str, credential: Credential | None, *, now: float, now_s: float
+    ) -> "PartitionInfo":
+        """Where a partition begins and ends, for clients with any right on its hub; see `hub_info`."""
+        return self._broker.partition_info(self._described_hub(hub, credential, now_s), partition, now)
+
+    def _described_hub(self, hub: str, credential: Credential | None, now_s: float) -> HubView:
+        # JavaScript clients have a token for the management node of a hub, which does not cover the hub itself.
+        resource = self.resource(hub, MANAGEMENT_NODE)
+        if self._claims.find(Rights.ALL, resource, now_s) is None:
+            if credential is None:
+                raise MissingToken
+            self._broker.verify(self._live, credential, now_s).require(Rights.ALL, resource)
+        return self._live.hub(hub).view
 
     def _hub(self, name: str, right: Rights, now_s: float) -> LiveHub:
         return self._required(name, right, (), now_s, is_events=bool(right & Rights.SEND))[0]

@@ -108,6 +108,11 @@ class Publisher:
         return self._hub.entity
 
     @property
+    def application_group(self) -> str:
+        """The name of the client's application group; empty if it has none."""
+        return self._client_quota.group
+
+    @property
     def is_metered(self) -> bool:
         """Whether throughput units or an application group limit what is published."""
         return self._hub.namespace.throughput is not None or self._client_quota.limits is not None
@@ -120,6 +125,11 @@ class Publisher:
     def log_start(self, partition: int) -> int:
         """The first sequence number that a partition still holds."""
         return self._hub.log(partition).state.log_start
+
+    def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence number of an idempotent producer in the publisher's partition, if known."""
+        assert self.partition is not None
+        return self._hub.log(self.partition).producer_last_sequence(producer_id)
 
     def require_partition(self, partition: int) -> None:
         """Refuse a partition that the hub does not have."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tracing import Tracer
+from hubmere.model.entity import Hub
 from hubmere.model.errors import (
     EpochRequired,
     EpochTooLow,
@@ -69,10 +70,10 @@ class Egress:
     Thread rule: the owner's thread only.
     """
 
-    __slots__ = ("_client_quota", "_group", "_hub", "_is_capture_job", "_partition", "_tracer")
+    __slots__ = ("_client_quota", "_group", "_is_capture_job", "_partition", "_tracer", "hub")
 
     def __init__(self, hub: "LiveHub", partition: int, client: Client, group: str = "") -> None:
-        self._hub = hub
+        self.hub = hub
         self._partition = partition
         self._client_quota = client.client_quota
         self._is_capture_job = client.captures_hub == hub.entity.uid
@@ -86,7 +87,7 @@ class Egress:
 
     def charge(self, events: int, size_bytes: int, now: float) -> None:
         """Count what was delivered."""
-        hub = self._hub
+        hub = self.hub
         if self._is_capture_job and hub.entity.is_captured:
             return
         hub.counters.outgoing_messages += events
@@ -100,7 +101,7 @@ class Egress:
 
     def delay(self, now: float) -> float:
         """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0."""
-        hub, limits = self._hub, self._client_quota.limits
+        hub, limits = self.hub, self._client_quota.limits
         if self._is_capture_job and hub.entity.is_captured:
             return 0.0
         throughput = hub.namespace.throughput
@@ -110,7 +111,7 @@ class Egress:
     def trace(self, data: memoryview, first_sequence: int, next_sequence: int) -> None:
         """Record a delivery, if there is a tracer."""
         if self._tracer is not None:
-            namespace, hub = self._hub.namespace.entity.name, self._hub.name
+            namespace, hub = self.hub.namespace.entity.name, self.hub.name
             self._tracer.delivered(namespace, hub, self._partition, self._group, data, first_sequence, next_sequence)
 
 
@@ -165,6 +166,11 @@ class Reader:
         self.is_open = True
 
     @property
+    def entity(self) -> Hub:
+        """The hub as it is defined now."""
+        return self._egress.hub.entity
+
+    @property
     def state(self) -> LogState:
         """Committed positions and size of the partition."""
         return self._log.state
@@ -210,6 +216,10 @@ class Reader:
             self._egress.trace(self._chunk.data, self.next_sequence, next_sequence)
         self.next_sequence = next_sequence
         self._egress.charge(events, size_bytes, now)
+
+    def report_unreadable(self, first_sequence: int, next_sequence: int) -> None:
+        """Report an intact batch whose records cannot be decoded; repeats have no effect."""
+        self._egress.hub.report_unreadable(self.partition, first_sequence, next_sequence)
 
     def delay(self, now: float) -> float:
         """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0."""

@@ -16,10 +16,10 @@ from hubmere.broker import (
     ConditionSeverity,
     ConnectionView,
     HubView,
+    LinkRole,
     LinkView,
     NamespaceView,
     Reader,
-    Role,
     Steal,
 )
 from hubmere.model.errors import Refusal
@@ -152,7 +152,7 @@ class Snapshot:
         labels = [
             connection.label
             for connection in self.connections
-            if any(link.role is Role.PUBLISHES and fold(link.hub) == fold(hub.name) for link in connection.links)
+            if any(link.role is LinkRole.PUBLISHES and fold(link.hub) == fold(hub.name) for link in connection.links)
         ]
         more = f" and {len(labels) - MAX_NAMED_PUBLISHERS} more" if len(labels) > MAX_NAMED_PUBLISHERS else ""
         return f" Publishers: {', '.join(labels[:MAX_NAMED_PUBLISHERS])}{more}." if labels else ""

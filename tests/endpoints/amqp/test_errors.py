@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from hubmere.endpoints.amqp.errors import TABLE, RecentlyBusy, entity_name, row_of, tracked
-from hubmere.endpoints.amqp.inbound import DeliveryTooLarge
+from hubmere.endpoints.amqp.publish_link import DeliveryTooLarge
 from hubmere.model import errors
 from hubmere.model.errors import Refusal
 from hubmere.wire.amqp import Condition

@@ -11,8 +11,8 @@ from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
 from endpoints.amqp.raw_client import SELECTOR, RawClient, Refused
 from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
-from hubmere.endpoints.amqp.endpoint import AmqpSession
-from hubmere.endpoints.amqp.outbound import Outbound
+from hubmere.endpoints.amqp.connection import AmqpConnection
+from hubmere.endpoints.amqp.read_link import ReadLink
 from hubmere.model.entity import Status
 from hubmere.model.errors import PartitionOffline
 from hubmere.model.spec import HubSpec
@@ -620,10 +620,10 @@ def test_a_reader_that_is_put_out_leaves_its_place_at_once(node: AmqpNode, clien
     part = node.call(lambda: [stream.session for stream in node.connections.streams])[0]
 
     def put_out() -> list[object]:
-        assert isinstance(part, AmqpSession)
+        assert isinstance(part, AmqpConnection)
         for link in part.links():
-            if isinstance(link.context, Outbound):
-                link.context.evicted(PartitionOffline("being verified"))
+            if isinstance(link.context, ReadLink):
+                link.context.evict(PartitionOffline("being verified"))
         return list(node.hub().readers.all())
 
     assert node.call(put_out) == []

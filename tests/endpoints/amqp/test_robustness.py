@@ -14,7 +14,7 @@ from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
 from endpoints.amqp.raw_client import RawClient
 from endpoints.amqp.raw_frames import AMQP_HEADER, CLOSE, frames_of, read_to_end
-from hubmere.endpoints.amqp.endpoint import MAX_WAITING_BYTES
+from hubmere.endpoints.amqp.backpressure import MAX_WAITING_BYTES
 from hubmere.endpoints.stream import WRITE_HIGH_WATER_BYTES, Stream
 from hubmere.wire.amqp.codec.frames import frame, frame_of
 from hubmere.wire.amqp.codec.performatives import Begin, Flow, Open
@@ -132,11 +132,11 @@ def test_a_sender_is_not_read_while_too_much_waits(node: AmqpNode, monkeypatch: 
         sender = client.sender("orders/Partitions/0")
         client.await_window(sender)
         session = next(stream.session for stream in node.connections.streams)
-        node.call(lambda: session.hold(MAX_WAITING_BYTES + 1))  # type: ignore[union-attr]
+        node.call(lambda: session.backpressure.hold(MAX_WAITING_BYTES + 1))  # type: ignore[union-attr]
         number = sender.send(an_event())
         assert not client.poll(0.2)
 
-        node.call(lambda: session.release(MAX_WAITING_BYTES + 1))  # type: ignore[union-attr]
+        node.call(lambda: session.backpressure.release(MAX_WAITING_BYTES + 1))  # type: ignore[union-attr]
 
         assert client.outcomes([number])
 

@@ -19,12 +19,12 @@ from hubmere.model.errors import NotFound
 # Connections per listing, at some 10 µs each. A larger node lists the oldest ones and reports the total.
 MAX_DESCRIBED = 1000
 # Links per connection in a snapshot: the largest hubs have a reader for each of 1,024 partitions.
-MAX_LINKS = 1024
+MAX_LINK_VIEWS = 1024
 # Names that clients choose are displayed; longer ones are truncated.
 MAX_NAME_CHARACTERS = 200
 
 
-class Role(StrEnum):
+class LinkRole(StrEnum):
     """Purpose of a link, from the client's side."""
 
     READS = "reads"
@@ -39,7 +39,7 @@ class LinkView:
     `hub` is empty for activities without a hub; numbers are None where the protocol has none.
     """
 
-    role: Role
+    role: LinkRole
     address: str
     name: str = ""
     hub: str = ""

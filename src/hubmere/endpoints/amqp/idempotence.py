@@ -107,8 +107,8 @@ class ProducerLink(Protocol):
     def epoch(self) -> int:
         """The epoch with which it was attached."""
 
-    def superseded(self, refusal: Refusal) -> None:
-        """Refuse with this what comes from now on."""
+    def fence(self, refusal: Refusal) -> None:
+        """Refuse all further deliveries with this reason."""
 
 
 class Producers:
@@ -132,7 +132,7 @@ class Producers:
         """A link was attached: those of older epochs give way."""
         there = self._links.setdefault(key, [])
         for other in [other for other in there if other.epoch < link.epoch]:
-            other.superseded(ProducerFenced(key[2], other.epoch, link.epoch))
+            other.fence(ProducerFenced(key[2], other.epoch, link.epoch))
         there.append(link)
 
     def leave(self, key: ProducerKey, link: ProducerLink) -> None:

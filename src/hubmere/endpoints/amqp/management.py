@@ -1,29 +1,24 @@
-"""Questions to the management node: what a hub and a partition tell of themselves.
+"""The management node `$management`: answers questions about hubs and partitions.
 
-Every request is authorised on its own, by the token that it carries or by a claim on the connection; two SDKs put no
+Every request is authorized on its own, by the token that it carries or by a claim of the connection; two SDKs put no
 token on the claims node before they ask (reference: AMQP 3). Keys and types of the answers are those of the service.
 """
 
 from collections.abc import Callable, Mapping
 
-from hubmere.broker.access import Resource
-from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.endpoints.amqp.addresses import ServiceNode
-from hubmere.endpoints.amqp.cbs import Claims
+from hubmere.broker import Caller, SharedAccessSignature
 from hubmere.endpoints.amqp.errors import row_of, tracked
-from hubmere.endpoints.amqp.replies import reply_to, text_property
+from hubmere.endpoints.amqp.service_links import reply_to, text_property
 from hubmere.model.clock import Clock
-from hubmere.model.entity import Rights
 from hubmere.model.errors import NotSupported, Refusal, Unauthorized
 from hubmere.wire.amqp import array_of
 from hubmere.wire.amqp.codec.message import AmqpValue, Annotations, Message
 from hubmere.wire.amqp.codec.types import Int, Long, Symbol, Timestamp
 
 _OK = 200
-# What the service tells of a partition that never had an event: 0001-01-01, which every SDK can show.
+# What the service reports for a partition that never had an event: 0001-01-01, which every SDK can represent.
 _NEVER_MS = -62_135_596_800_000
-# And where it begins.
+# Where such a partition begins.
 _NEVER_WRITTEN = -1
 # Sequence numbers of a hub that was never restored or replicated have no epoch.
 _NO_EPOCH = -1
@@ -35,28 +30,19 @@ _PARTITION_TYPE = "com.microsoft:partition"
 class ManagementNode:
     """Answers the management requests of one connection."""
 
-    __slots__ = ("_broker", "_claims", "_clock", "_namespace", "_on_authorized")
+    __slots__ = ("_caller", "_clock", "_on_authorized")
 
-    def __init__(
-        self,
-        broker: Broker,
-        namespace: LiveNamespace,
-        claims: Claims,
-        clock: Clock,
-        on_authorized: Callable[[], None],
-    ) -> None:
-        self._broker = broker
-        self._namespace = namespace
-        self._claims = claims
+    def __init__(self, caller: Caller, clock: Clock, on_authorized: Callable[[], None]) -> None:
+        self._caller = caller
         self._clock = clock
         self._on_authorized = on_authorized
 
     def answer(self, request: Message) -> Message:
-        """The answer to a request, or why there is none."""
+        """Answer a request, with the requested information or with a refusal."""
         try:
             body = self._read(request)
         except Refusal as refusal:
-            return self._refused(request, refusal)
+            return self._refusal(request, refusal)
         return reply_to(request, _status(_OK, "OK"), AmqpValue(body))
 
     def _read(self, request: Message) -> Annotations:
@@ -65,37 +51,28 @@ class ManagementNode:
         read = _READERS.get((operation.upper(), kind.lower()))
         if read is None:
             raise NotSupported(f"The operation '{operation[:80]}' on '{kind[:80]}'")
-        name = text_property(request, "name")
-        self._authorize(request, name)
-        return read(self, request, self._namespace.hub(name))
-
-    def _authorize(self, request: Message, hub: str) -> None:
-        """Any right on the hub will do; a token in the request counts for this request alone."""
-        # JavaScript clients put a token for the management node of a hub, which says nothing about the hub itself.
-        resource = Resource.of_hub(self._namespace.entity.name, hub, ServiceNode.MANAGEMENT.value)
-        now_s = self._clock.now_ms() / 1000
-        if self._claims.find(Rights.ALL, resource, now_s) is None:
-            token = (request.application_properties or {}).get("security_token")
-            text = token if isinstance(token, str) else None
-            self._broker.access.by_token(self._namespace.entity, text, now_s).require(Rights.ALL, resource)
+        body = read(self, request, text_property(request, "name"))
         self._on_authorized()
+        return body
 
-    def _hub(self, request: Message, hub: LiveHub) -> Annotations:
-        info = self._broker.hub_info(hub.view, self._clock.monotonic())
+    def _hub(self, request: Message, hub: str) -> Annotations:
+        info = self._caller.hub_info(hub, _token_in(request), now=self._clock.monotonic(), now_s=self._now_s)
         return {
             "name": info.name,
             "type": _HUB_TYPE,
             "created_at": Timestamp(info.created_ms),
             "partition_count": Int(len(info.partition_ids)),
-            # Two SDKs take nothing but an array here.
+            # Two SDKs accept only an array here.
             "partition_ids": array_of(info.partition_ids, str),
             "georeplication_factor": Int(1),
             "runtime_info_retrieval_time_utc": Timestamp(self._clock.now_ms()),
         }
 
-    def _partition(self, request: Message, hub: LiveHub) -> Annotations:
+    def _partition(self, request: Message, hub: str) -> Annotations:
         partition = text_property(request, "partition")
-        info = self._broker.partition_info(hub.view, partition, self._clock.monotonic())
+        info = self._caller.partition_info(
+            hub, partition, _token_in(request), now=self._clock.monotonic(), now_s=self._now_s
+        )
         return {
             "name": info.hub,
             "type": _PARTITION_TYPE,
@@ -110,11 +87,15 @@ class ManagementNode:
             "runtime_info_retrieval_time_utc": Timestamp(self._clock.now_ms()),
         }
 
-    def _refused(self, request: Message, refusal: Refusal) -> Message:
+    @property
+    def _now_s(self) -> float:
+        return self._clock.now_ms() / 1000
+
+    def _refusal(self, request: Message, refusal: Refusal) -> Message:
         row = row_of(refusal)
         hub = (request.application_properties or {}).get("name")
         text = tracked(
-            refusal.text(), self._namespace.entity.name, hub if isinstance(hub, str) else "", self._clock.now_ms()
+            refusal.text(), self._caller.namespace.name, hub if isinstance(hub, str) else "", self._clock.now_ms()
         )
         status = 401 if isinstance(refusal, Unauthorized) else row.status
         condition = Symbol(row.condition.value)
@@ -122,14 +103,20 @@ class ManagementNode:
         return reply_to(request, properties, AmqpValue(None))
 
 
-_READERS: Mapping[tuple[str, str], Callable[[ManagementNode, Message, LiveHub], Annotations]] = {
+def _token_in(request: Message) -> SharedAccessSignature | None:
+    """The token that a request carries; it counts for this request alone."""
+    token = (request.application_properties or {}).get("security_token")
+    return SharedAccessSignature(token) if isinstance(token, str) else None
+
+
+_READERS: Mapping[tuple[str, str], Callable[[ManagementNode, Message, str], Annotations]] = {
     ("READ", _HUB_TYPE): ManagementNode._hub,
     ("READ", _PARTITION_TYPE): ManagementNode._partition,
 }
 
 
 def _status(code: int, description: str) -> Annotations:
-    """Both spellings: each SDK looks for one of them first, and one mixes them (reference: AMQP 3.2)."""
+    """Status in both spellings: each SDK looks for one of them first, and one mixes them (reference: AMQP 3.2)."""
     return {
         "status-code": Int(code),
         "statusCode": Int(code),

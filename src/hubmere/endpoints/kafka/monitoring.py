@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from hubmere.broker import MAX_LINKS, Caller, ConnectionView, LinkView, Role, display_text
+from hubmere.broker import MAX_LINK_VIEWS, Caller, ConnectionView, LinkRole, LinkView, display_text
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.messages.fetch import FetchPartition
 
@@ -22,14 +22,14 @@ def connection_view(session: KafkaSession, number: int, opened_ms: int) -> Conne
         is_secure=session.is_secure,
         opened_ms=opened_ms,
         idle_s=session.idle_s,
-        links=() if caller is None else tuple(islice(_links(session, caller), MAX_LINKS)),
+        links=() if caller is None else tuple(islice(_links(session, caller), MAX_LINK_VIEWS)),
     )
 
 
 def _links(session: KafkaSession, caller: Caller) -> Iterator[LinkView]:
     """The topics that the client has published to, and the partitions of its last fetch."""
     for topic in caller.published_hubs:
-        yield LinkView(role=Role.PUBLISHES, address=topic, hub=topic)
+        yield LinkView(role=LinkRole.PUBLISHES, address=topic, hub=topic)
     for fetched in session.fetched_partitions:
         yield _read_link(caller, fetched.topic, fetched.partition)
 
@@ -38,4 +38,6 @@ def _read_link(caller: Caller, topic: str, partition: FetchPartition) -> LinkVie
     hub = caller.find_readable(topic)
     index, offset = partition.index, partition.fetch_offset
     lag = hub.lag(index, offset) if hub is not None and 0 <= index < hub.partition_count else None
-    return LinkView(role=Role.READS, address=f"{topic}/{index}", hub=topic, partition=index, position=offset, lag=lag)
+    return LinkView(
+        role=LinkRole.READS, address=f"{topic}/{index}", hub=topic, partition=index, position=offset, lag=lag
+    )

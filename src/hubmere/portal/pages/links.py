@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkView, Role
+from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkRole, LinkView
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
@@ -211,9 +211,9 @@ def _protocol(view: ConnectionView) -> str:
 
 def _links_text(view: ConnectionView) -> str:
     """The links by role: the address of a single link, the number of several. Request links only if no others."""
-    on_hubs = [link for link in view.links if link.role is not Role.ASKS]
+    on_hubs = [link for link in view.links if link.role is not LinkRole.ASKS]
     parts = []
-    for role in Role:
+    for role in LinkRole:
         links = [link for link in on_hubs or view.links if link.role is role]
         if links:
             parts.append(f"{role} {_target(links[0]) if len(links) == 1 else f'{len(links)} partitions or hubs'}")
@@ -225,7 +225,7 @@ def _target(link: LinkView) -> str:
 
 
 def _credit(view: ConnectionView) -> str:
-    credit = [link.credit for link in view.links if link.role is Role.READS and link.credit is not None]
+    credit = [link.credit for link in view.links if link.role is LinkRole.READS and link.credit is not None]
     return formatting.number(sum(credit)) if credit else ""
 
 
@@ -238,7 +238,7 @@ def _show_links(view: ConnectionView) -> None:
         theme.note(f"Open since {formatting.timestamp(view.opened_ms)} UTC. {view.software}")
         table = PagedTable[LinkView](
             (
-                Column("role", "Role", lambda row: str(row.role), lambda row: row.role),
+                Column("role", "LinkRole", lambda row: str(row.role), lambda row: row.role),
                 Column("address", "Address", lambda row: row.address, lambda row: row.address),
                 Column("name", "Name", lambda row: row.name, lambda row: row.name),
                 Column("credit", "Credit", lambda row: _number_text(row.credit), is_number=True),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from hubmere.broker import Connections, ConnectionView, Judge, LinkView, Principal, Role, display_text
+from hubmere.broker import Connections, ConnectionView, Judge, LinkRole, LinkView, Principal, display_text
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.context import CALLER, WRITE_CREATED, Scope, log, path_for_log
 from hubmere.endpoints.http.errors import XML_TYPE, NodeFull
@@ -271,7 +271,7 @@ def _request_view(scope: Scope) -> LinkView:
     path = path_for_log(scope)
     parent, slash, last = path.strip("/").rpartition("/")
     is_publication = scope["method"] == "POST" and slash and last.lower() == "messages"
-    role = Role.PUBLISHES if is_publication else Role.ASKS
+    role = LinkRole.PUBLISHES if is_publication else LinkRole.ASKS
     return LinkView(
         role=role, name=scope["method"], address=path, hub=parent.partition("/")[0] if is_publication else ""
     )

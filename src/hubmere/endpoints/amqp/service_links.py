@@ -1,17 +1,17 @@
-"""Requests to the service nodes and the way back of their replies.
+"""Links to the service nodes `$cbs` and `$management`: requests on one link, replies on another.
 
 A reply goes to the link that the request names, by its target address or by its name, else to the link from the same
-node on the same session (reference: AMQP 2.2); it waits there until the peer has given credit. Replies never leave
-their connection: one client uses the same names on all of its own.
+node on the same session (reference: AMQP 2.2). It waits there until the peer has given credit. Replies never leave
+their connection, because a client uses the same names on all of its connections.
 """
 
 from collections import deque
 from collections.abc import Callable
 
-from hubmere.broker.management.connections import LinkView, Role
-from hubmere.endpoints.amqp.addresses import ServiceNode
+from hubmere.broker import LinkRole, LinkView
 from hubmere.endpoints.amqp.errors import rejected
-from hubmere.endpoints.amqp.links import QuietPart
+from hubmere.endpoints.amqp.link_addresses import ServiceNode
+from hubmere.endpoints.amqp.link_handler import LinkHandlerBase
 from hubmere.model.errors import InvalidArgument
 from hubmere.wire.amqp import Condition, Link, RemoteProtocolError
 from hubmere.wire.amqp.codec.message import Annotations, Body, Message, read_message, write_message
@@ -19,9 +19,9 @@ from hubmere.wire.amqp.codec.performatives import ACCEPTED, DeliveryState, Prope
 from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
 
-# Requests that a peer may have waiting; clients ask one at a time, or a few.
+# Requests that a peer may send at once; clients send one at a time, or a few.
 REQUEST_CREDIT = 100
-# The largest request is a token with an audience: a few KB. A bound for peers that have proven nothing yet.
+# The largest request is a token with an audience: a few KB. Bounds peers that have not proved anything yet.
 MAX_REQUEST_BYTES = 65_536
 # Replies that wait for credit on one link.
 MAX_HELD_REPLIES = 64
@@ -29,8 +29,8 @@ MAX_HELD_REPLIES = 64
 Answer = Callable[[Message], Message]
 
 
-class ReplyLink(QuietPart):
-    """A link on which the peer takes replies."""
+class ReplyLink(LinkHandlerBase):
+    """A link on which the peer receives replies."""
 
     __slots__ = ("_held", "_replies", "link", "node", "target")
 
@@ -43,26 +43,26 @@ class ReplyLink(QuietPart):
 
     @property
     def is_full(self) -> bool:
-        """Whether too many replies wait for credit to take one more."""
+        """Whether too many replies wait for credit."""
         return len(self._held or ()) >= MAX_HELD_REPLIES
 
     def reply(self, payload: bytes) -> None:
-        """Send a reply, now or when there is credit. The caller looks at `is_full` first."""
+        """Send a reply, now or when there is credit. The caller checks `is_full` first."""
         if not self._held and self.link.transfer_window():
             self.link.send(payload)
         else:
             self._held = self._held or deque()
             self._held.append(payload)
 
-    def credit_moved(self) -> None:
-        """Send what was waiting; a peer that drains is told when nothing is."""
+    def on_flow(self) -> None:
+        """Send waiting replies; complete a drain if none is left."""
         while self._held and self.link.transfer_window():
             self.link.send(self._held.popleft())
         if self.link.drain and not self._held:
             self.link.complete_drain()
 
-    def closed(self) -> None:
-        """No reply finds it any more."""
+    def on_detached(self) -> None:
+        """Send no more replies to this link."""
         self._replies.remove(self)
 
 
@@ -74,30 +74,30 @@ class Replies:
     def __init__(self) -> None:
         self._links: list[ReplyLink] = []
 
-    def add(self, part: ReplyLink) -> None:
-        """A link that takes replies was attached."""
-        self._links.append(part)
+    def add(self, link: ReplyLink) -> None:
+        """Add a link that was attached."""
+        self._links.append(link)
 
-    def remove(self, part: ReplyLink) -> None:
-        """It is gone."""
-        self._links.remove(part)
+    def remove(self, link: ReplyLink) -> None:
+        """Remove a link that is gone."""
+        self._links.remove(link)
 
-    def find(self, node: ServiceNode, request: Message, asked_on: Link) -> ReplyLink | None:
+    def find(self, node: ServiceNode, request: Message, request_link: Link) -> ReplyLink | None:
         """The link for the reply to a request."""
         wanted = request.properties.reply_to if request.properties is not None else None
-        candidates = [part for part in self._links if part.link.is_attached]
+        candidates = [reply_link for reply_link in self._links if reply_link.link.is_attached]
         if wanted is not None:
             for named in ("target", "name"):
-                for part in candidates:
-                    if wanted == (part.target if named == "target" else part.link.name):
-                        return part
-        same_node = [part for part in candidates if part.node is node]
-        same_session = [part for part in same_node if part.link.session is asked_on.session]
+                for reply_link in candidates:
+                    if wanted == (reply_link.target if named == "target" else reply_link.link.name):
+                        return reply_link
+        same_node = [reply_link for reply_link in candidates if reply_link.node is node]
+        same_session = [reply_link for reply_link in same_node if reply_link.link.session is request_link.session]
         return next(iter(same_session or same_node), None)
 
 
-class RequestLink(QuietPart):
-    """A link on which the peer asks a service node."""
+class RequestLink(LinkHandlerBase):
+    """A link on which the peer sends requests to a service node."""
 
     __slots__ = ("_answer", "_link", "_replies", "node")
 
@@ -108,10 +108,10 @@ class RequestLink(QuietPart):
         self._replies = replies
 
     def view(self) -> LinkView:
-        """The link as those see it who look at the connection."""
-        return LinkView(role=Role.ASKS, name=self._link.name, address=self.node.value, credit=self._link.credit)
+        """Snapshot of this link for monitoring."""
+        return LinkView(role=LinkRole.ASKS, name=self._link.name, address=self.node.value, credit=self._link.credit)
 
-    def received(self, run: DeliveriesReceived) -> None:
+    def on_deliveries(self, run: DeliveriesReceived) -> None:
         """Answer each request and settle it."""
         for delivery_id, payload in zip(run.ids, run.payloads, strict=True):
             self._answer_one(delivery_id, payload, run.settled)
@@ -119,37 +119,37 @@ class RequestLink(QuietPart):
             self._link.grant(REQUEST_CREDIT)
 
     def _answer_one(self, delivery_id: int, payload: memoryview | bytes, is_settled: bool) -> None:
-        """Settle a request, then send its reply: the service sends them in this order."""
-        taken = self._take(payload)
+        """Settle a request, then send its reply: the service does it in this order."""
+        parsed = self._parse(payload)
         if not is_settled:
-            self._link.settle(delivery_id, state=ACCEPTED if isinstance(taken, tuple) else taken)
+            self._link.settle(delivery_id, state=ACCEPTED if isinstance(parsed, tuple) else parsed)
             self._link.session.flush_settlements()
-        if isinstance(taken, tuple):
-            part, request = taken
-            part.reply(write_message(self._answer(request)))
+        if isinstance(parsed, tuple):
+            reply_link, request = parsed
+            reply_link.reply(write_message(self._answer(request)))
 
-    def _take(self, payload: memoryview | bytes) -> tuple[ReplyLink, Message] | DeliveryState:
-        """A request and the link for its reply, or the outcome of one that cannot be answered."""
+    def _parse(self, payload: memoryview | bytes) -> tuple[ReplyLink, Message] | DeliveryState:
+        """The request and the link for its reply, or the outcome of a request that cannot be answered."""
         try:
             request = read_message(payload)
         except RemoteProtocolError as error:
             return rejected(error.condition, error.description)
-        part = self._replies.find(self.node, request, self._link)
-        if part is None:
+        reply_link = self._replies.find(self.node, request, self._link)
+        if reply_link is None:
             return rejected(Condition.NOT_FOUND, "No receiving link is attached for the reply.")
-        if part.is_full:
+        if reply_link.is_full:
             return rejected(Condition.RESOURCE_LIMIT_EXCEEDED, "Too many replies wait for credit.")
-        return part, request
+        return reply_link, request
 
-    def oversized(self, delivery: DeliveryOversized) -> None:
-        """No request is that large."""
+    def on_oversized(self, delivery: DeliveryOversized) -> None:
+        """Reject a request that is too large."""
         if not delivery.settled:
             text = f"A request of {delivery.size_bytes} bytes exceeds the limit of {MAX_REQUEST_BYTES} bytes."
             self._link.settle(delivery.delivery_id, state=rejected(Condition.LINK_MESSAGE_SIZE_EXCEEDED, text))
 
 
 def text_property(request: Message, name: str) -> str:
-    """An application property that has to be a text."""
+    """An application property, which must be a string."""
     value = (request.application_properties or {}).get(name)
     if not isinstance(value, str):
         raise InvalidArgument(f"application property '{name}'", value, "a text")
@@ -157,7 +157,7 @@ def text_property(request: Message, name: str) -> str:
 
 
 def reply_to(request: Message, properties: Annotations, body: Body) -> Message:
-    """A reply that carries the request's id as it came, type included."""
+    """A reply that carries the request's id unchanged, type included."""
     asked = request.properties or Properties()
     correlation = asked.message_id if asked.message_id is not None else asked.correlation_id
     return Message(properties=Properties(correlation_id=correlation), application_properties=properties, body=body)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.endpoints.amqp.addresses import (
+from hubmere.endpoints.amqp.link_addresses import (
     HubAddress,
     ServiceNode,
     parse_address,

@@ -1,0 +1,461 @@
+"""One AMQP connection: the engine's signals become calls of the broker and of link handlers.
+
+Decides which namespace a connection belongs to, when a peer that proves no right is disconnected, and when bytes are
+written. The engine implements the protocol, `links` decides about attaches, and the handler in `link.context` does the
+work of each link. A refusal ends at most the link that it concerns. A peer loses its connection only if it violates the
+protocol or may not connect at all.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, cast
+
+from hubmere.broker import MAX_LINK_VIEWS, Caller, ConnectionView, Judge, Principal, SharedKey, display_text
+from hubmere.endpoints.amqp.backpressure import Backpressure
+from hubmere.endpoints.amqp.context import AmqpContext
+from hubmere.endpoints.amqp.errors import entity_name, row_of, tracked
+from hubmere.endpoints.amqp.link_addresses import HubAddress, parse_address
+from hubmere.endpoints.amqp.link_handler import LinkHandler
+from hubmere.endpoints.amqp.links import Links
+from hubmere.endpoints.memory import UNCOUNTED_BYTES
+from hubmere.endpoints.stream import SCRATCH, Timer, Wire
+from hubmere.model.clock import Clock
+from hubmere.model.errors import AddressNotAllowed, NotSupported, Refusal, ShuttingDown
+from hubmere.wire.amqp import Condition, Connection, Link, Phase, Role
+from hubmere.wire.amqp.codec.performatives import ROLE_RECEIVER, Attach, Source, Target
+from hubmere.wire.amqp.codec.types import Value
+from hubmere.wire.amqp.sasl import PLAIN
+from hubmere.wire.amqp.signals import (
+    AttachRequested,
+    ConnectionFailed,
+    ConnectionOpened,
+    CredentialsOffered,
+    CreditChanged,
+    DeliveriesReceived,
+    DeliveryOversized,
+    LinkDetached,
+    SessionBegun,
+    Signal,
+    WindowOpened,
+)
+
+log = logging.getLogger("hubmere.amqp")
+
+# Sessions and links that a peer may have before it has proved a right: the claims node and the management node take two
+# links each, and some clients begin a session for each pair.
+MAX_UNPROVEN = 16
+# How long a peer that is disconnected for the node's memory has to answer the close.
+_REFUSED_SECONDS = 1.0
+
+
+class AmqpConnection:
+    """One connection (`stream.StreamSession`, `broker.LiveConnection`, `link_handler.LinkHost`).
+
+    Thread rule: the loop's thread only.
+    """
+
+    __slots__ = (
+        "_backpressure",
+        "_caller",
+        "_client",
+        "_context",
+        "_engine",
+        "_is_flush_scheduled",
+        "_is_proven",
+        "_is_stopping",
+        "_links",
+        "_principal",
+        "_protocol",
+        "_prove_by",
+        "_software",
+        "_timer",
+        "_timer_at",
+        "_unproven",
+        "_wire",
+    )
+
+    def __init__(self, context: AmqpContext, protocol: str = "AMQP") -> None:
+        self._context = context
+        self._protocol = protocol
+        self._engine: Connection | None = None
+        self._wire: Wire | None = None
+        self._backpressure: Backpressure | None = None
+        # Set while the connection is open.
+        self._caller: Caller | None = None
+        self._links: Links | None = None
+        # What SASL PLAIN proved, before the peer has opened the connection.
+        self._principal: Principal | None = None
+        # What the peer says about itself, for monitoring.
+        self._client = ""
+        self._software = ""
+        self._is_proven = False
+        self._prove_by = 0.0
+        self._unproven = 0
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._is_flush_scheduled = False
+        self._is_stopping = False
+
+    # --- callbacks of the stream
+
+    def on_connected(self, wire: Wire) -> None:
+        """A client has connected: it has some time to prove who it is."""
+        now = self.clock.monotonic()
+        self._wire = wire
+        self._engine = Connection(Role.SERVER, self._context.options, now)
+        self._backpressure = Backpressure(
+            wire, self._engine, self._context.memory, flush=self.flush, on_memory_refused=self._on_memory_refused
+        )
+        self._prove_by = now + self._context.handshake_timeout_s
+        self._context.broker.connections.add(self, self.clock.now_ms())
+        self._set_timer()
+
+    def get_buffer(self) -> memoryview:
+        """Buffer for the next read: frames are parsed as they arrive, so none needs a buffer of its own."""
+        return self.backpressure.read_buffer
+
+    def buffer_updated(self, count: int) -> None:
+        """The next `count` bytes from the client are in the shared buffer."""
+        self.on_data(bytes(SCRATCH[:count]))
+
+    def on_data(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._handle(self.engine.receive_data(data, self.clock.monotonic()))
+        self.flush()
+        self.backpressure.on_read()
+
+    def on_writable(self) -> None:
+        """The socket accepts more again."""
+        self.backpressure.on_writable()
+
+    def on_lost(self) -> None:
+        """The connection is gone: release everything that it held."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.backpressure.close()
+        self._context.broker.connections.remove(self)
+        self._handle(self.engine.on_connection_lost())
+        self._links = None
+        if self._caller is not None:
+            self._caller.close_connection()
+            self._caller = None
+
+    def stop(self) -> None:
+        """The node is stopping: detach links once their deliveries are settled, then close the connection."""
+        self._is_stopping = True
+        if self._links is not None:
+            self._links.evict_all(ShuttingDown())
+        self._close_when_settled()
+
+    def _close_when_settled(self) -> None:
+        if self.backpressure.waiting_bytes:
+            return
+        if self.engine.phase is Phase.OPENED:
+            self._close(Condition.CONNECTION_FORCED, ShuttingDown().text())
+            self.flush()
+        elif self.engine.phase is not Phase.CLOSING:
+            self.wire.close()
+
+    # --- monitoring and revocation: `broker.LiveConnection`
+
+    def view(self, number: int, opened_ms: int) -> ConnectionView:
+        """Snapshot of this connection for monitoring."""
+        caller, links = self._caller, self._links
+        return ConnectionView(
+            number=number,
+            protocol=self._protocol,
+            client=self._client,
+            software=self._software,
+            rule="" if caller is None else ", ".join(caller.claims.rules),
+            peer=self.wire.peer,
+            namespace="" if caller is None else caller.namespace_key,
+            is_secure=self.wire.is_secure,
+            opened_ms=opened_ms,
+            idle_s=max(self.clock.monotonic() - self.engine.last_received, 0.0),
+            links=() if links is None else tuple(islice(links.views(), MAX_LINK_VIEWS)),
+        )
+
+    def callers(self) -> Iterable[Principal]:
+        """The principals whose claims it holds."""
+        return () if self._caller is None else self._caller.claims
+
+    def disconnect(self, why: str) -> None:
+        """Close the connection, with the reason if it is open already."""
+        if self.engine.phase is not Phase.OPENED:
+            self.wire.close()
+            return
+        self._close(Condition.CONNECTION_FORCED, why)
+        self.flush()
+        # A peer that never answers the close must not stay.
+        self._set_timer()
+
+    def review(self, judge: Judge) -> None:
+        """Detach links that the rules in force do not allow; disconnect a peer that may not connect any more.
+
+        A peer that has no claim left, but can put a new token, has as long for that as a new connection.
+        """
+        caller, links = self._caller, self._links
+        if caller is None or links is None or self.engine.phase is not Phase.OPENED:
+            return  # judged when it opens
+        if not caller.has_allowed_address:
+            self.disconnect(AddressNotAllowed().text())
+            return
+        why = links.review(judge)
+        if why is None:
+            self.flush_soon()
+            self._set_timer()
+            return
+        log.info("the credential of a connection from %s is revoked: %s", self.wire.peer, why)
+        if self._principal is not None:
+            self.disconnect(why.text())
+            return
+        self._is_proven = False
+        self._unproven = 0
+        self._prove_by = self.clock.monotonic() + self._context.handshake_timeout_s
+        self.flush_soon()
+        self._set_timer()
+
+    # --- what links use (link_handler.LinkHost)
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clock."""
+        return self._context.clock
+
+    @property
+    def wire(self) -> Wire:
+        """The connection's transport."""
+        assert self._wire is not None
+        return self._wire
+
+    @property
+    def engine(self) -> Connection:
+        """The protocol engine."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def backpressure(self) -> Backpressure:
+        """Whether the connection is read, and whether links may write."""
+        assert self._backpressure is not None
+        return self._backpressure
+
+    def flush(self) -> None:
+        """Write what the engine has queued."""
+        data = self.engine.data_to_send()
+        if data:
+            self.wire.write(data)
+            self.backpressure.on_written(len(data))
+        if self.engine.is_closed:
+            self.wire.close()
+
+    def flush_soon(self) -> None:
+        """Write at the end of this turn, so that many settlements share one write."""
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self.wire.call_soon(self._flush_scheduled)
+
+    def _flush_scheduled(self) -> None:
+        self._is_flush_scheduled = False
+        if self._is_stopping:
+            self._close_when_settled()
+        self.flush()
+
+    def explain(self, refusal: Refusal, entity: str) -> tuple[Condition, str]:
+        """Condition and description of a refusal."""
+        namespace = "" if self._caller is None else self._caller.namespace.name
+        return row_of(refusal).condition, tracked(refusal.text(), namespace, entity, self.clock.now_ms())
+
+    def links(self) -> Iterator[Link]:
+        """Every link of the connection."""
+        return self.engine.links()
+
+    # --- signals of the engine
+
+    def _handle(self, signals: Iterable[Signal]) -> None:
+        for signal in signals:
+            handle = _HANDLERS.get(type(signal))
+            if handle is not None:
+                handle(self, signal)
+
+    def _on_credentials(self, offer: CredentialsOffered) -> None:
+        if self.engine.phase is not Phase.AUTHENTICATION:
+            return  # too many bytes followed the credentials, and the connection is closing
+        try:
+            self._principal = self._authenticate(offer)
+        except Refusal as refusal:
+            log.info("sign-in from %s is refused: %s", self.wire.peer, refusal)
+            self.engine.refuse_credentials()
+        else:
+            self._handle(self.engine.accept_credentials(self.clock.monotonic()))
+
+    def _authenticate(self, offer: CredentialsOffered) -> Principal | None:
+        caller = self._context.broker.connect(offer.hostname, self.wire.peer)
+        if offer.mechanism == PLAIN:
+            return caller.authenticate(SharedKey(offer.user, offer.password), self._now_s)
+        if not (self._context.requires_certificates and self.wire.is_secure):
+            raise NotSupported("EXTERNAL without a client certificate")
+        return None
+
+    def _on_opened(self, signal: ConnectionOpened) -> None:
+        try:
+            caller = self._context.broker.connect(signal.open.hostname, self.wire.peer)
+            caller.open_connection()
+            self._caller = caller
+            self._links = Links(self._context, self, caller, self._on_authorized)
+            self._client = display_text(signal.open.container_id)
+            self._software = _software(signal.open.properties or {})
+            if self._principal is not None:
+                caller.add_claim(self._principal, self._now_s)
+                self._on_authorized()
+        except Refusal as refusal:
+            self._close(*self.explain(refusal, ""))
+        self._set_timer()
+
+    def _on_authorized(self) -> None:
+        self._is_proven = True
+        self.wire.trust_peer()
+        self._set_timer()
+
+    def _on_session_begun(self, signal: SessionBegun) -> None:
+        self._count_unproven()
+
+    def _on_attach(self, signal: AttachRequested) -> None:
+        self._count_unproven()
+        if self._links is None:
+            return  # the connection was refused, and is closing
+        try:
+            self._links.attach(signal.link, signal.attach)
+        except Refusal as refusal:
+            signal.link.refuse(*self.explain(refusal, _entity_of(signal.attach)))
+
+    def _count_unproven(self) -> None:
+        if self._is_proven:
+            return
+        self._unproven += 1
+        if self._unproven > MAX_UNPROVEN:
+            text = f"A connection without a token has at most {MAX_UNPROVEN} sessions and links."
+            self._close(Condition.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def _on_detached(self, signal: LinkDetached) -> None:
+        handler = _handler_of(signal.link)
+        signal.link.context = None
+        if handler is not None:
+            handler.on_detached()
+
+    def _on_deliveries(self, run: DeliveriesReceived) -> None:
+        handler = _handler_of(run.link)
+        # AMQP 1.0, 2.4.6: deliveries that arrive after our close are read and discarded without an outcome.
+        if handler is not None and self.engine.phase is Phase.OPENED:
+            handler.on_deliveries(run)
+
+    def _on_oversized(self, delivery: DeliveryOversized) -> None:
+        handler = _handler_of(delivery.link)
+        if handler is not None:
+            handler.on_oversized(delivery)
+
+    def _on_credit(self, signal: CreditChanged) -> None:
+        handler = _handler_of(signal.link)
+        if handler is not None:
+            handler.on_flow()
+
+    def _on_window(self, signal: WindowOpened) -> None:
+        for link in list(signal.session.links.values()):
+            handler = _handler_of(link) if link.is_sender else None
+            if handler is not None:
+                handler.on_flow()
+
+    def _on_failed(self, signal: ConnectionFailed) -> None:
+        log.info("a connection from %s is closed: %s", self.wire.peer, signal.violation)
+
+    def _on_memory_refused(self, why: str) -> None:
+        """Close the connection with the reason, unless its peer does not read."""
+        log.info("a connection from %s is closed: %s", self.wire.peer, why)
+        if self.engine.phase is not Phase.OPENED or self.wire.unsent_bytes > UNCOUNTED_BYTES:
+            self.wire.abort()
+            return
+        self._close(Condition.RESOURCE_LIMIT_EXCEEDED, why)
+        self.flush()
+        self.wire.call_at(self.clock.monotonic() + _REFUSED_SECONDS, self.wire.abort)
+
+    def _close(self, condition: Condition, description: str) -> None:
+        if self.engine.phase is Phase.OPENED:
+            self.engine.close(condition, description)
+
+    # --- time
+
+    @property
+    def _now_s(self) -> float:
+        return self.clock.now_ms() / 1000
+
+    def _set_timer(self) -> None:
+        """Set the one timer to the next deadline, unless it fires before that anyway."""
+        deadline = self._next_deadline()
+        if deadline is None or (self._timer is not None and self._timer_at <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.wire.call_at(deadline, self._on_timer)
+
+    def _next_deadline(self) -> float | None:
+        due = [self.engine.next_deadline()]
+        if not self._is_proven:
+            due.append(self._prove_by)
+        elif self._links is not None:
+            expiry_s = self._links.next_expiry_s()
+            due.append(None if expiry_s is None else self.clock.monotonic() + max(expiry_s, 0.0))
+        return min((moment for moment in due if moment is not None), default=None)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self.clock.monotonic()
+        self._handle(self.engine.advance(now))
+        if not self._is_proven and now >= self._prove_by:
+            self._prove_by = float("inf")
+            self._close(Condition.CONNECTION_FORCED, "The connection was closed because no token came in time.")
+        elif self._links is not None:
+            self._links.detach_expired()
+        self.flush()
+        if not self.engine.is_closed:
+            self._set_timer()
+
+
+def _handler_of(link: Link) -> LinkHandler | None:
+    """The handler of a link; None if the link was refused or is gone."""
+    return cast("LinkHandler | None", link.context)
+
+
+def _entity_of(attach: Attach) -> str:
+    """The hub, partition and group that an attach names, for the text of a refusal."""
+    terminus = attach.source if attach.role == ROLE_RECEIVER else attach.target
+    if not isinstance(terminus, Source | Target):
+        return ""
+    try:
+        address = parse_address(terminus.address)
+    except Refusal:
+        return ""
+    return entity_name(address.hub, address.partition, address.group) if isinstance(address, HubAddress) else ""
+
+
+def _software(properties: Mapping[Value, Value]) -> str:
+    """The software of a peer: the user agent that SDKs send, else product and version."""
+    agent = properties.get("user-agent")
+    named = [properties[name] for name in ("product", "version") if name in properties]
+    return display_text(agent) if agent is not None else display_text(" ".join(map(str, named)))
+
+
+_HANDLERS: Mapping[type[Signal], Callable[[AmqpConnection, Any], None]] = {
+    CredentialsOffered: AmqpConnection._on_credentials,
+    ConnectionOpened: AmqpConnection._on_opened,
+    SessionBegun: AmqpConnection._on_session_begun,
+    AttachRequested: AmqpConnection._on_attach,
+    CreditChanged: AmqpConnection._on_credit,
+    WindowOpened: AmqpConnection._on_window,
+    DeliveriesReceived: AmqpConnection._on_deliveries,
+    DeliveryOversized: AmqpConnection._on_oversized,
+    LinkDetached: AmqpConnection._on_detached,
+    ConnectionFailed: AmqpConnection._on_failed,
+}
