@@ -136,11 +136,11 @@ class _Connections:
         with theme.card("Connections"):
             self._table = PagedTable[ConnectionView](
                 (
-                    Column("number", "ID", lambda row: row.number, lambda row: row.number),
+                    Column("number", "Number", lambda row: row.number, lambda row: row.number),
                     Column("protocol", "Protocol", _protocol, _protocol),
                     Column("rule", "Identity", lambda row: row.rule or "not authenticated", lambda row: row.rule),
                     Column("peer", "From", lambda row: row.peer, lambda row: row.peer),
-                    Column("links", "Links", _links_text),
+                    Column("links", "Activity", _links_text),
                     Column("credit", "Credit", _credit, is_number=True),
                     Column("lag", "Lag", lambda row: formatting.number(_lag(row)), _lag, True),
                     Column(
