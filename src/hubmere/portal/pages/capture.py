@@ -183,9 +183,7 @@ class _Form:
         )
         self._skip = ui.switch("Skip empty files", value=described.skip_empty)
         self._kind = ui.select(list(CAPTURE_DESTINATIONS), value=where.name, label="Destination type")
-        self._account = ui.input(
-            "Storage account, its resource ID, or a URL (empty: the folder of the node)", value=where.storage_account
-        )
+        self._account = ui.input("Storage account or URL (empty: folder of the node)", value=where.storage_account)
         self._container = ui.input("Container", value=where.container)
         self._format = ui.input("File name format", value=where.archive_name_format)
         fields = (self._encoding, self._interval, self._size, self._kind, self._account, self._container, self._format)

@@ -71,7 +71,7 @@ def _header(context: PageContext, name: str) -> None:
         for text in (
             f"{entity.partition_count} partitions",
             f"retention: {formatting.hours(entity.retention.hours)}",
-            str(entity.retention.policy),
+            f"cleanup: {entity.retention.policy}",
             str(entity.status),
             "capture on" if entity.is_captured else "capture off",
         ):
