@@ -213,7 +213,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return record
 
-    for name in ("respond", "respond_framed", "respond_buffers"):
+    for name in ("respond", "respond_frames", "respond_buffers"):
         monkeypatch.setattr(KafkaSession, name, recorded(getattr(KafkaSession, name)))
     return order
 

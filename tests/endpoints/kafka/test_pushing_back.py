@@ -5,7 +5,8 @@ import socket
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
 from hubmere.endpoints.kafka.fetch.fetch import MAX_FETCH_BYTES
-from hubmere.endpoints.kafka.session import MAX_IN_FLIGHT, MAX_UNSENT_BYTES, KafkaSession
+from hubmere.endpoints.kafka.pressure import MAX_IN_FLIGHT, MAX_UNSENT_BYTES
+from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 
 

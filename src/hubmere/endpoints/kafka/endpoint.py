@@ -21,7 +21,8 @@ from hubmere.endpoints.kafka.groups import offsets
 from hubmere.endpoints.kafka.groups.embedded import ConsumerEmbedded
 from hubmere.endpoints.kafka.monitoring import connection_view
 from hubmere.endpoints.kafka.produce import produce
-from hubmere.endpoints.kafka.session import Handler, KafkaSession, Shared
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler, Shared
 from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import Timer

@@ -10,7 +10,8 @@ from hubmere.broker import PartitionView, leader_epoch_refusal
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED
 from hubmere.endpoints.kafka.gather import repeated
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position

@@ -8,19 +8,18 @@ responses to its earlier requests.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from hubmere.broker import Actor, Broker, Caller, ConnectionView, Coordinator, Judge, NamespaceView, Principal
-from hubmere.endpoints.kafka.slices import Slices, Steps, run_slice
+from hubmere.broker import Actor, Caller, ConnectionView, Coordinator, Judge, NamespaceView, Principal
+from hubmere.endpoints.kafka.pressure import MAX_UNSENT_BYTES, BackPressure
+from hubmere.endpoints.kafka.shared import Shared
+from hubmere.endpoints.kafka.slices import Steps, run_slice
 from hubmere.endpoints.kafka.writer import ResponseWriter
-from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
+from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
-from hubmere.model.addresses import Addresses
-from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
-from hubmere.wire.kafka.connection import BrokenStream, Request, ServedApis, ServerConnection
+from hubmere.wire.kafka.connection import BrokenStream, Request, ServerConnection
 from hubmere.wire.kafka.primitives import Buffer
 
 if TYPE_CHECKING:
@@ -35,42 +34,10 @@ SIGN_IN_REQUEST_BYTES = 64 * 1024
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 # For the fields of a request around a publication of the largest size.
 _REQUEST_SLACK_BYTES = 64 * 1024
-# Requests that may wait for their responses: well above the five of ordered producers and the thousand of librdkafka.
-# A client that sends more is read again when some are answered.
-MAX_IN_FLIGHT = 2048
-# Publications of one connection that wait for their commit; more stay in the socket.
-MAX_UNCOMMITTED_BYTES = 32 * 1024 * 1024
 # The rest of a request is read directly into its frame if it is at least this long. Less is read together with what
 # follows it: copying so few bytes costs less than one more system call.
 DIRECT_READ_BYTES = 32 * 1024
-# Uncommitted publications count against the node's memory from here on; less is committed in milliseconds.
-_COUNTED_UNCOMMITTED_BYTES = 64 * 1024
-# Responses that may be in memory before they are written and the limits are checked: about ten writes.
-MAX_UNSENT_BYTES = 1024 * 1024
-# The id of the only node that clients see.
-NODE_ID = 0
-
-Handler = Callable[["KafkaSession", Request], None]
 T = TypeVar("T")
-
-
-@dataclass(slots=True, kw_only=True)
-class Shared:
-    """What all connections of the endpoint share."""
-
-    broker: Broker
-    clock: Clock
-    addresses: Addresses
-    memory: MemoryBudget
-    served: ServedApis
-    handlers: Mapping[int, Handler]
-    sign_in_handlers: Mapping[int, Handler]  # the requests that are served before sign-in
-    connection_view: Callable[["KafkaSession", int, int], ConnectionView]
-    idle_timeout_s: float
-    handshake_timeout_s: float
-    auto_create_hubs: bool
-    slices: Slices
-    watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator
 
 
 class KafkaSession:
@@ -84,18 +51,14 @@ class KafkaSession:
         "_caller",
         "_engine",
         "_handlers",
-        "_has_limits_to_check",
         "_is_closing",
         "_is_direct_read",
         "_is_flush_scheduled",
         "_is_in_turn",
         "_is_paused",
-        "_is_slicing",
         "_last_read_at",
         "_queue",
-        "_throttled_until",
         "_timer",
-        "_uncommitted_bytes",
         "_wire",
         "_writer",
         "cleanups",
@@ -108,6 +71,7 @@ class KafkaSession:
         "mechanism",
         "now",
         "now_ms",
+        "pressure",
         "sessionless_fetch",
         "shared",
         "software",
@@ -132,6 +96,7 @@ class KafkaSession:
         self.cleanups: dict[Callable[[], None], None] = {}
         # Whether the connection is gone: nobody reads a response.
         self.is_lost = False
+        self.pressure = BackPressure()
         self._engine: ServerConnection | None = None
         self._wire: Wire | None = None
         self._writer: ResponseWriter | None = None
@@ -139,16 +104,10 @@ class KafkaSession:
         self._handlers = shared.sign_in_handlers
         self._last_read_at = 0.0
         self._timer: Timer | None = None
-        self._throttled_until = 0.0
-        self._uncommitted_bytes = 0
         # Requests that were read and are not handled yet.
         self._queue: deque[Request] = deque()
-        # Whether the last request gave a reason to check the limits, so that the others need not.
-        self._has_limits_to_check = False
         self._is_paused = False
         self._is_direct_read = False
-        # Whether a response is being built in slices; the requests behind it wait.
-        self._is_slicing = False
         self._is_in_turn = False
         self._is_flush_scheduled = False
         self._is_closing = False
@@ -204,18 +163,18 @@ class KafkaSession:
 
     def _handle_queue(self) -> None:
         """Handle requests in order until a limit is reached; the others wait until reading resumes."""
-        queue = self._queue
+        queue, pressure = self._queue, self.pressure
         self._is_in_turn = True
         while queue and not self._is_closing:
             self._handle(queue.popleft())
-            if self._has_limits_to_check:
+            if pressure.is_check_due:
                 self._flush()
-                self._has_limits_to_check = self._is_over_limits()
-                if self._has_limits_to_check:
+                pressure.is_check_due = self._is_over_limits()
+                if pressure.is_check_due:
                     break
         self._is_in_turn = False
         self._flush()
-        if self._uncommitted_bytes and not self._is_closing:
+        if pressure.uncommitted_bytes and not self._is_closing:
             # Where a commit needs no disk its responses are ready when this turn's calls have run: one turn saved.
             self._flush_soon()
 
@@ -391,7 +350,7 @@ class KafkaSession:
     def run_in_slices(self, steps: Steps) -> None:
         """Handle a request whose work may be long: one slice now, the rest in turns with other connections."""
         if not run_slice(steps) and not self._is_closing:
-            self._is_slicing = self._has_limits_to_check = True
+            self.pressure.is_slicing = self.pressure.is_check_due = True
             self.shared.slices.add(self, steps)
 
     def run_next_slice(self, steps: Steps) -> bool:
@@ -401,7 +360,7 @@ class KafkaSession:
         def work() -> None:
             nonlocal is_done
             is_done = run_slice(steps)
-            self._is_slicing = not is_done
+            self.pressure.is_slicing = not is_done
 
         if not is_done:
             self.resume(work)
@@ -423,16 +382,6 @@ class KafkaSession:
 
     # --- back-pressure ---
 
-    def hold(self, size_bytes: int) -> None:
-        """A publication waits for its commit."""
-        self._uncommitted_bytes += size_bytes
-        if self._uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
-            self._has_limits_to_check = True
-
-    def release(self, size_bytes: int) -> None:
-        """A publication was committed, or failed."""
-        self._uncommitted_bytes -= size_bytes
-
     def count_response(self, size_bytes: int) -> None:
         """Count a large response, so that it is written before there are too many in memory."""
         writer = self.writer
@@ -440,32 +389,21 @@ class KafkaSession:
         if size_bytes > UNCOUNTED_BYTES:
             self._account.set(self._account.held_bytes + size_bytes)
         if writer.unsent_bytes > MAX_UNSENT_BYTES:
-            self._has_limits_to_check = True
+            self.pressure.is_check_due = True
 
     def throttle(self, seconds: float) -> None:
         """Read nothing more for a while: the client is over its quota (KIP-219)."""
         until = self.now + seconds
-        if seconds > 0 and until > self._throttled_until:
-            self._throttled_until = until
-            self._has_limits_to_check = True
+        if seconds > 0 and self.pressure.throttle(until):
             self.wire.call_at(until, self._resume_reading)
 
     def _is_over_limits(self) -> bool:
-        return (
-            self._uncommitted_bytes > MAX_UNCOMMITTED_BYTES
-            or self.engine.is_waiting
-            or self.writer.has_backlog
-            or self.engine.blocked_bytes > MAX_UNCOMMITTED_BYTES
-            or self.engine.in_flight > MAX_IN_FLIGHT
-            or self._is_slicing
-            or not self.wire.is_writable
-            or (self._throttled_until > 0 and self._throttled_until > self.shared.clock.monotonic())
-        )
+        return self.pressure.is_over(self.engine, self.writer, self.wire, self.shared.clock)
 
     def _resume_reading(self) -> None:
         if not self._is_paused or self._is_in_turn or self._is_closing or self._is_over_limits():
             return
-        self._is_paused = self._has_limits_to_check = False
+        self._is_paused = self.pressure.is_check_due = False
         if self._queue:
             self._start_turn()
             self._handle_queue()
@@ -481,9 +419,8 @@ class KafkaSession:
 
     def held_bytes(self) -> int:
         """Incomplete and uncommitted requests, and responses that the client has not read."""
-        engine, uncommitted_bytes = self.engine, self._uncommitted_bytes
-        held = engine.held_bytes + engine.blocked_bytes + self.writer.held_bytes()
-        return held + uncommitted_bytes if uncommitted_bytes > _COUNTED_UNCOMMITTED_BYTES else held
+        engine = self.engine
+        return engine.held_bytes + engine.blocked_bytes + self.writer.held_bytes() + self.pressure.counted_bytes
 
     def refuse_memory(self, why: str) -> None:
         """Close the connection at once; Kafka cannot carry a reason."""

@@ -11,7 +11,8 @@ from typing import Final
 from hubmere.broker import Commit, PendingOffset, Phase, Transaction, refusals
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import ClaimMissing, Refusal

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.topics import defaults_of, outcome, update_hub
 from hubmere.endpoints.kafka.gather import Gather, repeated
-from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, encoded, in_slices
 from hubmere.model.entity import Hub, Rights
 from hubmere.model.errors import NotSupported, Refusal

@@ -14,7 +14,8 @@ from hubmere.broker import HubView
 from hubmere.endpoints.kafka.admin.metadata import visible_hubs
 from hubmere.endpoints.kafka.admin.operations import topic_operations
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal

@@ -16,7 +16,8 @@ from hubmere.broker import HubView, NamespaceView
 from hubmere.endpoints.kafka.admin.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
-from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encoded, in_slices, result_of
 from hubmere.model.entity import Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound, Refusal

@@ -15,7 +15,8 @@ from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.metadata import hubs_by_id
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather, repeated
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, in_slices
 from hubmere.model.entity import CleanupPolicy, Hub, Rights
 from hubmere.model.errors import (

@@ -26,7 +26,8 @@ from hubmere.endpoints.kafka.fetch.responses import (
 )
 from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_fetch
 from hubmere.endpoints.kafka.fetch.state import CachedPartition, SessionlessFetch
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request

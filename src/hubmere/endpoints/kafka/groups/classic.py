@@ -27,7 +27,8 @@ from hubmere.endpoints.kafka.admin.operations import group_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.groups.access import GroupAccess, require_group
-from hubmere.endpoints.kafka.session import NODE_ID, Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal

@@ -23,7 +23,8 @@ from hubmere.endpoints.kafka.admin.operations import group_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.groups.classic import may_read, require_listening
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import NotSupported, Refusal

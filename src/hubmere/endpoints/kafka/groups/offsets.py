@@ -11,7 +11,8 @@ from hubmere.broker import ClassicGroup, Commit, ConsumerGroup, refusals
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.groups.classic import require_listening
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
 from hubmere.model.entity import Hub
 from hubmere.model.errors import Refusal

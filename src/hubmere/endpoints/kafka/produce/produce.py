@@ -23,7 +23,8 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce.check import check_produced
 from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
-from hubmere.endpoints.kafka.session import Handler, KafkaSession
+from hubmere.endpoints.kafka.session import KafkaSession
+from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.entity import Hub, TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal, ShuttingDown
 from hubmere.model.receipt import Receipt
@@ -107,7 +108,7 @@ class _Part:
         pending.is_append_time = publisher.entity.timestamp_type is TimestampType.LOG_APPEND
         self.log_start = publisher.log_start(self.index)
         if acks == ACKS_ALL:
-            session.hold(receipt.size_bytes)
+            session.pressure.hold(receipt.size_bytes)
             pending.missing += 1
         elif acks:
             self._set_offsets(receipt)
@@ -130,7 +131,7 @@ class _Part:
 
     def _on_committed(self, receipt: Receipt) -> None:
         pending = self._pending
-        pending.session.release(receipt.size_bytes)
+        pending.session.pressure.release(receipt.size_bytes)
         if receipt.error is None:
             self._set_offsets(receipt)
         else:

@@ -1,0 +1,39 @@
+"""What all Kafka connections of a node share: the broker, the clock, and the handler of each request."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hubmere.broker import Broker, ConnectionView
+from hubmere.endpoints.kafka.slices import Slices
+from hubmere.endpoints.memory import MemoryBudget
+from hubmere.model.addresses import Addresses
+from hubmere.model.clock import Clock
+from hubmere.wire.kafka.connection import Request, ServedApis
+
+if TYPE_CHECKING:
+    from hubmere.endpoints.kafka.session import KafkaSession
+
+# The id of the only node that clients see.
+NODE_ID = 0
+
+Handler = Callable[["KafkaSession", Request], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """What all connections of the endpoint share."""
+
+    broker: Broker
+    clock: Clock
+    addresses: Addresses
+    memory: MemoryBudget
+    served: ServedApis
+    handlers: Mapping[int, Handler]
+    sign_in_handlers: Mapping[int, Handler]  # the requests that are served before sign-in
+    connection_view: Callable[["KafkaSession", int, int], ConnectionView]
+    idle_timeout_s: float
+    handshake_timeout_s: float
+    auto_create_hubs: bool
+    slices: Slices
+    watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator
