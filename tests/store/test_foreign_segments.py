@@ -70,18 +70,18 @@ def test_what_neighbours_may_use_is_what_is_listed() -> None:
     """The list is a promise: a new name is put here on purpose."""
     assert sorted(hubmere.store.__all__) == [
         "AbortedTransaction",
+        "Catalog",
         "Chunk",
-        "FolderInUse",
-        "LocalEngine",
-        "Lock",
+        "CompactionPass",
         "LogConfig",
         "LogEngine",
         "LogId",
         "LogState",
-        "MemoryEngine",
+        "OnDurable",
         "PartitionLog",
+        "ProducerState",
+        "RetentionHold",
         "Watcher",
-        "acquire_lock",
         "log_id",
     ]
     assert all(hasattr(hubmere.store, name) for name in hubmere.store.__all__)

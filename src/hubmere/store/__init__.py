@@ -1,33 +1,39 @@
-"""The only disk: partition logs and the catalog. What neighbours may use of the logs is listed here."""
+"""The only package that touches the node's disk: partition logs, the catalog, the audit log, the node's secrets.
+
+The names below are the protocols and values that the broker uses. The implementations (`local`, `memory`,
+`catalog.sqlite`) are built by the node.
+"""
 
 from hubmere.store.engine import (
     AbortedTransaction,
+    Catalog,
     Chunk,
+    CompactionPass,
     LogConfig,
     LogEngine,
     LogId,
     LogState,
+    OnDurable,
     PartitionLog,
+    ProducerState,
+    RetentionHold,
     Watcher,
     log_id,
 )
-from hubmere.store.files import FolderInUse, Lock, acquire_lock
-from hubmere.store.local import LocalEngine
-from hubmere.store.memory import MemoryEngine
 
 __all__ = [
     "AbortedTransaction",
+    "Catalog",
     "Chunk",
+    "CompactionPass",
     "LogConfig",
     "LogEngine",
     "LogId",
     "LogState",
+    "OnDurable",
     "PartitionLog",
+    "ProducerState",
+    "RetentionHold",
     "Watcher",
     "log_id",
-    "FolderInUse",
-    "Lock",
-    "acquire_lock",
-    "LocalEngine",
-    "MemoryEngine",
 ]

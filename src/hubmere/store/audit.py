@@ -126,11 +126,11 @@ class AuditLog:
 
     def _rotate(self, path: Path) -> None:
         """Give every file the next number and delete the oldest."""
-        unlink_if_exists(self._files, _numbered(path, KEPT_FILES - 1))
+        unlink_if_exists(self._files, _rotated_path(path, KEPT_FILES - 1))
         for number in range(KEPT_FILES - 2, -1, -1):
-            older = _numbered(path, number)
+            older = _rotated_path(path, number)
             if exists(self._files, older):
-                self._files.rename(older, _numbered(path, number + 1))
+                self._files.rename(older, _rotated_path(path, number + 1))
 
     def _load(self) -> None:
         """Read the last lines of an earlier run; on first use, so that it does not slow down the start."""
@@ -150,7 +150,7 @@ class AuditLog:
         return data if size_bytes <= _TAIL_BYTES else data.partition(b"\n")[2]
 
 
-def _numbered(path: Path, number: int) -> Path:
+def _rotated_path(path: Path, number: int) -> Path:
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
 
 

@@ -101,7 +101,7 @@ class CommittedFile:
         try:
             self._fd = self._files.open_for_overwriting(self._path)
         except OSError as error:
-            self._failed(error)
+            self._log_failure(error)
             return
         CommittedSlot(self, self._boot(), 0, None).write(0, 0)
         self.flush()
@@ -162,9 +162,9 @@ class CommittedFile:
                 end = at + SLOT_BYTES
             self._files.pwrite(self._fd, self._image[start:end], start)
         except OSError as error:
-            self._failed(error)
+            self._log_failure(error)
 
-    def _failed(self, error: OSError) -> None:
+    def _log_failure(self, error: OSError) -> None:
         # An old slot is still correct: recovery only knows less than it could.
         if not self._has_failed:
             self._has_failed = True
@@ -182,7 +182,7 @@ class CommittedFile:
             try:
                 self.sync()
             except OSError as error:
-                self._failed(error)
+                self._log_failure(error)
             fd, self._fd = self._fd, -1
             self._files.close(fd)
 

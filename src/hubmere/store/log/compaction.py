@@ -33,7 +33,7 @@ from hubmere.store.files import Files, unlink_if_exists, write_all
 from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, LogResources, Segment
-from hubmere.store.recovery.walk import walk_batches
+from hubmere.store.recovery.segment_file import read_batches
 
 CLEANED, SWAP = ".cleaned", ".swap"
 # Keys in memory during one pass, about 150 bytes each; the rest of the log waits for the next pass.
@@ -106,7 +106,7 @@ class Compaction:
         fd = self._files.open(source.segment.path(LOG))
         try:
             end = 0
-            for batch, header in walk_batches(self._files, fd, 0, source.size_bytes):
+            for batch, header in read_batches(self._files, fd, 0, source.size_bytes):
                 if not is_intact(batch):
                     break
                 yield batch, header

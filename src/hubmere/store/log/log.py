@@ -206,7 +206,7 @@ class LocalLog:
         return self._reader.state
 
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
-        """Whole batches from the one that contains `sequence`; None if nothing is there yet."""
+        """Whole batches from the one that contains `sequence`; None if it is not committed yet."""
         reader = self._reader
         return reader.read(sequence, max_bytes, reader.last_stable if stable_only else reader.committed)
 

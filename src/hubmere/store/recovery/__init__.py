@@ -1,1 +1,1 @@
-"""What makes a log whole after a crash: checkpoints, the walk over segments, and the ranges that are damaged."""
+"""Recovery of a log: recovery points, the scan on opening, metadata files, damaged ranges."""

@@ -27,7 +27,7 @@ from hubmere.store.log.segment import LOG, MAX_RELATIVE_SEQUENCE, SNAPSHOT, Segm
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Gap, RecoveryPoint, SegmentStart, read_recovery_point
 from hubmere.store.recovery.resync import Stretch, batch_at, find_intact, looks_unwritten
-from hubmere.store.recovery.walk import walk_batches
+from hubmere.store.recovery.segment_file import read_batches
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class LogScan:
         """Account for intact batches, up to the first that is not."""
         position = segment.size_bytes
         fd = segment.log.fd() if position < size_bytes else -1  # nothing to scan: the file is not opened
-        for batch, header in walk_batches(self._files, fd, position, size_bytes):
+        for batch, header in read_batches(self._files, fd, position, size_bytes):
             if not self._fits(header, segment) or not is_intact(batch):
                 break
             self._account(segment, batch, header)

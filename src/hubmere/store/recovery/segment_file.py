@@ -1,4 +1,4 @@
-"""Reading a segment file batch by batch, for recovery and compaction."""
+"""Reads a segment file batch by batch, for recovery and compaction."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from hubmere.store.files import Files
 _READ_BYTES = 1024 * 1024
 
 
-def walk_batches(files: Files, fd: int, position: int, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+def read_batches(files: Files, fd: int, position: int, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Whole batches of a file in order, without verifying checksums; ends where no whole batch follows."""
     window, start = memoryview(b""), position
     while end - position >= HEADER_BYTES:
