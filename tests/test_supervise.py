@@ -70,7 +70,9 @@ class Keeper:
     def report(self, state: str = "running") -> None:
         """What the job does every few seconds."""
         captures, now = self.bench.broker.captures, SystemClock().monotonic()
-        self.bench.do(lambda done: captures.take(JobReport(pid=1, state=state), [], now=now, now_ms=0, done=done))
+        self.bench.do(
+            lambda done: captures.record_report(JobReport(pid=1, state=state), [], now=now, now_ms=0, done=done)
+        )
 
     @property
     def told(self) -> Supervision:

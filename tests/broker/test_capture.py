@@ -10,8 +10,8 @@ from hubmere.broker.live import LiveHub
 from hubmere.broker.management.capture import (
     CapturedFile,
     Captures,
+    HubCaptureStatus,
     HubReport,
-    HubStanding,
     JobReport,
     JobState,
     PartitionReport,
@@ -64,7 +64,7 @@ class CaptureBench(Bench):
         is_starting: bool = False,
         job: JobReport = JOB,
     ) -> list[str]:
-        told = HubReport(
+        supervision = HubReport(
             namespace="HubMere",
             hub="Orders",
             id=capture_id or self.hub.entity.captured_since.id,
@@ -74,15 +74,15 @@ class CaptureBench(Bench):
         )
         names: list[str] = []
 
-        def take(done: object) -> None:
-            files = self.captures.take(job, [told], now=self.now, now_ms=NOW_MS, done=done)  # type: ignore[arg-type]
+        def record_report(done: object) -> None:
+            files = self.captures.record_report(job, [supervision], now=self.now, now_ms=NOW_MS, done=done)  # type: ignore[arg-type]
             names.extend(new.file.name for new in files)
 
-        self.do(take)
+        self.do(record_report)
         return names
 
-    def standing(self) -> HubStanding:
-        return self.captures.standing(self.hub.view, self.now)
+    def status(self) -> HubCaptureStatus:
+        return self.captures.hub_status(self.hub.view, self.now)
 
 
 @pytest.fixture
@@ -170,11 +170,11 @@ def test_a_hub_that_cannot_be_captured_is_left_out_and_says_why(bench: CaptureBe
     spec = replace(NamespaceSpec.of(bench.hub.namespace.entity), disable_local_auth=True)
     bench.do(lambda done: bench.manager.update_namespace("hubmere", spec, bench.actor(), done))
 
-    standing = bench.standing()
+    status = bench.status()
 
     assert bench.captures.plan() == []
     assert not bench.captures.has_work
-    assert (standing.state, "local auth is off" in standing.reason) == (JobState.BLOCKED, True)
+    assert (status.state, "local auth is off" in status.reason) == (JobState.BLOCKED, True)
 
 
 def test_a_destination_that_no_target_has_is_refused_when_it_is_asked_for(bench: CaptureBench) -> None:
@@ -195,14 +195,14 @@ def test_a_report_is_kept_counted_and_shown(bench: CaptureBench) -> None:
     bench.captures.supervision = Supervision(state=JobState.RUNNING, pid=7)
     part = PartitionReport(partition=0, captured=3, last_file=FILE, files=1, events=3, size_bytes=900)
 
-    told = bench.report(part)
+    supervision = bench.report(part)
     told_again = bench.report(part)
-    standing = bench.standing()
+    status = bench.status()
 
-    assert (told, told_again) == ([FILE.name], [])
-    assert (standing.state, standing.files, standing.events, standing.last_file) == (JobState.RUNNING, 1, 3, FILE)
-    assert (standing.lag_events, standing.partitions[0].captured) == (2, 3)
-    assert standing.backlog_bytes == bench.hub.log(0).state.size_bytes * 2 // 5
+    assert (supervision, told_again) == ([FILE.name], [])
+    assert (status.state, status.files, status.events, status.last_file) == (JobState.RUNNING, 1, 3, FILE)
+    assert (status.lag_events, status.partitions[0].captured) == (2, 3)
+    assert status.backlog_bytes == bench.hub.log(0).state.size_bytes * 2 // 5
     assert (bench.hub.counters.captured_messages, bench.hub.counters.captured_bytes) == (3, 900)
 
 
@@ -225,7 +225,7 @@ def test_a_report_about_an_earlier_stretch_changes_nothing(bench: CaptureBench) 
     bench.report(PartitionReport(partition=0, captured=99, files=1), capture_id=old)
 
     assert bench.captures.captured(bench.hub.entity, 0) == 4
-    assert bench.standing().files == 0
+    assert bench.status().files == 0
 
 
 def test_a_report_about_a_partition_that_is_not_there_is_refused_as_a_whole(bench: CaptureBench) -> None:
@@ -234,7 +234,7 @@ def test_a_report_about_a_partition_that_is_not_there_is_refused_as_a_whole(benc
     with pytest.raises(InvalidArgument):
         bench.report(PartitionReport(partition=0, captured=1), PartitionReport(partition=4, captured=1))
 
-    assert bench.captures.heard_at is None
+    assert bench.captures.reported_at is None
     assert bench.catalog.view.capture_states(bench.hub.entity.uid) == []
 
 
@@ -244,22 +244,22 @@ def test_a_hub_that_fails_is_told_from_one_that_is_well(bench: CaptureBench) -> 
     bench.captures.supervision = Supervision(state=JobState.RUNNING)
 
     bench.report(error="the container is gone")
-    failing = bench.standing()
+    failing = bench.status()
     bench.report()
 
     assert (failing.state, failing.reason) == (JobState.FAILING, "the container is gone")
-    assert bench.standing().state is JobState.RUNNING
+    assert bench.status().state is JobState.RUNNING
 
 
 def test_a_job_that_others_run_is_running_while_it_reports(bench: CaptureBench) -> None:
     """Whoever started it: its reports tell."""
     bench.capture()
-    silent = bench.standing().state
+    silent = bench.status().state
     bench.report()
-    heard = bench.standing().state
+    heard = bench.status().state
     bench.now += 31
 
-    assert (silent, heard, bench.standing().state) == (
+    assert (silent, heard, bench.status().state) == (
         JobState.UNSUPERVISED,
         JobState.RUNNING,
         JobState.UNSUPERVISED,
@@ -272,7 +272,7 @@ def test_a_hub_is_starting_until_the_job_captures_it(bench: CaptureBench) -> Non
     bench.capture()
     for is_starting, job in ((True, JobReport(state="starting")), (True, JOB), (False, JOB), (True, JOB)):
         bench.report(is_starting=is_starting, job=job)
-        states.append((bench.captures.job_standing(bench.now).state, bench.standing().state))
+        states.append((bench.captures.job_status(bench.now).state, bench.status().state))
 
     assert states == [
         (JobState.STARTING, JobState.STARTING),
@@ -288,7 +288,7 @@ def test_a_hub_that_fails_to_start_says_why(bench: CaptureBench) -> None:
 
     bench.report(is_starting=True, error="no answer", job=JobReport(state="starting"))
 
-    assert (bench.standing().state, bench.standing().reason) == (JobState.FAILING, "no answer")
+    assert (bench.status().state, bench.status().reason) == (JobState.FAILING, "no answer")
 
 
 def test_a_hub_that_no_report_has_named_yet_is_starting(bench: CaptureBench) -> None:
@@ -296,16 +296,16 @@ def test_a_hub_that_no_report_has_named_yet_is_starting(bench: CaptureBench) -> 
     bench.capture()
     bench.captures.supervision = Supervision(state=JobState.RUNNING)
 
-    assert bench.standing().state is JobState.STARTING
+    assert bench.status().state is JobState.STARTING
 
 
 def test_a_hub_that_is_not_captured_has_nothing_to_show(bench: CaptureBench) -> None:
     """And its lag is nobody's."""
     bench.publish(3)
 
-    standing = bench.standing()
+    status = bench.status()
 
-    assert (standing.state, standing.lag_events, standing.url, standing.last_file) == (JobState.OFF, 0, "", None)
+    assert (status.state, status.lag_events, status.url, status.last_file) == (JobState.OFF, 0, "", None)
 
 
 # --- retention -------------------------------------------------------------------------------------------------------
@@ -319,14 +319,14 @@ def test_events_past_retention_wait_until_they_are_captured(bench: CaptureBench)
 
     first = bench.broker.upkeep.apply_retention(bench.hub, 0, late)
     second = bench.broker.upkeep.apply_retention(bench.hub, 0, late)
-    held_bytes = bench.standing().held_bytes
+    held_bytes = bench.status().held_bytes
     bench.report(PartitionReport(partition=0, captured=40, files=1))
     last = bench.broker.upkeep.apply_retention(bench.hub, 0, late)
 
     assert (first.deleted_segments, first.is_newly_held, second.is_newly_held) == (0, True, False)
     assert held_bytes == first.held_bytes > 0
     assert last.deleted_segments > 0
-    assert (last.held_bytes, bench.standing().held_bytes) == (0, 0)
+    assert (last.held_bytes, bench.status().held_bytes) == (0, 0)
     assert not last.lost
     assert bench.hub.counters.capture_lost_messages == 0
 

@@ -64,7 +64,7 @@ def test_without_a_rate_nothing_is_remembered() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who owes nothing is forgotten first, then who came first."""
-    monkeypatch.setattr(pace, "MAX_PLACES", 3)
+    monkeypatch.setattr(pace, "MAX_KEYS", 3)
     commits = CommitPace()
 
     commits.delay([("g", "hub", number) for number in range(3)], 4, 100.0)

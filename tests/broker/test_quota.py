@@ -11,6 +11,13 @@ KB = 1024
 MB = 1024 * KB
 
 
+def units(count: int) -> Rates:
+    """The rates of so many throughput units of the standard tier."""
+    return Rates(
+        ingress_bytes=count * MB, ingress_events=count * 1000, egress_bytes=count * 2 * MB, egress_events=count * 4096
+    )
+
+
 def admit(pool: Throughput, hub: str, size_bytes: int, events: int, now: float) -> None:
     """Publish as AMQP and HTTP clients do: refused when it is too much, else charged."""
     pool.require_ingress(hub, size_bytes, events, now)
@@ -39,7 +46,7 @@ def offer(
 
 def test_twice_the_bytes_of_a_unit_are_half_refused() -> None:
     """1 TU and 2 MB/s for 10 s: about 1 MB/s passes, plus the one-second burst."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
 
     admitted = offer(pool, "a", 16 * KB, times=1280, start=0.0, step=10 / 1280)
 
@@ -48,7 +55,7 @@ def test_twice_the_bytes_of_a_unit_are_half_refused() -> None:
 
 def test_tiny_events_are_bounded_by_their_number() -> None:
     """1 TU and 1,500 tiny events/s: about 1,000/s pass."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
 
     admitted = offer(pool, "a", 10, times=15_000, start=0.0, step=1 / 1500)
 
@@ -57,7 +64,7 @@ def test_tiny_events_are_bounded_by_their_number() -> None:
 
 def test_two_hubs_share_one_pool() -> None:
     """The sum of both is bounded, not each alone."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     admitted = 0
 
     for i in range(2000):
@@ -70,7 +77,7 @@ def test_two_hubs_share_one_pool() -> None:
 
 def test_a_flooding_hub_cannot_starve_another_below_its_share() -> None:
     """A modest sender inside half of the unit is always admitted, whatever its neighbour does."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     modest_admitted = 0
 
     for tick in range(1, 1001):
@@ -83,7 +90,7 @@ def test_a_flooding_hub_cannot_starve_another_below_its_share() -> None:
 
 def test_a_lone_hub_gets_everything() -> None:
     """Shares are among the hubs in use, so nobody pays for the idle."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     offer(pool, "gone", 1, times=1, start=0.0, step=0)
 
     admitted = offer(pool, "a", 16 * KB, times=640, start=10.0, step=10 / 640)
@@ -93,7 +100,7 @@ def test_a_lone_hub_gets_everything() -> None:
 
 def test_a_hub_that_comes_late_is_admitted_at_once() -> None:
     """A hub that was alone has saved up the whole bucket; half of it is the newcomer's."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     for tick in range(300):
         admit(pool, "first", KB, 1, tick * 0.01)
 
@@ -102,7 +109,7 @@ def test_a_hub_that_comes_late_is_admitted_at_once() -> None:
 
 def test_a_publication_larger_than_the_bucket_passes_when_it_is_full() -> None:
     """Otherwise a 1.5 MB publication could never be sent with one unit."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
 
     admit(pool, "a", 3 * MB, 1, 0.0)
 
@@ -113,19 +120,19 @@ def test_a_publication_larger_than_the_bucket_passes_when_it_is_full() -> None:
 
 def test_refused_publication_takes_nothing() -> None:
     """Check, then change: a refusal by events leaves the bytes alone."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     admit(pool, "a", 10, 1000, 0.0)
 
     with pytest.raises(ServerBusy):
         admit(pool, "a", MB // 2, 1000, 0.0)
 
-    assert pool.was_pressed
+    assert pool.was_throttled
     assert pool.ingress_delay("a", 1.0) == 0.0
 
 
 def test_ingress_overload_does_not_slow_readers() -> None:
     """Ingress and egress are separate pools."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     offer(pool, "a", MB, times=50, start=0.0, step=0)
 
     assert pool.egress_delay("a", 0.0) == 0.0
@@ -133,7 +140,7 @@ def test_ingress_overload_does_not_slow_readers() -> None:
 
 def test_egress_is_paced_to_two_megabytes_a_second() -> None:
     """Delivery slows down without an error."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     delivered, now = 0, 0.0
 
     while now < 10.0:
@@ -146,17 +153,17 @@ def test_egress_is_paced_to_two_megabytes_a_second() -> None:
 
 def test_more_units_are_effective_at_once() -> None:
     """Scaling needs no restart."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     offer(pool, "a", MB, times=2, start=0.0, step=0)
 
-    pool.change_rates(Rates.of_units(4), 0.0)
+    pool.change_rates(units(4), 0.0)
 
     assert offer(pool, "a", 16 * KB, times=2560, start=0.0, step=10 / 2560) * 16 * KB >= 38 * MB
 
 
 def test_kafka_producers_are_told_to_wait_and_lose_nothing() -> None:
     """A charge is always taken; the delay says how long to hold the producer."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
 
     delays = [charge(pool, "a", MB, 1, 0.0) for _ in range(4)]
 
@@ -169,7 +176,7 @@ def test_what_there_is_room_for_as_a_whole_delays_nobody_piece_by_piece(
     pieces: list[tuple[int, int]], before: float
 ) -> None:
     """Publications that are charged together must be told nothing that they would not have been told one by one."""
-    pool = Throughput(Rates.of_units(1), 0.0)
+    pool = Throughput(units(1), 0.0)
     charge(pool, "a", int(MB * before), int(1000 * before), 0.0)
 
     has_room = pool.has_ingress("a", sum(size for size, _ in pieces), sum(events for _, events in pieces), 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.builders import Bench
-from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
+from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
 from hubmere.model.entity import CleanupPolicy, GeoRole, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, Conflict, FailedOver, HubNotFound, LimitReached
 from hubmere.model.names import DEFAULT_GROUP, alias_name, group_name, hub_name, namespace_name, rule_name
@@ -17,8 +17,8 @@ from hubmere.model.tier import Profile
 PAIRING = "0123456789abcdef"
 WEST, SHOP = "west-ns", alias_name("shop")
 CLAIM = Claim(namespace=WEST, alias=SHOP, pairing=PAIRING)
-DEFAULT = GroupWish(name=DEFAULT_GROUP)
-SEND = RuleWish(name=rule_name("send"), rights=Rights.SEND, primary_key="first", secondary_key="second")
+DEFAULT = GroupReplica(name=DEFAULT_GROUP)
+SEND = RuleReplica(name=rule_name("send"), rights=Rights.SEND, primary_key="first", secondary_key="second")
 
 
 class Secondary:
@@ -37,15 +37,15 @@ class Secondary:
         bench = self.bench
         bench.do(lambda done: bench.broker.replicas.begin(WEST, SHOP, "east-ns", pairing, bench.actor(), done))
 
-    def take(self, wish: HubWish, claim: Claim = CLAIM) -> None:
+    def take(self, wanted_hub: HubReplica, claim: Claim = CLAIM) -> None:
         """Take a copy of a hub."""
         bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.take_hub(claim, wish, bench.actor(), done))
+        bench.do(lambda done: bench.broker.replicas.apply_hub(claim, wanted_hub, bench.actor(), done))
 
-    def take_namespace(self, *hubs: str, rules: tuple[RuleWish, ...] = ()) -> None:
+    def apply_namespace(self, *hubs: str, rules: tuple[RuleReplica, ...] = ()) -> None:
         """Take a copy of the namespace."""
         bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.take_namespace(CLAIM, rules, hubs, bench.actor(), done))
+        bench.do(lambda done: bench.broker.replicas.apply_namespace(CLAIM, rules, hubs, bench.actor(), done))
 
     @property
     def version(self) -> int:
@@ -66,32 +66,34 @@ def secondary() -> Iterator[Secondary]:
     made.bench.close()
 
 
-def a_hub(name: str = "copied", *groups: GroupWish, rules: tuple[RuleWish, ...] = (), **spec: object) -> HubWish:
+def a_hub(
+    name: str = "copied", *groups: GroupReplica, rules: tuple[RuleReplica, ...] = (), **spec: object
+) -> HubReplica:
     """A hub as a primary sends it."""
-    wish = HubSpec(**{"partition_count": 2, "cleanup_policy": CleanupPolicy.DELETE, **spec})  # type: ignore[arg-type]
-    return HubWish(name=hub_name(name), spec=wish, groups=(DEFAULT, *groups), rules=rules)
+    wanted_hub = HubSpec(**{"partition_count": 2, "cleanup_policy": CleanupPolicy.DELETE, **spec})  # type: ignore[arg-type]
+    return HubReplica(name=hub_name(name), spec=wanted_hub, groups=(DEFAULT, *groups), rules=rules)
 
 
 def test_a_copy_that_comes_twice_changes_nothing(secondary: Secondary) -> None:
     """A primary that is not sure sends everything again."""
-    hub = a_hub("copied", GroupWish(name=group_name("mine")), rules=(SEND,))
+    hub = a_hub("copied", GroupReplica(name=group_name("mine")), rules=(SEND,))
     secondary.take(hub)
-    secondary.take_namespace("copied", rules=(SEND,))
+    secondary.apply_namespace("copied", rules=(SEND,))
     before = secondary.version
 
     secondary.begin()
     secondary.take(hub)
-    secondary.take_namespace("copied", rules=(SEND,))
+    secondary.apply_namespace("copied", rules=(SEND,))
 
     assert secondary.version == before
 
 
 def test_what_changed_is_replaced_in_place(secondary: Secondary) -> None:
     """The hub stays the hub that it was, with its events."""
-    secondary.take(a_hub("copied", GroupWish(name=group_name("mine"), user_metadata="old")))
+    secondary.take(a_hub("copied", GroupReplica(name=group_name("mine"), user_metadata="old")))
     uid = secondary.bench.catalog.view.hub(WEST, "copied").uid
 
-    secondary.take(a_hub("copied", GroupWish(name=group_name("mine"), user_metadata="new"), user_metadata="changed"))
+    secondary.take(a_hub("copied", GroupReplica(name=group_name("mine"), user_metadata="new"), user_metadata="changed"))
 
     hub = secondary.bench.catalog.view.hub(WEST, "copied")
     assert (hub.uid, hub.user_metadata) == (uid, "changed")
@@ -125,14 +127,14 @@ def test_hubs_that_the_primary_has_not_go(secondary: Secondary) -> None:
     secondary.take(a_hub("kept"))
     secondary.take(a_hub("gone"))
 
-    secondary.take_namespace("KEPT")
+    secondary.apply_namespace("KEPT")
 
     assert [hub.name for hub in secondary.bench.catalog.view.hubs(WEST)] == ["kept"]
 
 
 def test_what_the_tier_refuses_is_refused_whole(secondary: Secondary) -> None:
     """The primary shows why; nothing half done is left."""
-    groups = (GroupWish(name=group_name(f"group{number}")) for number in range(21))
+    groups = (GroupReplica(name=group_name(f"group{number}")) for number in range(21))
 
     with pytest.raises(LimitReached):
         secondary.take(a_hub("copied", *groups))

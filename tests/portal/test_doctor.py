@@ -277,7 +277,7 @@ def test_namespace_at_its_limit_is_reported_for_some_seconds() -> None:
     throughput.charge_ingress("orders", 1 << 20, 1, harness.clock.monotonic())
     with pytest.raises(ServerBusy):
         throughput.require_ingress("orders", 1 << 20, 1, harness.clock.monotonic())
-    throughput.was_pressed = False
+    throughput.was_throttled = False
 
     pressed = diagnose(harness)
     harness.clock.advance(3600)

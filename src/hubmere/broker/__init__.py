@@ -51,13 +51,13 @@ from hubmere.broker.management.auditing import AuditLine
 from hubmere.broker.management.capture import STARTING as CAPTURE_STARTING
 from hubmere.broker.management.capture import (
     CapturedFile,
+    HubCaptureStatus,
     HubReport,
-    HubStanding,
     JobReport,
     JobState,
     NewFile,
+    PartitionCaptureStatus,
     PartitionReport,
-    PartitionStanding,
     PlannedHub,
     Supervision,
 )
@@ -74,7 +74,7 @@ from hubmere.broker.management.connections import (
 from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
-from hubmere.broker.management.replica import Claim, GroupWish, HubWish, RuleWish
+from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.quotas.throughput import Rates
 from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
@@ -153,9 +153,9 @@ __all__ = [
     "Condition",
     "ConditionSeverity",
     "Counters",
-    "HubStanding",
+    "HubCaptureStatus",
     "JobState",
-    "PartitionStanding",
+    "PartitionCaptureStatus",
     "Rates",
     "Steal",
     "Traffic",
@@ -175,11 +175,11 @@ __all__ = [
     "Supervision",
     "Claim",
     "Copy",
-    "GroupWish",
+    "GroupReplica",
     "HubCopy",
-    "HubWish",
+    "HubReplica",
     "Outbox",
-    "RuleWish",
+    "RuleReplica",
     "copies_of",
     "CONDITION_NAMES",
     "Connections",

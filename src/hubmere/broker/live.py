@@ -216,10 +216,12 @@ class LiveHub:
         """Update the byte rates of the partitions, once a second; an idle hub costs nothing."""
         flowed = (self.counters.incoming_bytes, self.counters.outgoing_bytes)
         if flowed == self._seen_bytes:
-            self.rates.rest(now)
+            self.rates.clear(now)
             return
         self._seen_bytes = flowed
-        self.rates.look({number: log.state.size_bytes for number, log in self._logs.items() if not log.is_offline}, now)
+        self.rates.update(
+            {number: log.state.size_bytes for number, log in self._logs.items() if not log.is_offline}, now
+        )
 
     def offline_partitions(self) -> list[int]:
         """Partitions that accept nothing until their logs are verified."""

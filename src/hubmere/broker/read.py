@@ -92,7 +92,7 @@ class Egress:
             return
         hub.counters.outgoing_messages += events
         hub.counters.outgoing_bytes += size_bytes
-        hub.rates.delivered(self._partition, size_bytes)
+        hub.rates.count_delivered(self._partition, size_bytes)
         throughput, limits = hub.namespace.throughput, self._client_quota.limits
         if throughput is not None:
             throughput.charge_egress(hub.entity.uid, size_bytes, events, now)

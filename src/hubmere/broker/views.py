@@ -71,7 +71,7 @@ class NamespaceView:
     @property
     def last_limited_at(self) -> float:
         """When throughput units last refused or delayed a client; minus infinity if never."""
-        return float("-inf") if self._live.throughput is None else self._live.throughput.last_pressed_at
+        return float("-inf") if self._live.throughput is None else self._live.throughput.last_throttled_at
 
     def traffic(self) -> Traffic:
         """The counters of requests that named no hub of the namespace."""

@@ -223,12 +223,12 @@ class Supervisor:
 
     async def _watch(self, child: "_Child") -> None:
         now = self._clock.monotonic()
-        heard_at = self._captures.heard_at
-        is_heard = heard_at is not None and heard_at >= self._started_at
+        reported_at = self._captures.reported_at
+        is_heard = reported_at is not None and reported_at >= self._started_at
         if child.exit_code is not None:
             await child.close()
             self._failed(child.last_words(f"it ended with exit code {child.exit_code}"))
-        elif is_heard and heard_at is not None and now - heard_at > self._patience.silence:
+        elif is_heard and reported_at is not None and now - reported_at > self._patience.silence:
             await child.kill()
             self._failed(f"it did not report for {self._patience.silence:g} s")
         elif not is_heard and now - self._started_at > self._patience.first_report:

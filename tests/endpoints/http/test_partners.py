@@ -251,10 +251,10 @@ def test_what_was_confirmed_is_not_owed_until_a_failure(pair: Pair) -> None:
     copies = copies_of(pair.east.broker.entities, view.namespace(NAMESPACE))
     outbox = Outbox()
 
-    first = outbox.owed(copies)
+    first = outbox.pending(copies)
     for copy in copies:
         outbox.confirm(copy)
-    then = outbox.owed(copies)
-    outbox.failed("the line is down")
+    then = outbox.pending(copies)
+    outbox.on_failed("the line is down")
 
-    assert ([copy.key for copy in first], then, outbox.owed(copies)) == (["", "later", "orders"], [], copies)
+    assert ([copy.key for copy in first], then, outbox.pending(copies)) == (["", "later", "orders"], [], copies)

@@ -1,9 +1,9 @@
-"""Capture as the node sees it: what is to be captured and where to, how far the job has come, what must not go yet.
+"""Capture on the node's side: the plan for the capture job, its reported progress, and what retention must keep.
 
-The files are written by a job on Spark, which asks for the plan and reports its progress; this module decides what the
-plan says, keeps what was reported, and holds retention back for events that no file has yet. The job's own checkpoint
-decides what is captured: a report that is lost or late changes what is shown and held, never what is written.
-Reference: service 6. Thread rule: the owner's thread only.
+A Spark job writes the files. It fetches the plan and reports its progress over HTTP. This module makes the plan, stores
+the reports, and tells retention which events no file holds yet (`retention_hold`). The job's own checkpoint decides
+what is captured: a lost or late report changes the monitoring and what is held back, never what is written (reference:
+service 6). Thread rule: the owner's thread only.
 """
 
 import json
@@ -21,28 +21,28 @@ from hubmere.store.catalog.runtime_state import CaptureState
 from hubmere.store.catalog.view import Put
 from hubmere.store.engine import Catalog, OnDurable, PartitionLog, RetentionHold
 
-# A job reports every few seconds; one that was silent for this long is not called running any more.
+# A job reports every few seconds; after this time without a report it no longer counts as running.
 SILENCE_SECONDS = 30.0
-# What the job says of itself, and of a hub, while nothing can be captured yet.
+# State in a report while the job cannot capture yet.
 STARTING = "starting"
 
 
 class JobState(StrEnum):
-    """What can be said of the job, and of one hub's part in it."""
+    """State of the job, and of the capture of one hub."""
 
     OFF = "Off"  # nothing is captured
-    UNSUPERVISED = "Unsupervised"  # somebody else is to run the job, and does not
+    UNSUPERVISED = "Unsupervised"  # the job is to run elsewhere, and does not report
     STARTING = "Starting"
     RUNNING = "Running"
-    FAILING = "Failing"  # the job runs, this hub's part of it fails and is tried again
+    FAILING = "Failing"  # the job runs, but the capture of this hub fails and is retried
     BACKING_OFF = "BackingOff"
-    BLOCKED = "Blocked"  # it cannot run until somebody changes something
+    BLOCKED = "Blocked"  # it cannot run until an operator changes something
     STOPPING = "Stopping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervision:
-    """What the node's supervisor knows of the job; `is_alarmed` after the same failure again and again."""
+    """State of the job as the node's supervisor sees it; `is_alarmed` after repeated failures of the same kind."""
 
     state: JobState = JobState.UNSUPERVISED
     reason: str = ""
@@ -53,7 +53,7 @@ class Supervision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedFile:
-    """One published file, with what the service tells of it in `CaptureFileCreated`."""
+    """One published file, with the fields of the service's `CaptureFileCreated` event."""
 
     url: str
     name: str
@@ -67,7 +67,7 @@ class CapturedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """Where the job stands on a partition: `captured` is the next sequence number that no published file holds."""
+    """Progress of one partition: `captured` is the first sequence number that no published file holds."""
 
     partition: int
     captured: int
@@ -80,7 +80,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubReport:
-    """Where the job stands on a hub."""
+    """Progress of one hub."""
 
     namespace: str
     hub: str
@@ -92,7 +92,7 @@ class HubReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What the job says of itself."""
+    """State of the job itself, as it reports it."""
 
     pid: int | None = None
     state: str = ""
@@ -103,7 +103,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHub:
-    """One hub of the plan: what to write where, and the rule to read it with."""
+    """One hub of the plan: how to capture it, where to write, and which rule to read it with."""
 
     entity: Hub
     capture: CaptureDescription
@@ -112,8 +112,8 @@ class PlannedHub:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStanding:
-    """One partition as it is shown; `held_bytes` are past retention and wait for the job."""
+class PartitionCaptureStatus:
+    """Monitoring data of one partition; `held_bytes` are past retention and kept for the job."""
 
     partition: int
     captured: int
@@ -125,8 +125,8 @@ class PartitionStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubStanding:
-    """One hub as it is shown."""
+class HubCaptureStatus:
+    """Monitoring data of one hub."""
 
     state: JobState
     reason: str
@@ -135,21 +135,21 @@ class HubStanding:
     events: int
     size_bytes: int
     last_written_ms: int
-    partitions: tuple[PartitionStanding, ...]
+    partitions: tuple[PartitionCaptureStatus, ...]
 
     @property
     def lag_events(self) -> int:
-        """Events that no file has yet."""
+        """Events that no file holds yet."""
         return sum(one.lag_events for one in self.partitions)
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes that no file has yet."""
+        """Bytes that no file holds yet."""
         return sum(one.backlog_bytes for one in self.partitions)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that retention would have let go."""
+        """Bytes that are past retention and kept for the job."""
         return sum(one.held_bytes for one in self.partitions)
 
     @property
@@ -188,18 +188,18 @@ class Captures:
         self._targets = targets
         self._hold_bytes = hold_bytes
         self._errors: dict[str, str] = {}
-        # The hubs, by id, that the job captures: it has said so, and they wait for nothing but events.
+        # Ids of the hubs that the job reports as running.
         self._running: set[str] = set()
         self._windows: dict[tuple[str, int], str] = {}
         self._held: dict[tuple[str, int], int] = {}
-        self._heard_at: float | None = None
+        self._reported_at: float | None = None
         self.job = JobReport()
         self.supervision = Supervision()
 
     # --- the plan ---
 
     def hubs(self) -> list[HubView]:
-        """The hubs whose capture is switched on, by name."""
+        """The hubs whose capture is enabled, by name."""
         return [hub.view for hub in self._captured_hubs()]
 
     def _captured_hubs(self) -> Iterator[LiveHub]:
@@ -209,63 +209,65 @@ class Captures:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is a hub that the job could capture now; asked every second."""
+        """Whether there is a hub that the job can capture now; asked every second."""
         for namespace in self._namespaces.values():
             for hub in namespace.hubs.values():
-                if hub.entity.is_captured and self._blocked_because(hub) is None:
+                if hub.entity.is_captured and self._blocked_reason(hub) is None:
                     return True
         return False
 
-    def _blocked_because(self, hub: LiveHub) -> str | None:
+    def _blocked_reason(self, hub: LiveHub) -> str | None:
         try:
-            self._planned(hub)
+            self._plan_hub(hub)
         except Refusal as refusal:
             return refusal.text()
         return None
 
     def plan(self) -> list[PlannedHub]:
-        """What the job has to do; hubs that cannot be captured are left out, and say why where they are shown."""
-        return [self._planned(hub) for hub in self._captured_hubs() if self._blocked_because(hub) is None]
+        """The plan for the job. Hubs that cannot be captured are left out; their status says why."""
+        return [self._plan_hub(hub) for hub in self._captured_hubs() if self._blocked_reason(hub) is None]
 
-    def _planned(self, hub: LiveHub) -> PlannedHub:
+    def _plan_hub(self, hub: LiveHub) -> PlannedHub:
         entity, capture = hub.entity, hub.entity.capture
         assert capture is not None
         place = self._targets.place_of(capture.destination)
         if hub.namespace.entity.disable_local_auth:
-            raise InvalidArgument("namespace to capture", entity.namespace, "one that takes keys; local auth is off")
+            raise InvalidArgument(
+                "namespace to capture", entity.namespace, "one that accepts keys (local authentication is disabled)"
+            )
         view = self._catalog.view
         rules = [*view.rules(entity), *view.rules(hub.namespace.entity)]
         readers = [rule for rule in rules if rule.rights.allows(Rights.LISTEN)]
         if not readers:
-            raise InvalidArgument("event hub to capture", entity.name, "it needs a rule with the right Listen")
-        # The least that lets it read: nothing but Listen where there is such a rule, the hub's own before the others.
+            raise InvalidArgument("event hub to capture", entity.name, "one with a rule that has the right Listen")
+        # Least privilege: a rule with Listen only if there is one, rules of the hub before those of the namespace.
         rule = min(readers, key=lambda one: (len(one.rights.names), one.hub is None))
         return PlannedHub(entity=entity, capture=capture, place=place, rule=rule)
 
     # --- progress ---
 
-    def take(
+    def record_report(
         self, job: JobReport, hubs: Sequence[HubReport], *, now: float, now_ms: int, done: OnDurable
     ) -> list[NewFile]:
-        """Keep a report: what it says of hubs as they are, and nothing of those that were made or switched on anew.
+        """Store a report. Parts about hubs that were re-created, or whose capture was enabled again, are ignored.
 
-        `done` comes when it is durable; returns the files that it is the first to tell of.
+        `done` is called when it is durable. Returns the files that no earlier report has named.
         """
         found = [(hub, report) for report in hubs if (hub := self._find(report)) is not None]
-        self._forget_others()
+        self._drop_stale()
         steps: list[Put] = []
         files: list[NewFile] = []
         for hub, report in found:
             self._errors[hub.entity.uid] = report.error
             (self._running.discard if report.is_starting else self._running.add)(hub.entity.uid)
             for part in report.partitions:
-                self._take_partition(hub, part, now_ms, steps, files)
+                self._record_partition(hub, part, now_ms, steps, files)
         self._catalog.submit(*steps, callback=done)
-        self.job, self._heard_at = job, now
+        self.job, self._reported_at = job, now
         return files
 
-    def _forget_others(self) -> None:
-        """Hubs that are gone or captured no more leave nothing behind."""
+    def _drop_stale(self) -> None:
+        """Drop the state of hubs that were deleted or are no longer captured."""
         known = {hub.entity.uid for hub in self._captured_hubs()}
         self._running &= known
         self._errors = {uid: error for uid, error in self._errors.items() if uid in known}
@@ -282,7 +284,7 @@ class Captures:
                 raise InvalidArgument("partition", part.partition, f"below {hub.entity.partition_count}")
         return hub
 
-    def _take_partition(
+    def _record_partition(
         self, hub: LiveHub, part: PartitionReport, now_ms: int, steps: list[Put], files: list[NewFile]
     ) -> None:
         uid = hub.entity.uid
@@ -313,7 +315,7 @@ class Captures:
         return None if state is None or state.capture_id != hub.captured_since.id else state
 
     def captured(self, hub: Hub, partition: int) -> int:
-        """The first sequence number of a captured hub's partition that no published file is known to hold."""
+        """The first sequence number of a captured partition that no published file is known to hold."""
         state = self._state(hub, partition)
         return hub.captured_since.first_sequence(partition) if state is None else state.sequence
 
@@ -338,28 +340,28 @@ class Captures:
         hub.counters.capture_lost_messages += len(lost)
         return lost
 
-    # --- showing ---
+    # --- monitoring ---
 
-    def job_standing(self, now: float) -> Supervision:
+    def job_status(self, now: float) -> Supervision:
         """State of the job for display. A job that reports progress is running, also if the node did not start it."""
-        told = self.supervision
-        is_heard = self._heard_at is not None and now - self._heard_at <= SILENCE_SECONDS
-        if told.state is JobState.UNSUPERVISED and is_heard:
+        supervision = self.supervision
+        has_reported = self._reported_at is not None and now - self._reported_at <= SILENCE_SECONDS
+        if supervision.state is JobState.UNSUPERVISED and has_reported:
             return Supervision(state=self.reported_state, pid=self.job.pid, reason=self.job.error)
-        return told
+        return supervision
 
     @property
     def reported_state(self) -> JobState:
-        """What the job's last report says: it is running once it can capture a hub."""
+        """State of the job by its last report: it is running once it can capture a hub."""
         return JobState.STARTING if self.job.state == STARTING else JobState.RUNNING
 
     @property
-    def heard_at(self) -> float | None:
-        """When the job reported last, on the clock that never goes backwards."""
-        return self._heard_at
+    def reported_at(self) -> float | None:
+        """Monotonic time of the job's last report; None before the first."""
+        return self._reported_at
 
-    def standing(self, view: HubView, now: float) -> HubStanding:
-        """One hub as it is shown, captured or not."""
+    def hub_status(self, view: HubView, now: float) -> HubCaptureStatus:
+        """Monitoring data of a hub, captured or not."""
         hub = view._live
         states = [
             state
@@ -367,7 +369,7 @@ class Captures:
             if not hub.entity.is_captured or state.capture_id == hub.entity.captured_since.id
         ]
         state, reason = self._hub_state(hub, now)
-        return HubStanding(
+        return HubCaptureStatus(
             state=state,
             reason=reason,
             url=self._url_of(hub),
@@ -389,9 +391,9 @@ class Captures:
     def _hub_state(self, hub: LiveHub, now: float) -> tuple[JobState, str]:
         if not hub.entity.is_captured:
             return JobState.OFF, ""
-        if (blocked := self._blocked_because(hub)) is not None:
+        if (blocked := self._blocked_reason(hub)) is not None:
             return JobState.BLOCKED, blocked
-        job = self.job_standing(now)
+        job = self.job_status(now)
         error = self._errors.get(hub.entity.uid, "")
         if job.state in (JobState.RUNNING, JobState.STARTING) and error:
             return JobState.FAILING, error
@@ -399,13 +401,13 @@ class Captures:
             return JobState.STARTING, ""
         return job.state, job.reason
 
-    def _partitions(self, hub: LiveHub, states: Sequence[CaptureState]) -> Iterator[PartitionStanding]:
+    def _partitions(self, hub: LiveHub, states: Sequence[CaptureState]) -> Iterator[PartitionCaptureStatus]:
         known = {state.partition: state for state in states}
         for partition in range(hub.entity.partition_count if hub.entity.is_captured else 0):
             state = known.get(partition)
             captured = hub.entity.captured_since.first_sequence(partition) if state is None else state.sequence
             lag_events, backlog_bytes = _waiting(hub, partition, captured)
-            yield PartitionStanding(
+            yield PartitionCaptureStatus(
                 partition=partition,
                 captured=captured,
                 lag_events=lag_events,
@@ -417,12 +419,12 @@ class Captures:
 
 
 def _is_same(one: CaptureState, other: CaptureState) -> bool:
-    """Whether a report says nothing new; told by what moves with every file."""
+    """Whether a report brings nothing new: these fields change with every file."""
     return (one.sequence, one.files, one.last_file) == (other.sequence, other.files, other.last_file)
 
 
 def _grown(total: int, known: int) -> int:
-    """What was added since the last report; a total that fell began anew."""
+    """The increase since the last report; a total that fell was restarted at 0."""
     return total - known if total >= known else total
 
 
@@ -431,7 +433,7 @@ def _file_of(state: CaptureState | None) -> CapturedFile | None:
 
 
 def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
-    """Events and bytes of a partition that are not captured; nothing can be said of one that is offline."""
+    """Events and bytes of a partition that are not captured yet; 0 for an offline partition."""
     try:
         log = hub.log(partition)
         first, end = max(captured, log.state.log_start), log.state.committed
@@ -441,7 +443,7 @@ def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
 
 
 def _bytes_from(log: PartitionLog, first: int, *, is_compacted: bool) -> int:
-    """Bytes of a log from an event on; compacted logs have no byte numbers, so theirs are by share."""
+    """Bytes of a log from an event on; estimated for compacted logs, which have no byte offsets."""
     state = log.state
     if is_compacted:
         return state.size_bytes * (state.committed - first) // (state.committed - state.log_start)

@@ -1,6 +1,6 @@
-"""Live objects follow the catalog: what a durable change means for hubs and namespaces in service.
+"""Applies durable changes of the catalog to the live namespaces and hubs.
 
-One table from (kind of step, kind of entity) to a handler; kinds without a row need nothing, because they are read from
+One table maps (kind of step, kind of entity) to a handler. Kinds without a row need none, because they are read from
 the catalog each time.
 """
 
@@ -19,7 +19,7 @@ from hubmere.store.engine import Catalog, LogEngine, log_id
 
 
 class LiveState:
-    """Keeps the table of live namespaces in step with the catalog.
+    """Keeps the live namespaces and hubs in sync with the catalog.
 
     Thread rule: the owner's thread only.
     """
@@ -51,26 +51,26 @@ class LiveState:
             (Delete, ConsumerGroup): self._retire_group,
             (Create, RevokedPublisher): self._revoke,
             (Delete, RevokedPublisher): self._restore,
-            (Create, ApplicationGroup): self._govern,
-            (Replace, ApplicationGroup): self._govern,
-            (Delete, ApplicationGroup): self._set_free,
-            (Replace, AccessRule): self._judge_rule,
-            (Delete, AccessRule): self._judge_rule,
+            (Create, ApplicationGroup): self._apply_group,
+            (Replace, ApplicationGroup): self._apply_group,
+            (Delete, ApplicationGroup): self._update_quotas,
+            (Replace, AccessRule): self._review_rule,
+            (Delete, AccessRule): self._review_rule,
         }
 
     def follow(self, step: Step, now: float) -> None:
-        """Carry a durable step over to the live objects."""
+        """Apply a durable step to the live objects."""
         handler = self._handlers.get((type(step), type(step.item)))
         if handler is not None:
             handler(step.item, now)
 
     def ends(self, hub: Hub) -> tuple[int, ...]:
-        """The end of each partition's log of a hub in service."""
+        """The end of each partition's log; empty if the hub is not live."""
         live = self._live(hub.uid)
         return () if live is None else tuple(log.state.committed for log in live.logs())
 
     def finish_deletions(self) -> None:
-        """Free the logs of deleted hubs; also at start, for those that a crash left behind."""
+        """Delete the logs of deleted hubs; also called at start, for logs that a crash left behind."""
         for deletion in self._catalog.pending_deletions():
             for partition in range(deletion.partition_count):
                 self._engine.delete(log_id(deletion.hub_uid, partition))
@@ -84,14 +84,14 @@ class LiveState:
         live = self._namespaces[fold(entity.name)]
         before = live.entity
         live.update(entity, self._book.of(entity.tier), now)
-        if _doors(before) != _doors(entity):
+        if _access_settings(before) != _access_settings(entity):
             self._revocation.review()
 
-    def _judge_rule(self, _rule: AccessRule, _now: float) -> None:
+    def _review_rule(self, _rule: AccessRule, _now: float) -> None:
         self._revocation.review()
 
     def end_rotated(self, rule: AccessRule) -> None:
-        """Have links end at once that were opened with a key of a rule that is not in force any more."""
+        """Close links at once that were opened with an earlier key of a rule."""
         self._revocation.end_rotated(fold(rule.namespace), fold(rule.hub or ""), fold(rule.name))
 
     def _retire_namespace(self, entity: Namespace, _now: float) -> None:
@@ -120,7 +120,7 @@ class LiveState:
             live.retire(HubNotFound(live.resource))
             live.namespace.hub_revision += 1
         self.finish_deletions()
-        # The hub's own rules are gone with it.
+        # The hub's own rules are deleted with it.
         self._revocation.review()
 
     def _retire_group(self, group: ConsumerGroup, _now: float) -> None:
@@ -139,10 +139,10 @@ class LiveState:
         if live is not None:
             live.restore(publisher.name)
 
-    def _govern(self, group: ApplicationGroup, now: float) -> None:
-        self._set_free(group, now)
+    def _apply_group(self, group: ApplicationGroup, now: float) -> None:
+        self._update_quotas(group, now)
         if not group.is_enabled:
-            # Whoever comes back is refused where it signs in.
+            # Clients that connect again are refused when they authenticate.
             namespace = fold(group.namespace)
             why = ApplicationGroupDisabled(group.name).text()
             self._connections.disconnect_callers(
@@ -153,8 +153,8 @@ class LiveState:
                 why,
             )
 
-    def _set_free(self, group: ApplicationGroup, now: float) -> None:
-        """Those who are connected are held to what the groups say now."""
+    def _update_quotas(self, group: ApplicationGroup, now: float) -> None:
+        """Apply the current groups to connected clients."""
         live = self._namespaces[fold(group.namespace)]
         live.application_groups.follow(self._catalog.view.application_groups(group.namespace), now)
 
@@ -165,6 +165,6 @@ class LiveState:
         return self._namespaces[fold(hub.namespace)].hubs.get(fold(hub.name))
 
 
-def _doors(namespace: Namespace) -> tuple[object, ...]:
-    """The settings of a namespace that decide who may be connected at all."""
+def _access_settings(namespace: Namespace) -> tuple[object, ...]:
+    """The settings of a namespace that decide who may connect."""
     return namespace.network, namespace.public_network_access, namespace.disable_local_auth, namespace.kafka_enabled

@@ -1,8 +1,8 @@
-"""What a primary still owes its secondary on another node: copies of its metadata that the partner has not confirmed.
+"""Which metadata a primary must still send to its secondary on another node: copies that are not confirmed yet.
 
-A copy is a whole (the namespace with its rules and the names of its hubs, or one hub with its groups and rules), so the
-newest one makes all older ones needless: order between hubs does not matter, a copy may be sent twice, and after a
-failure everything is simply owed again. Decides what is sent; sending and waiting are the endpoint's.
+A copy is complete in itself: the namespace with its rules and the names of its hubs, or one hub with its groups and
+rules. So the newest copy replaces all older ones, the order of hubs does not matter, a copy may be sent twice, and
+after a failure everything is sent again. This module decides what is sent; the endpoint sends and waits.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from hubmere.model.names import HubName, fold
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCopy:
-    """The rules of a primary and the names of all its hubs: what is not named here is to go."""
+    """The rules of a primary and the names of all its hubs; the secondary deletes what is not listed."""
 
     rules: tuple[AccessRule, ...]
     hubs: tuple[HubName, ...]
 
     @property
     def key(self) -> str:
-        """By which the last confirmed copy is kept; no hub has an empty name."""
+        """Key of the last confirmed copy; no hub has an empty name."""
         return ""
 
 
@@ -36,7 +36,7 @@ class HubCopy:
 
     @property
     def key(self) -> str:
-        """By which the last confirmed copy is kept."""
+        """Key of the last confirmed copy."""
         return fold(self.hub.name)
 
 
@@ -44,7 +44,7 @@ Copy = NamespaceCopy | HubCopy
 
 
 class Progress(StrEnum):
-    """ARM's word for how a pairing is doing (`provisioningState`)."""
+    """State of a pairing in ARM (`provisioningState`)."""
 
     ACCEPTED = "Accepted"
     SUCCEEDED = "Succeeded"
@@ -52,53 +52,53 @@ class Progress(StrEnum):
 
 
 def copies_of(entities: Entities, namespace: Namespace) -> list[Copy]:
-    """Everything that a secondary takes from a primary: the namespace first, since it makes room for the hubs."""
+    """All copies of a primary: the namespace first, because it deletes hubs and so makes room for others."""
     hubs = entities.hubs(namespace.name)
     whole = NamespaceCopy(tuple(entities.rules(namespace)), tuple(hub.name for hub in hubs))
     return [whole, *(HubCopy(hub, tuple(entities.groups(hub)), tuple(entities.rules(hub))) for hub in hubs)]
 
 
 class Outbox:
-    """What one pairing has confirmed, and how it is doing.
+    """Confirmed copies and state of one pairing.
 
     Thread rule: the owner's thread only.
     """
 
-    __slots__ = ("_confirmed", "_was_in_step", "problem")
+    __slots__ = ("_confirmed", "_was_synchronized", "problem")
 
     def __init__(self) -> None:
         self._confirmed: dict[str, Copy] = {}
-        self._was_in_step = False
-        # Why the last copy did not arrive, in words for the operator; empty while all is well.
+        self._was_synchronized = False
+        # Why the last copy could not be sent, for the operator; empty if it was.
         self.problem = ""
 
-    def owed(self, copies: list[Copy]) -> list[Copy]:
-        """The copies that the partner does not have, in the order in which they go."""
+    def pending(self, copies: list[Copy]) -> list[Copy]:
+        """The copies that the partner does not have yet, in sending order."""
         return [copy for copy in copies if self._confirmed.get(copy.key) != copy]
 
     def confirm(self, copy: Copy) -> None:
-        """The partner has this copy."""
+        """Record that the partner has stored this copy."""
         if isinstance(copy, NamespaceCopy):
             kept = {"", *map(fold, copy.hubs)}
             self._confirmed = {key: known for key, known in self._confirmed.items() if key in kept}
         self._confirmed[copy.key] = copy
         self.problem = ""
 
-    def in_step(self) -> None:
-        """Nothing is owed any more."""
-        self._was_in_step = True
+    def on_synchronized(self) -> None:
+        """Record that the partner has every copy."""
+        self._was_synchronized = True
 
-    def failed(self, problem: str) -> None:
-        """A copy did not arrive: whatever the partner is when it is back, it gets everything again."""
+    def on_failed(self, problem: str) -> None:
+        """Record a failure: the partner may have changed when it is back, so it gets everything again."""
         self._confirmed.clear()
         self.problem = problem
 
     @property
     def progress(self) -> Progress:
-        """How the pairing is doing."""
+        """State of the pairing."""
         if self.problem:
             return Progress.FAILED
-        return Progress.SUCCEEDED if self._was_in_step else Progress.ACCEPTED
+        return Progress.SUCCEEDED if self._was_synchronized else Progress.ACCEPTED
 
 
 class Outboxes:
@@ -111,9 +111,9 @@ class Outboxes:
         self._by_pairing: dict[str, Outbox] = {}
 
     def of(self, alias: GeoAlias) -> Outbox:
-        """The outbox of a pairing, empty when it is new."""
+        """The outbox of a pairing; a new pairing gets an empty one."""
         return self._by_pairing.setdefault(alias.pairing, Outbox())
 
     def forget(self, pairing: str) -> None:
-        """A pairing is over."""
+        """Drop the outbox of a pairing that has ended."""
         self._by_pairing.pop(pairing, None)

@@ -1,11 +1,10 @@
-"""Geo-disaster recovery of metadata: which catalog steps make a pairing, keep it in step, break it, and fail it over.
+"""Geo-disaster recovery of metadata: the catalog steps that create a pairing, replicate, break it and fail over.
 
-Pure decisions on a catalog view; the manager submits the steps. Two namespaces are paired under an alias: the secondary
-must be empty, takes the primary's hubs, consumer groups and access rules (never events or offsets), follows every
-change of them, and is read-only for managers until the pairing ends (reference: service 8). Rules go along with their
-keys, so that a connection string with the alias opens whichever namespace the alias means. Where both are on this node
-they change together; between two nodes each keeps its half under one pairing id, and `outbox` and `replica` say what
-goes from one to the other.
+Pure decisions on a catalog view; the manager submits the steps. Two namespaces are paired under an alias. The secondary
+must be empty. It gets the primary's hubs, consumer groups and access rules (never events or offsets), follows all their
+changes, and is read-only for managers until the pairing ends (reference: service 8). Rules are copied with their keys,
+so a connection string with the alias works on either namespace. If both namespaces are on this node they change in one
+transaction. Between two nodes each keeps its half under one pairing id, and `outbox` and `replica` decide what is sent.
 """
 
 import uuid
@@ -32,7 +31,7 @@ def require_writable(view: CatalogView, namespace: Namespace) -> None:
 def pair(
     view: CatalogView, primary: Namespace, name: AliasName, partner: str, alternate_name: str
 ) -> tuple[GeoAlias, list[Step]]:
-    """An alias of a namespace, replicating to a partner on this node if one is named."""
+    """Create an alias of a namespace; it replicates to a partner on this node if one is named."""
     alias, steps = _alias(view, primary, name, partner, alternate_name)
     if partner:
         secondary = view.namespace(partner)
@@ -47,7 +46,7 @@ def pair(
 def pair_away(
     view: CatalogView, primary: Namespace, name: AliasName, partner: str, alternate_name: str, pairing: str
 ) -> tuple[GeoAlias, list[Step]]:
-    """An alias of a namespace, replicating to a partner on another node, which has agreed to the pairing."""
+    """Create an alias of a namespace that replicates to a partner on another node, which has agreed to the pairing."""
     return _alias(view, primary, name, partner, alternate_name, pairing)
 
 
@@ -72,7 +71,7 @@ def _alias(
 
 
 def require_free(view: CatalogView, secondary: Namespace) -> None:
-    """Refuse a secondary that has hubs of its own or is paired already."""
+    """Refuse a secondary that has hubs or is already paired."""
     if view.hubs(secondary.name):
         raise Conflict(f"The secondary namespace '{secondary.name}' must be empty.")
     if view.aliases(secondary.name):
@@ -93,11 +92,11 @@ def _copies(view: CatalogView, primary: Namespace, secondary: Namespace) -> Iter
 
 
 def break_pairing(view: CatalogView, namespace: str, name: str) -> list[Step]:
-    """End the replication; the alias stays with the primary."""
+    """End the replication; the primary keeps the alias."""
     alias = view.alias(namespace, name)
     if alias.role is GeoRole.SECONDARY:
         if alias.pairing:
-            # The primary is on another node and may never come back: its secondary must be able to go on alone.
+            # The primary is on another node and may never come back: its secondary must be able to continue alone.
             return [Delete(alias)]
         raise Conflict("A pairing is broken on its primary namespace.")
     steps: list[Step] = [Replace(replace(_alone(alias), pairing=""))]
@@ -107,24 +106,24 @@ def break_pairing(view: CatalogView, namespace: str, name: str) -> list[Step]:
 
 
 def fail_over(view: CatalogView, namespace: str, name: str) -> list[Step]:
-    """The alias moves to the secondary, on which this is asked, and the pairing ends."""
+    """Move the alias to `namespace`, its secondary, and end the pairing."""
     alias = view.alias(namespace, name)
     if alias.role is not GeoRole.SECONDARY:
         raise Conflict("A failover is started on the secondary namespace.")
     if alias.pairing:
-        # The id stays: by it the old primary is told, once it asks, that the alias is no longer its own.
+        # The id is kept: by it the old primary learns, when it asks, that it has lost the alias.
         return [Replace(_alone(alias))]
     return [Delete(view.alias(alias.partner_namespace, name)), Replace(_alone(alias))]
 
 
 def give_up(view: CatalogView, namespace: str, name: str, pairing: str) -> list[Step]:
-    """What the old primary does when its partner has failed over: the alias is the partner's. Empty if it knows."""
+    """Delete the alias of an old primary whose partner has failed over; empty if that is already done."""
     alias = next((one for one in view.aliases(namespace) if fold(one.name) == fold(name)), None)
     return [Delete(alias)] if alias is not None and alias.pairing == pairing and alias.is_replicating_away else []
 
 
 def delete_alias(view: CatalogView, namespace: str, name: str) -> list[Step]:
-    """Remove an alias whose pairing is over."""
+    """Delete an alias that has no pairing."""
     alias = view.alias(namespace, name)
     if alias.partner_namespace:
         raise Conflict("The alias is replicating; break the pairing first.")
@@ -136,17 +135,17 @@ def _alone(alias: GeoAlias) -> GeoAlias:
 
 
 def mirror_steps(view: CatalogView, steps: Sequence[Step]) -> list[Step]:
-    """What a change of a primary's hubs, groups and rules means for its secondary; empty for everything else."""
+    """The steps that replicate a change of hubs, groups and rules to a secondary on this node; else empty."""
     twins: dict[str, str] = {}
     copies: list[Step] = []
     for step in steps:
         item = step.item
         if isinstance(item, Hub):
-            copies += _mirrored_hub(view, step, item, twins)
+            copies += _mirror_hub(view, step, item, twins)
         elif isinstance(item, ConsumerGroup):
-            copies += _mirrored_group(view, step, item, twins)
+            copies += _mirror_group(view, step, item, twins)
         elif isinstance(item, AccessRule):
-            copies += _mirrored_rule(view, step, item)
+            copies += _mirror_rule(view, step, item)
     return copies
 
 
@@ -157,7 +156,7 @@ def _secondary_of(view: CatalogView, namespace: str) -> Namespace | None:
     return None
 
 
-def _mirrored_hub(view: CatalogView, step: Step, hub: Hub, twins: dict[str, str]) -> Iterator[Step]:
+def _mirror_hub(view: CatalogView, step: Step, hub: Hub, twins: dict[str, str]) -> Iterator[Step]:
     secondary = _secondary_of(view, hub.namespace)
     if secondary is None:
         return
@@ -174,7 +173,7 @@ def _mirrored_hub(view: CatalogView, step: Step, hub: Hub, twins: dict[str, str]
         yield Delete(current, step.now_ms)
 
 
-def _mirrored_group(view: CatalogView, step: Step, group: ConsumerGroup, twins: dict[str, str]) -> Iterator[Step]:
+def _mirror_group(view: CatalogView, step: Step, group: ConsumerGroup, twins: dict[str, str]) -> Iterator[Step]:
     uid = twins.get(group.hub_uid) or _twin_uid(view, group.hub_uid)
     if uid is None:
         return
@@ -187,7 +186,7 @@ def _mirrored_group(view: CatalogView, step: Step, group: ConsumerGroup, twins: 
         yield Delete(twin, step.now_ms)
 
 
-def _mirrored_rule(view: CatalogView, step: Step, rule: AccessRule) -> Iterator[Step]:
+def _mirror_rule(view: CatalogView, step: Step, rule: AccessRule) -> Iterator[Step]:
     secondary = _secondary_of(view, rule.namespace)
     scope = secondary if secondary is None or rule.hub is None else view.find_hub(secondary.name, rule.hub)
     if secondary is None or scope is None:
@@ -211,5 +210,5 @@ def _twin_uid(view: CatalogView, hub_uid: str) -> str | None:
 
 
 def _twin_of_hub(hub: Hub, secondary: Namespace) -> Hub:
-    # Where the primary's logs stood when its capture began says nothing about the twin's, which begin empty.
+    # The start of the primary's capture refers to its own logs; those of the twin are empty.
     return replace(hub, namespace=secondary.name, uid=uuid.uuid4().hex, topic_id=str(uuid.uuid4()), capture_start=None)

@@ -1,8 +1,9 @@
-"""The secondary's half of a pairing between two nodes: what arrives from the primary becomes catalog steps.
+"""The secondary's side of a pairing between two nodes: turns copies from the primary into catalog steps.
 
-The primary sends whole copies (`outbox`); each is compared with what is here and only the difference is carried out, so
-a copy that comes twice changes nothing. What the secondary's tier refuses is refused, and the primary shows why. Every
-call names the id of the pairing: after a failover the old primary is told that the alias is no longer its own.
+The primary sends complete copies (`outbox`). Each is compared with the entities of this node and only the difference is
+applied, so a copy that arrives twice changes nothing. What the secondary's tier does not allow is refused, and the
+primary shows the reason. Every call names the id of the pairing: after a failover the old primary learns that it has
+lost the alias.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from hubmere.store.engine import Catalog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleWish:
+class RuleReplica:
     """A rule as the primary has it, keys included."""
 
     name: RuleName
@@ -30,7 +31,7 @@ class RuleWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWish:
+class GroupReplica:
     """A consumer group as the primary has it."""
 
     name: GroupName
@@ -38,18 +39,18 @@ class GroupWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubWish:
+class HubReplica:
     """A hub as the primary has it."""
 
     name: HubName
     spec: HubSpec
-    groups: tuple[GroupWish, ...] = ()
-    rules: tuple[RuleWish, ...] = ()
+    groups: tuple[GroupReplica, ...] = ()
+    rules: tuple[RuleReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """By what a primary proves which pairing it speaks of."""
+    """Identifies the pairing that a primary means."""
 
     namespace: str
     alias: str
@@ -70,7 +71,7 @@ class Replicas:
     def begin(
         self, namespace: str, name: AliasName, primary: str, pairing_id: str, actor: Actor, done: Done
     ) -> GeoAlias:
-        """Let an empty namespace become the secondary of one on another node; asking again changes nothing."""
+        """Make an empty namespace the secondary of one on another node; idempotent."""
         view = self._catalog.planned
         secondary = view.namespace(namespace)
         alias = GeoAlias(
@@ -89,10 +90,10 @@ class Replicas:
         self._submit([Create(alias)], actor, done)
         return alias
 
-    def take_namespace(
-        self, claim: Claim, rules: Sequence[RuleWish], hubs: Sequence[str], actor: Actor, done: Done
+    def apply_namespace(
+        self, claim: Claim, rules: Sequence[RuleReplica], hubs: Sequence[str], actor: Actor, done: Done
     ) -> None:
-        """The namespace's rules become the primary's, and hubs that the primary has not are deleted."""
+        """Replace the namespace's rules by the primary's, and delete hubs that the primary does not have."""
         view, _, namespace = self._claimed(claim)
         wanted = {fold(hub) for hub in hubs}
         gone = [hub for hub in view.hubs(namespace.name) if fold(hub.name) not in wanted]
@@ -100,14 +101,14 @@ class Replicas:
         steps += _rule_steps(namespace, view.rules(namespace), rules, self._book.of(namespace.tier), actor.now_ms)
         self._submit(steps, actor, done)
 
-    def take_hub(self, claim: Claim, wish: HubWish, actor: Actor, done: Done) -> None:
-        """One hub, its groups and its rules become what the primary has."""
+    def apply_hub(self, claim: Claim, replica: HubReplica, actor: Actor, done: Done) -> None:
+        """Make one hub, its groups and its rules the same as on the primary."""
         view, _, namespace = self._claimed(claim)
-        steps = list(_hub_steps(view, namespace, wish, self._book.of(namespace.tier), actor.now_ms))
+        steps = list(_hub_steps(view, namespace, replica, self._book.of(namespace.tier), actor.now_ms))
         self._submit(steps, actor, done)
 
     def end(self, claim: Claim, actor: Actor, done: Done) -> None:
-        """The primary broke the pairing: the namespace keeps what it has and is its own again."""
+        """End the pairing, as the primary asks; the namespace keeps its entities and becomes writable."""
         _, alias, _ = self._claimed(claim)
         self._submit([Delete(alias)], actor, done)
 
@@ -130,69 +131,73 @@ class Replicas:
 # --- differences -----------------------------------------------------------------------------------------------------
 
 
-def _hub_steps(view: CatalogView, namespace: Namespace, wish: HubWish, limits: Limits, now_ms: int) -> Iterator[Step]:
-    known = view.find_hub(namespace.name, wish.name)
+def _hub_steps(
+    view: CatalogView, namespace: Namespace, replica: HubReplica, limits: Limits, now_ms: int
+) -> Iterator[Step]:
+    known = view.find_hub(namespace.name, replica.name)
     others = [hub for hub in view.hubs(namespace.name) if hub != known]
-    if known is not None and _must_be_made_anew(known, wish.spec, limits):
+    if known is not None and _must_be_recreated(known, replica.spec, limits):
         yield Delete(known, now_ms)
         known = None
     if known is None:
-        hub, default = new_hub(namespace, wish.name, wish.spec, limits, existing=others, now_ms=now_ms)
+        hub, default = new_hub(namespace, replica.name, replica.spec, limits, existing=others, now_ms=now_ms)
         yield from (Create(hub), Create(default))
-        yield from _group_steps(hub, [default], wish.groups, limits, now_ms)
-        yield from _rule_steps(hub, [], wish.rules, limits, now_ms)
+        yield from _group_steps(hub, [default], replica.groups, limits, now_ms)
+        yield from _rule_steps(hub, [], replica.rules, limits, now_ms)
         return
-    hub = apply_hub_spec(namespace, known, wish.spec, limits, existing=[*others, known], now_ms=now_ms)
+    hub = apply_hub_spec(namespace, known, replica.spec, limits, existing=[*others, known], now_ms=now_ms)
     if replace(hub, updated_ms=known.updated_ms) != known:
         yield Replace(hub)
-    yield from _group_steps(hub, view.groups(hub), wish.groups, limits, now_ms)
-    yield from _rule_steps(hub, view.rules(hub), wish.rules, limits, now_ms)
+    yield from _group_steps(hub, view.groups(hub), replica.groups, limits, now_ms)
+    yield from _rule_steps(hub, view.rules(hub), replica.rules, limits, now_ms)
 
 
-def _must_be_made_anew(hub: Hub, spec: HubSpec, limits: Limits) -> bool:
-    """Whether the primary's hub was deleted and made again as what this one cannot be changed into."""
+def _must_be_recreated(hub: Hub, spec: HubSpec, limits: Limits) -> bool:
+    """Whether the primary's hub was re-created with properties to which this one cannot be changed."""
     count = hub.partition_count if spec.partition_count is None else spec.partition_count
     is_fixed = count < hub.partition_count or (count > hub.partition_count and not limits.partitions_may_grow)
     return is_fixed or spec.cleanup_policy not in (None, hub.retention.policy)
 
 
 def _group_steps(
-    hub: Hub, present: Sequence[ConsumerGroup], wishes: Sequence[GroupWish], limits: Limits, now_ms: int
+    hub: Hub, present: Sequence[ConsumerGroup], replicas: Sequence[GroupReplica], limits: Limits, now_ms: int
 ) -> Iterator[Step]:
     known = {fold(group.name): group for group in present}
-    # Part of every hub, whatever a primary says.
-    wanted = {fold(DEFAULT_GROUP), *(fold(wish.name) for wish in wishes)}
+    # Part of every hub, whatever the primary sends.
+    wanted = {fold(DEFAULT_GROUP), *(fold(replica.name) for replica in replicas)}
     kept = [group for group in present if fold(group.name) in wanted]
     yield from (Delete(group, now_ms) for group in present if group not in kept)
-    for wish in wishes:
-        group = known.get(fold(wish.name))
+    for replica in replicas:
+        group = known.get(fold(replica.name))
         if group is None:
-            group = new_group(hub, wish.name, limits, existing=kept, now_ms=now_ms, user_metadata=wish.user_metadata)
+            group = new_group(
+                hub, replica.name, limits, existing=kept, now_ms=now_ms, user_metadata=replica.user_metadata
+            )
             kept.append(group)
             yield Create(group)
-        elif group.user_metadata != wish.user_metadata:
-            yield Replace(with_user_metadata(group, user_metadata=wish.user_metadata, now_ms=now_ms))
+        elif group.user_metadata != replica.user_metadata:
+            yield Replace(with_user_metadata(group, user_metadata=replica.user_metadata, now_ms=now_ms))
 
 
 def _rule_steps(
-    scope: Namespace | Hub, present: Sequence[AccessRule], wishes: Sequence[RuleWish], limits: Limits, now_ms: int
+    scope: Namespace | Hub, present: Sequence[AccessRule], replicas: Sequence[RuleReplica], limits: Limits, now_ms: int
 ) -> Iterator[Step]:
     known = {fold(rule.name): rule for rule in present}
-    wanted = {fold(wish.name) for wish in wishes}
+    wanted = {fold(replica.name) for replica in replicas}
     kept = [rule for rule in present if fold(rule.name) in wanted]
     yield from (Delete(rule, now_ms) for rule in present if rule not in kept)
-    for wish in wishes:
-        rule = known.get(fold(wish.name))
+    for replica in replicas:
+        rule = known.get(fold(replica.name))
         others = [one for one in kept if one is not rule]
         fresh = new_rule(
             scope,
-            wish.name,
-            wish.rights,
+            replica.name,
+            replica.rights,
             limits,
             existing=others,
             now_ms=now_ms,
-            primary_key=wish.primary_key,
-            secondary_key=wish.secondary_key,
+            primary_key=replica.primary_key,
+            secondary_key=replica.secondary_key,
         )
         if rule is None:
             kept.append(fresh)

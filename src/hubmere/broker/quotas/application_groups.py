@@ -1,10 +1,10 @@
-"""Application groups: clients known by one credential, held to rates of their own and shut out together.
+"""Application groups: clients that share one credential have their own rates, and can be disabled together.
 
-A group names a rule (reference: service 4.2 and 5); whoever signs in by it is of the group, whatever the hub. Its rates
-count over the whole namespace. What is published beyond them is refused whole, with the group and the policy named;
-what is read beyond them is delayed, since readers have no place for such an error. Each client holds a leash, which a
-change of the groups takes in or lets out while the client is connected; where no group names it, that is one look at
-None. Time is an argument, in monotonic seconds.
+A group names a rule (reference: service 4.2 and 5). Every client that authenticates by this rule belongs to the group,
+on any hub. The rates count over the whole namespace. A publication beyond them is refused as a whole, with the names of
+the group and the policy; reads beyond them are delayed, since readers have no place for such an error.
+Each client holds a `ClientQuota`, which is updated in place when groups change. Its `limits` are None for clients in no
+group. Time is an argument, in monotonic seconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +14,8 @@ from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingP
 from hubmere.model.errors import ApplicationGroupThrottled
 from hubmere.model.names import fold
 
-# What an identifier says before its `=`, and whether it means rules of hubs; the oldest form means both. Applications
-# of Entra are never met here: a node takes no tokens of theirs.
+# Kinds of client identifiers (the text before `=`), and whether they mean rules of a namespace (False) or of a hub
+# (True); the oldest form means both. Entra applications are missing: a node accepts no Entra tokens.
 _KINDS: Mapping[str, tuple[bool, ...]] = {
     "namespacesaskeyname": (False,),
     "entitysaskeyname": (True,),
@@ -23,23 +23,23 @@ _KINDS: Mapping[str, tuple[bool, ...]] = {
 }
 _INCOMING = (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.INCOMING_MESSAGES)
 _BYTES = (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.OUTGOING_BYTES)
-# Buckets are shared among hubs elsewhere; a group's is its own.
+# A bucket can be shared by hubs; that of a group is not.
 _ALL = ""
 
 
 def names_rule(client_id: str, rule: str, *, is_of_hub: bool) -> bool:
-    """Whether the identifier of a group means a rule of the namespace, or of a hub."""
+    """Whether a client identifier means this rule of the namespace, or of a hub."""
     kind, _, name = client_id.partition("=")
     return is_of_hub in _KINDS.get(fold(kind), ()) and fold(name) == fold(rule)
 
 
 def group_of(groups: Iterable[ApplicationGroup], rule: str, *, is_of_hub: bool) -> ApplicationGroup | None:
-    """The group of a rule's clients, if they have one."""
+    """The group to which clients of a rule belong, or None."""
     return next((group for group in groups if names_rule(group.client_id, rule, is_of_hub=is_of_hub)), None)
 
 
 class _Limit:
-    """One policy and what is left of its rate."""
+    """One policy and its token bucket."""
 
     __slots__ = ("_bucket", "_counts_bytes", "policy")
 
@@ -49,20 +49,20 @@ class _Limit:
         self._bucket = FairBucket(policy.rate_per_s, now)
 
     def change(self, policy: ThrottlingPolicy, now: float) -> None:
-        """Take another rate, and go on from where the old one was."""
+        """Change the rate; the balance of the bucket is kept."""
         self.policy = policy
         self._bucket.change_rate(policy.rate_per_s, now)
 
     def is_over(self, size_bytes: int, events: int, now: float) -> bool:
-        """Whether so much is too much now."""
+        """Whether this amount exceeds the rate now."""
         return self._bucket.missing(_ALL, size_bytes if self._counts_bytes else events, now) > 0
 
     def spend(self, size_bytes: int, events: int, now: float) -> None:
-        """Count it."""
+        """Take the amount from the bucket."""
         self._bucket.spend(_ALL, size_bytes if self._counts_bytes else events, now)
 
     def delay(self, now: float) -> float:
-        """Seconds until something is left again."""
+        """Seconds until the bucket has tokens again."""
         return self._bucket.debt_seconds(_ALL, now)
 
 
@@ -81,7 +81,7 @@ class GroupLimits:
         self.follow(group, now)
 
     def follow(self, group: ApplicationGroup, now: float) -> None:
-        """Take changed policies; one that has kept its name and metric keeps its account."""
+        """Apply changed policies; a policy with the same name and metric keeps its balance."""
         known = {(limit.policy.name, limit.policy.metric): limit for limit in (*self._incoming, *self._outgoing)}
         limits = []
         for policy in group.policies:
@@ -96,32 +96,32 @@ class GroupLimits:
         self._outgoing = [limit for limit in limits if limit.policy.metric not in _INCOMING]
 
     def require_ingress(self, size_bytes: int, events: int, now: float) -> None:
-        """Refuse a publication that is too much; nothing is counted yet."""
+        """Refuse a publication that exceeds a rate; nothing is charged yet."""
         for limit in self._incoming:
             if limit.is_over(size_bytes, events, now):
                 raise ApplicationGroupThrottled(self.group.name, limit.policy.name)
 
     def has_ingress(self, size_bytes: int, events: int, now: float) -> bool:
-        """Whether so much can be published."""
+        """Whether this amount may be published now."""
         return not any(limit.is_over(size_bytes, events, now) for limit in self._incoming)
 
     def charge_ingress(self, size_bytes: int, events: int, now: float) -> None:
-        """Count what was published."""
+        """Charge what was published."""
         for limit in self._incoming:
             limit.spend(size_bytes, events, now)
 
     def charge_egress(self, size_bytes: int, events: int, now: float) -> None:
-        """Count what was delivered; going below zero delays the next delivery."""
+        """Charge what was delivered; a negative balance delays the next delivery."""
         for limit in self._outgoing:
             limit.spend(size_bytes, events, now)
 
     def egress_delay(self, now: float) -> float:
-        """Seconds until events may be delivered again; 0 when they may now."""
+        """Seconds until events may be delivered again; 0 if they may now."""
         return max((limit.delay(now) for limit in self._outgoing), default=0.0)
 
 
 class ClientQuota:
-    """What one kind of client is held to now: the rates of its group, or None."""
+    """The current limits of all clients of one rule: those of its application group, or None."""
 
     __slots__ = ("limits",)
 
@@ -130,42 +130,42 @@ class ClientQuota:
 
     @property
     def group(self) -> str:
-        """The name of the group, if there is one."""
+        """Name of the group; empty without one."""
         return "" if self.limits is None else self.limits.group.name
 
 
-# Those who belong to no group: the administrator, the portal, and whoever is asked for nothing.
+# For clients in no group: the administrator, the portal, and clients that need not authenticate.
 FREE = ClientQuota()
 
 
 class ApplicationGroups:
-    """The groups of one namespace, and the leashes of those who were met.
+    """The groups of one namespace, and the quotas of its clients: at most one per rule.
 
-    Thread rule: the owner's thread only. Leashes are as many as there are rules.
+    Thread rule: the owner's thread only.
     """
 
-    __slots__ = ("_groups", "_leashes", "_limits")
+    __slots__ = ("_groups", "_limits", "_quotas")
 
     def __init__(self) -> None:
         self._groups: Sequence[ApplicationGroup] = ()
         self._limits: dict[str, GroupLimits] = {}
-        self._leashes: dict[tuple[str, bool], ClientQuota] = {}
+        self._quotas: dict[tuple[str, bool], ClientQuota] = {}
 
     def follow(self, groups: Sequence[ApplicationGroup], now: float) -> None:
-        """Take the groups as they are now, effective on those who are connected."""
+        """Apply the current groups, effective for connected clients too."""
         known, self._limits = self._limits, {}
         for group in groups:
             limits = self._limits[fold(group.name)] = known.get(fold(group.name)) or GroupLimits(group, now)
             limits.follow(group, now)
         self._groups = groups
-        for (rule, is_of_hub), client_quota in self._leashes.items():
+        for (rule, is_of_hub), client_quota in self._quotas.items():
             client_quota.limits = self._limits_of(rule, is_of_hub)
 
     def client_quota(self, rule: str, *, is_of_hub: bool) -> ClientQuota:
-        """The leash of whoever signed in by a rule."""
-        client_quota = self._leashes.get((rule, is_of_hub))
+        """The quota of clients that authenticated by a rule."""
+        client_quota = self._quotas.get((rule, is_of_hub))
         if client_quota is None:
-            client_quota = self._leashes[rule, is_of_hub] = ClientQuota()
+            client_quota = self._quotas[rule, is_of_hub] = ClientQuota()
             client_quota.limits = self._limits_of(rule, is_of_hub)
         return client_quota
 

@@ -1,8 +1,9 @@
-"""Throughput units that follow the load: up while clients are held back, down again after a quiet time.
+"""Auto-inflate: throughput units grow while clients are throttled, and shrink again after a quiet time.
 
-Up is the service's auto-inflate: one unit a second while somebody was throttled, to the namespace's maximum. Down is an
-option that the service has not: a namespace with a minimum loses a unit each time its traffic would have fitted the
-smaller capacity for the whole quiet time, so that it does not swing. Called once a second; time is an argument.
+Growing is the service's auto-inflate: one unit a second while a client was throttled, up to the namespace's maximum.
+Shrinking is an option that the service does not have: a namespace with a minimum loses a unit each time its traffic
+would have fitted the smaller capacity for the whole quiet time, which prevents oscillation. Called once a second; time
+is an argument.
 """
 
 from dataclasses import dataclass
@@ -12,13 +13,13 @@ from hubmere.broker.live import LiveNamespace
 from hubmere.model.names import fold
 from hubmere.model.tier import Limits
 
-# How long traffic must have fitted fewer units before one is given back, unless the node is set otherwise.
+# Default of `deflate_after_s`: how long traffic must fit fewer units before one is given back.
 QUIET_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flow:
-    """What all hubs of a namespace had taken in and given out at a time."""
+    """Ingress and egress totals of all hubs of a namespace at one time."""
 
     at: float
     bytes_in: int
@@ -38,7 +39,7 @@ class _Flow:
         )
 
     def units_since(self, before: "_Flow", limits: Limits) -> float:
-        """How many units were in use, by the pool that was used most; a hub that went away counts nothing."""
+        """Units in use since `before`, by the most used pool; a deleted hub counts nothing."""
         seconds = self.at - before.at
         used = (
             (self.bytes_in - before.bytes_in, limits.ingress_bytes_per_unit),
@@ -51,7 +52,7 @@ class _Flow:
 
 @dataclass(slots=True)
 class _Watch:
-    """What was last seen of a namespace, and since when it has been too quiet for its capacity."""
+    """The last measurement of a namespace, and since when its traffic has fitted one unit less."""
 
     flow: _Flow
     capacity: int
@@ -69,21 +70,21 @@ class AutoInflate:
         self._watches: dict[str, _Watch] = {}
 
     def new_capacity(self, namespace: LiveNamespace, now: float) -> int | None:
-        """The capacity that a namespace should have from now on; None when it should stay."""
+        """The capacity that a namespace should change to; None if it should stay."""
         throughput, entity = namespace.throughput, namespace.entity
-        was_pressed = throughput is not None and throughput.was_pressed
+        was_throttled = throughput is not None and throughput.was_throttled
         if throughput is not None:
-            throughput.was_pressed = False
+            throughput.was_throttled = False
         if throughput is None or not entity.auto_inflate:
             self._watches.pop(fold(entity.name), None)
             return None
-        is_quiet = self._is_quiet(namespace, now, was_pressed=was_pressed)
-        if was_pressed:
+        is_quiet = self._is_quiet(namespace, now, was_throttled=was_throttled)
+        if was_throttled:
             return entity.capacity + 1 if entity.capacity < entity.maximum_throughput_units else None
         return entity.capacity - 1 if is_quiet and 0 < entity.minimum_throughput_units < entity.capacity else None
 
-    def _is_quiet(self, namespace: LiveNamespace, now: float, *, was_pressed: bool) -> bool:
-        """Whether one unit less would have been enough for the whole quiet time, at this capacity."""
+    def _is_quiet(self, namespace: LiveNamespace, now: float, *, was_throttled: bool) -> bool:
+        """Whether one unit less would have been enough during the whole quiet time."""
         entity = namespace.entity
         flow = _Flow.of(namespace, now)
         watch = self._watches.get(fold(entity.name))
@@ -91,7 +92,7 @@ class AutoInflate:
             self._watches[fold(entity.name)] = _Watch(flow, entity.capacity, now)
             return False
         if flow.at > watch.flow.at:
-            if was_pressed or flow.units_since(watch.flow, namespace.limits) > entity.capacity - 1:
+            if was_throttled or flow.units_since(watch.flow, namespace.limits) > entity.capacity - 1:
                 watch.quiet_since = now
             watch.flow = flow
         return now - watch.quiet_since >= self._quiet_s

@@ -1,7 +1,7 @@
-"""Bytes per second of each partition, in and out, as the service shows them of a partition (reference: service 4.1).
+"""Incoming and outgoing bytes per second of each partition, as the service reports them (reference: service 4.1).
 
-What comes in is how much a log grew, what goes out is counted at delivery; both are looked at about once a second, and
-not at all while a hub is silent. Time is an argument, in monotonic seconds.
+Incoming bytes are the growth of a log, outgoing bytes are counted at delivery. Rates are computed about once a second,
+and not at all while a hub is idle. Time is an argument, in monotonic seconds.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class ByteRate(NamedTuple):
-    """What one partition did per second."""
+    """Bytes per second of one partition."""
 
     incoming: float = 0.0
     outgoing: float = 0.0
@@ -19,7 +19,7 @@ _SILENCE = ByteRate()
 
 
 class PartitionRates:
-    """The partitions of one hub over the time between the last two looks.
+    """Rates of the partitions of one hub between the last two updates.
 
     Thread rule: the owner's thread only.
     """
@@ -33,12 +33,12 @@ class PartitionRates:
         self._seen_at: float | None = None
         self._rates: dict[int, ByteRate] = {}
 
-    def delivered(self, partition: int, size_bytes: int) -> None:
-        """Count what went out."""
+    def count_delivered(self, partition: int, size_bytes: int) -> None:
+        """Count delivered bytes."""
         self._delivered[partition] = self._delivered.get(partition, 0) + size_bytes
 
-    def look(self, sizes: Mapping[int, int], now: float) -> None:
-        """Work the rates out anew from the sizes of the logs that are open; one that was just opened begins at 0."""
+    def update(self, sizes: Mapping[int, int], now: float) -> None:
+        """Compute the rates from the sizes of the open logs; a log that was just opened starts at 0."""
         seconds = 0.0 if self._seen_at is None else now - self._seen_at
         if seconds > 0:
             self._rates = {
@@ -50,8 +50,8 @@ class PartitionRates:
             }
         self._seen_at, self._seen_sizes, self._seen_delivered = now, sizes, dict(self._delivered)
 
-    def rest(self, now: float) -> None:
-        """Nothing came or went since the last look."""
+    def clear(self, now: float) -> None:
+        """Reset all rates to 0: the hub was idle since the last update."""
         self._seen_at = now
         self._rates = {}
 

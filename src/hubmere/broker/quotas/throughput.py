@@ -1,7 +1,7 @@
-"""Throughput units: how much a namespace may take in and give out, shared fairly among its hubs.
+"""Throughput units: the ingress and egress limits of a namespace, shared fairly by its hubs.
 
 One unit is 1 MB/s or 1,000 events/s in, and 2 MB/s or 4,096 events/s out (reference: service 5). Ingress is admitted
-whole or refused whole; egress is paced, never refused. Nothing here waits or reads a clock: time is an argument, in
+whole or refused whole; egress is delayed, never refused. Nothing here waits or reads a clock: time is an argument, in
 monotonic seconds.
 """
 
@@ -9,20 +9,15 @@ from dataclasses import dataclass
 
 from hubmere.model.errors import ServerBusy, ThrottledTooLong
 
-INGRESS_BYTES_PER_UNIT = 1024 * 1024
-INGRESS_EVENTS_PER_UNIT = 1000
-EGRESS_BYTES_PER_UNIT = 2 * 1024 * 1024
-EGRESS_EVENTS_PER_UNIT = 4096
-
 # A bucket holds one second of allowance: the service publishes no burst, and one second hides scheduling jitter.
 BURST_SECONDS = 1.0
-# A hub that was silent this long no longer counts as one among whom the allowance is shared.
+# A hub that was idle for this long no longer gets a share of the allowance.
 ACTIVE_SECONDS = 2.0
 # Refilling walks the active hubs, so it is done at most this often while there are tokens left.
 _REFILL_SECONDS = 0.005
 # Upper bound of hubs among which one bucket is shared at a time; the least recently used gives way.
 _MAX_SHARES = 4096
-# The wait that clients are told; SDKs pause four seconds on this condition whatever we say.
+# Retry-after that clients get; SDKs wait four seconds on this error in any case.
 RETRY_AFTER_SECONDS = 4.0
 
 
@@ -35,11 +30,12 @@ class _Share:
 
 
 class FairBucket:
-    """A token bucket whose refill is dealt out evenly to the hubs in use; what a hub leaves goes to all.
+    """A token bucket whose refill is divided evenly among the active hubs; unused tokens go to all.
 
-    Each active hub owns `rate / active` of the refill up to its part of the burst; its overflow, and everything while
-    nobody is active, flows into a common part that anyone may take. So the total never passes `rate` plus one burst,
-    a lone hub gets all of it, and a flooding hub cannot push another below its share.
+    1. Each active hub owns `rate / active` of the refill, up to its part of the burst.
+    2. What exceeds that, and all of it while no hub is active, goes into a common part that any hub may use.
+    3. So the total never exceeds `rate` plus one burst, a single hub gets all of it, and a hub that floods cannot push
+       another below its share.
     """
 
     __slots__ = ("_burst_s", "_common", "_filled_at", "_rate", "_shares")
@@ -53,19 +49,19 @@ class FairBucket:
 
     @property
     def capacity(self) -> float:
-        """The most that the bucket holds, and the most that one publication is asked to find in it."""
+        """Maximum number of tokens, and the most that one publication needs to find."""
         return self._rate * self._burst_s
 
     def change_rate(self, rate_per_s: float, now: float) -> None:
-        """Take a new rate at once; what was saved up stays, within the new burst."""
+        """Change the rate at once; saved tokens are kept, within the new burst."""
         self._refill(now)
         self._rate = rate_per_s
         self._common = min(self._common, self.capacity)
 
     def missing(self, hub: str, amount: float, now: float) -> float:
-        """How many tokens `hub` lacks for `amount`; 0 when it may go ahead.
+        """How many tokens `hub` lacks for `amount`; 0 if it may proceed.
 
-        A publication larger than the whole bucket may go when the bucket is full (reference: service 5).
+        A publication larger than the whole bucket is admitted when the bucket is full (reference: service 5).
         """
         share = self._touch(hub, now)
         wanted = min(amount, self.capacity)
@@ -73,22 +69,22 @@ class FairBucket:
         if have < wanted and now > self._filled_at:
             self._refill(now)
             have = share.tokens + max(self._common, 0.0)
-        # Half a token of slack: dealing out in shares leaves rounding crumbs behind.
+        # Half a token of tolerance for rounding errors of the shares.
         return max(0.0, wanted - have - 0.5)
 
     def spend(self, hub: str, amount: float, now: float) -> None:
-        """Take tokens, the hub's own first; the balance may go below zero and is then worked off."""
+        """Take tokens, the hub's own first; the balance may become negative and is paid back by later refills."""
         share = self._touch(hub, now)
         own = min(amount, max(share.tokens, 0.0))
         share.tokens -= own
         self._common -= amount - own
 
     def holds_more_than(self, hub: str, amount: float, now: float) -> bool:
-        """Whether `hub` could spend `amount`, in whatever pieces, and never be in debt."""
+        """Whether `hub` could spend `amount`, in any pieces, without a negative balance."""
         return self._touch(hub, now).tokens + self._common > amount
 
     def debt_seconds(self, hub: str, now: float) -> float:
-        """How long until `hub` has tokens again; 0 when it has some now."""
+        """Seconds until `hub` has tokens again; 0 if it has some now."""
         share = self._touch(hub, now)
         if share.tokens + self._common > 0:
             return 0.0
@@ -117,7 +113,7 @@ class FairBucket:
         for name in [name for name, share in self._shares.items() if now - share.seen_at > ACTIVE_SECONDS]:
             self._drop(name)
         if self._common < 0:
-            # Debts of past bursts are paid before anyone is dealt new tokens.
+            # Debts of past bursts are paid before hubs get new tokens.
             paid = min(added, -self._common)
             self._common += paid
             added -= paid
@@ -135,7 +131,7 @@ class FairBucket:
         self._common = min(self._common + overflow, max(0.0, self.capacity - owned))
 
     def _level(self) -> None:
-        """One more hub shares the bucket: what the others hold above their smaller parts is everybody's again."""
+        """A hub was added: move what the others hold above their new, smaller parts into the common part."""
         part = self.capacity / len(self._shares)
         for share in self._shares.values():
             surplus = max(0.0, share.tokens - part)
@@ -148,22 +144,12 @@ class FairBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a namespace may do per second."""
+    """Limits of a namespace per second."""
 
     ingress_bytes: float
     ingress_events: float
     egress_bytes: float
     egress_events: float
-
-    @classmethod
-    def of_units(cls, units: int) -> "Rates":
-        """The rates of so many throughput units."""
-        return cls(
-            ingress_bytes=units * INGRESS_BYTES_PER_UNIT,
-            ingress_events=units * INGRESS_EVENTS_PER_UNIT,
-            egress_bytes=units * EGRESS_BYTES_PER_UNIT,
-            egress_events=units * EGRESS_EVENTS_PER_UNIT,
-        )
 
 
 class Throughput:
@@ -172,16 +158,16 @@ class Throughput:
     Thread rule: the owner's thread only.
     """
 
-    __slots__ = ("_in_bytes", "_in_events", "_out_bytes", "_out_events", "last_pressed_at", "was_pressed")
+    __slots__ = ("_in_bytes", "_in_events", "_out_bytes", "_out_events", "last_throttled_at", "was_throttled")
 
     def __init__(self, rates: Rates, now: float) -> None:
         self._in_bytes = FairBucket(rates.ingress_bytes, now)
         self._in_events = FairBucket(rates.ingress_events, now)
         self._out_bytes = FairBucket(rates.egress_bytes, now)
         self._out_events = FairBucket(rates.egress_events, now)
-        # Auto-inflate looks at these: whether somebody was held back since it last looked, and when.
-        self.was_pressed = False
-        self.last_pressed_at = float("-inf")
+        # For auto-inflate, which resets the first one: whether a client was throttled, and when that was last.
+        self.was_throttled = False
+        self.last_throttled_at = float("-inf")
 
     def change_rates(self, rates: Rates, now: float) -> None:
         """Scale up or down, effective at once."""
@@ -191,13 +177,13 @@ class Throughput:
         self._out_events.change_rate(rates.egress_events, now)
 
     def require_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
-        """Refuse a publication that is over the units; nothing is charged yet."""
+        """Refuse a publication beyond the throughput units; nothing is charged yet."""
         if self._in_bytes.missing(hub, size_bytes, now) or self._in_events.missing(hub, events, now):
-            self._press(now)
+            self._record_throttling(now)
             raise ServerBusy(RETRY_AFTER_SECONDS)
 
     def require_ingress_delay(self, hub: str, max_delay_s: float, now: float) -> None:
-        """Refuse a publication of a client that has to pause longer than it is willing to wait (Kafka)."""
+        """Refuse a publication of a client that must be delayed longer than it is willing to wait (Kafka)."""
         delay_s = self._ingress_debt(hub, now)
         if delay_s > max_delay_s:
             raise ThrottledTooLong(delay_s, max_delay_s)
@@ -209,31 +195,31 @@ class Throughput:
         )
 
     def charge_ingress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
-        """Count what was published; going below zero delays or refuses the next publication."""
+        """Charge what was published; a negative balance delays or refuses the next publication."""
         self._in_bytes.spend(hub, size_bytes, now)
         self._in_events.spend(hub, events, now)
 
     def ingress_delay(self, hub: str, now: float) -> float:
-        """Seconds for which a client that publishes to this hub should pause; 0 when it is within its share."""
-        return self._noted(self._ingress_debt(hub, now), now)
+        """Seconds for which a client that publishes to this hub should pause; 0 if it is within its share."""
+        return self._recorded(self._ingress_debt(hub, now), now)
 
     def _ingress_debt(self, hub: str, now: float) -> float:
         return max(self._in_bytes.debt_seconds(hub, now), self._in_events.debt_seconds(hub, now))
 
     def egress_delay(self, hub: str, now: float) -> float:
-        """Seconds until events of this hub may be delivered again; 0 when they may now."""
-        return self._noted(max(self._out_bytes.debt_seconds(hub, now), self._out_events.debt_seconds(hub, now)), now)
+        """Seconds until events of this hub may be delivered again; 0 if they may now."""
+        return self._recorded(max(self._out_bytes.debt_seconds(hub, now), self._out_events.debt_seconds(hub, now)), now)
 
     def charge_egress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
-        """Count what was delivered; going below zero delays the next delivery."""
+        """Charge what was delivered; a negative balance delays the next delivery."""
         self._out_bytes.spend(hub, size_bytes, now)
         self._out_events.spend(hub, events, now)
 
-    def _noted(self, delay: float, now: float) -> float:
+    def _recorded(self, delay: float, now: float) -> float:
         if delay > 0:
-            self._press(now)
+            self._record_throttling(now)
         return delay
 
-    def _press(self, now: float) -> None:
-        self.was_pressed = True
-        self.last_pressed_at = now
+    def _record_throttling(self, now: float) -> None:
+        self.was_throttled = True
+        self.last_throttled_at = now

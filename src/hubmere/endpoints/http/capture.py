@@ -50,7 +50,7 @@ async def report_progress(request: Request) -> Response:
     context, hubs = request.context, [hub.value() for hub in body.hubs]
     now, now_ms = context.clock.monotonic(), context.clock.now_ms()
     files = await await_change(
-        lambda done: context.broker.captures.take(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
+        lambda done: context.broker.captures.record_report(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
     )
     for file in files:
         _log_file(file)

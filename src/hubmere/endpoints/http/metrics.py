@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from hubmere.broker import CONDITION_NAMES, Broker, ConditionSeverity, HubStanding, JobState, NamespaceView
+from hubmere.broker import CONDITION_NAMES, Broker, ConditionSeverity, HubCaptureStatus, JobState, NamespaceView
 from hubmere.endpoints.http.request import Request
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,7 +35,7 @@ _COUNTERS: Mapping[str, str] = {
 }
 # A job that is starting is not failing.
 _HEALTHY_STATES = frozenset({JobState.RUNNING, JobState.STARTING})
-_CAPTURE_GAUGES: tuple[tuple[str, str, Callable[[HubStanding], int]], ...] = (
+_CAPTURE_GAUGES: tuple[tuple[str, str, Callable[[HubCaptureStatus], int]], ...] = (
     ("capture_backlog", "Bytes that wait to be captured.", lambda hub: hub.backlog_bytes),
     ("capture_lag_messages", "Events that wait to be captured.", lambda hub: hub.lag_events),
     ("capture_held_bytes", "Bytes beyond retention that wait to be captured.", lambda hub: hub.held_bytes),
@@ -147,11 +147,11 @@ def _machine(broker: Broker) -> Iterator[str]:
 
 def _capture(broker: Broker, now: float) -> Iterator[str]:
     """Capture: what waits for it, and what retention keeps for it, which should be 0."""
-    standings = [(hub, broker.captures.standing(hub, now)) for hub in broker.captures.hubs()]
-    for name, _, value in _CAPTURE_GAUGES if standings else ():
+    statuses = [(hub, broker.captures.hub_status(hub, now)) for hub in broker.captures.hubs()]
+    for name, _, value in _CAPTURE_GAUGES if statuses else ():
         yield from _header_lines(name)
-        for hub, standing in standings:
-            yield _sample(name, hub.namespace, hub.name, value(standing))
+        for hub, status in statuses:
+            yield _sample(name, hub.namespace, hub.name, value(status))
     yield from _header_lines("capture_job_restarts")
     yield f"capture_job_restarts {broker.captures.supervision.restarts}"
 

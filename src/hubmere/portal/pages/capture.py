@@ -6,7 +6,7 @@ from dataclasses import replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker import HubStanding, HubView, JobState
+from hubmere.broker import HubCaptureStatus, HubView, JobState
 from hubmere.model.entity import CaptureDescription, CaptureEncoding, Rights
 from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE_SIZE_BYTES, HubSpec
 from hubmere.portal import formatting, theme
@@ -56,13 +56,13 @@ class _States:
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        self._known: dict[str, HubStanding] = {}
+        self._known: dict[str, HubCaptureStatus] = {}
 
-    def get(self, hub: HubView) -> HubStanding:
+    def get(self, hub: HubView) -> HubCaptureStatus:
         """The capture state of a hub."""
         uid = hub.uid
         if uid not in self._known:
-            self._known[uid] = standing(self._context, hub)
+            self._known[uid] = status(self._context, hub)
         return self._known[uid]
 
     def clear(self) -> None:
@@ -70,7 +70,7 @@ class _States:
         self._known.clear()
 
 
-def _columns(of: Callable[[HubView], HubStanding]) -> tuple[Column[HubView], ...]:
+def _columns(of: Callable[[HubView], HubCaptureStatus]) -> tuple[Column[HubView], ...]:
     return (
         Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
         Column("state", "Capture", lambda hub: state_text(of(hub)), lambda hub: str(of(hub).state)),
@@ -83,28 +83,28 @@ def _columns(of: Callable[[HubView], HubStanding]) -> tuple[Column[HubView], ...
     )
 
 
-def standing(context: PageContext, hub: HubView) -> HubStanding:
+def status(context: PageContext, hub: HubView) -> HubCaptureStatus:
     """The current capture state of a hub."""
-    return context.session.broker.captures.standing(hub, context.session.clock.monotonic())
+    return context.session.broker.captures.hub_status(hub, context.session.clock.monotonic())
 
 
-def state_text(one: HubStanding) -> str:
+def state_text(one: HubCaptureStatus) -> str:
     """The state of a hub, with its reason."""
     return f"{one.state}: {one.reason}" if one.reason else str(one.state)
 
 
-def _lag_text(one: HubStanding) -> str:
+def _lag_text(one: HubCaptureStatus) -> str:
     if one.state is JobState.OFF:
         return ""
     beyond = f", {formatting.size(one.held_bytes)} beyond retention" if one.held_bytes else ""
     return f"{formatting.number(one.lag_events)} events, {formatting.size(one.backlog_bytes)}{beyond}"
 
 
-def _files_text(one: HubStanding) -> str:
+def _files_text(one: HubCaptureStatus) -> str:
     return f"{formatting.number(one.files)}, {formatting.size(one.size_bytes)}" if one.files else ""
 
 
-def _last_file_text(one: HubStanding) -> str:
+def _last_file_text(one: HubCaptureStatus) -> str:
     newest = one.last_file
     return "" if newest is None else f"{formatting.timestamp(one.last_written_ms)} {newest.name}"
 
@@ -112,7 +112,7 @@ def _last_file_text(one: HubStanding) -> str:
 def _job_text(context: PageContext) -> str:
     """The state of the job that writes the files; empty while no hub is captured."""
     captures = context.session.broker.captures
-    job = captures.job_standing(context.session.clock.monotonic())
+    job = captures.job_status(context.session.clock.monotonic())
     if job.state in (JobState.OFF, JobState.UNSUPERVISED) and not captures.hubs():
         return ""
     spark = f" on Spark {captures.job.spark_version}" if captures.job.spark_version else ""

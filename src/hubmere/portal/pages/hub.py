@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker import HubView, PartitionStanding
+from hubmere.broker import HubView, PartitionCaptureStatus
 from hubmere.model.entity import Rights, Status
 from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name
@@ -15,7 +15,7 @@ from hubmere.portal import charts, formatting, theme
 from hubmere.portal.charts import Line, LineChart
 from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
-from hubmere.portal.pages.capture import standing, state_text
+from hubmere.portal.pages.capture import state_text, status
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
@@ -229,7 +229,7 @@ class _Captured:
         self._part = ui.element("div").style("width: 100%")
         with self._part, theme.card("Capture"):
             self._state = theme.note("")
-            self._table = PagedTable[PartitionStanding](
+            self._table = PagedTable[PartitionCaptureStatus](
                 (
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
                     Column("captured", "Captured up to", lambda row: row.captured, is_number=True),
@@ -263,7 +263,7 @@ class _Captured:
         """Display the progress of the capture job."""
         self._part.set_visibility(hub.entity.is_captured)
         if hub.entity.is_captured:
-            state = standing(self._context, hub)
+            state = status(self._context, hub)
             # The location on the machine is shown only with the Manage right.
             has_url = bool(state.url) and self._context.may(Rights.MANAGE, hub)
             self._state.text = f"{state_text(state)}, destination {state.url}" if has_url else state_text(state)

@@ -148,9 +148,7 @@ class _Hubs:
         """The state of the capture job, which is the same for all hubs and cheap; the Capture page has more."""
         captures = self._context.session.broker.captures
         return (
-            str(captures.job_standing(self._context.session.clock.monotonic()).state)
-            if hub.entity.is_captured
-            else "off"
+            str(captures.job_status(self._context.session.clock.monotonic()).state) if hub.entity.is_captured else "off"
         )
 
     def _find(self, event: ValueChangeEventArguments[str | None]) -> None:

@@ -13,11 +13,11 @@ from pydantic import Field
 from hubmere.broker import (
     CAPTURE_STARTING,
     CapturedFile,
+    HubCaptureStatus,
     HubReport,
-    HubStanding,
     JobReport,
+    PartitionCaptureStatus,
     PartitionReport,
-    PartitionStanding,
     PlannedHub,
     Supervision,
 )
@@ -195,21 +195,21 @@ def file_json(file: CapturedFile) -> Json:
     }
 
 
-def standing_json(hub: str, standing: HubStanding, supervision: Supervision, job: JobReport) -> Json:
+def status_json(hub: str, status: HubCaptureStatus, supervision: Supervision, job: JobReport) -> Json:
     """The capture state of a hub, without its partitions."""
-    newest = standing.last_file
+    newest = status.last_file
     return {
         "eventHub": hub,
-        "state": standing.state.value,
-        "reason": standing.reason,
-        "destination": standing.url,
-        "lagEvents": standing.lag_events,
-        "backlogBytes": standing.backlog_bytes,
-        "heldBytes": standing.held_bytes,
-        "files": standing.files,
-        "events": standing.events,
-        "bytes": standing.size_bytes,
-        "lastWritten": None if standing.last_written_ms < 0 else iso_time(standing.last_written_ms),
+        "state": status.state.value,
+        "reason": status.reason,
+        "destination": status.url,
+        "lagEvents": status.lag_events,
+        "backlogBytes": status.backlog_bytes,
+        "heldBytes": status.held_bytes,
+        "files": status.files,
+        "events": status.events,
+        "bytes": status.size_bytes,
+        "lastWritten": None if status.last_written_ms < 0 else iso_time(status.last_written_ms),
         "lastFile": None if newest is None else file_json(newest),
         "job": {
             "state": supervision.state.value,
@@ -223,14 +223,14 @@ def standing_json(hub: str, standing: HubStanding, supervision: Supervision, job
     }
 
 
-def partition_json(standing: PartitionStanding) -> Json:
+def partition_json(status: PartitionCaptureStatus) -> Json:
     """The capture state of a partition."""
     return {
-        "partition": standing.partition,
-        "captured": standing.captured,
-        "lagEvents": standing.lag_events,
-        "backlogBytes": standing.backlog_bytes,
-        "heldBytes": standing.held_bytes,
-        "windowStart": standing.window_start,
-        "lastFile": None if standing.last_file is None else file_json(standing.last_file),
+        "partition": status.partition,
+        "captured": status.captured,
+        "lagEvents": status.lag_events,
+        "backlogBytes": status.backlog_bytes,
+        "heldBytes": status.held_bytes,
+        "windowStart": status.window_start,
+        "lastFile": None if status.last_file is None else file_json(status.last_file),
     }

@@ -7,7 +7,7 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from hubmere.broker import Actor, Done, Manager, copies_of
-from hubmere.endpoints.http.arm.capture_models import partition_json, standing_json
+from hubmere.endpoints.http.arm.capture_models import partition_json, status_json
 from hubmere.endpoints.http.arm.serializer import ArmSerializer, Json
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.errors import JSON_TYPE
@@ -103,7 +103,7 @@ def alias_json(arm: ArmRequest, name: str) -> Json:
         state = alias.provisioning_state
         return arm.serializer.alias(arm.namespace, alias, partner=partner, state=state, pending=0, problem="")
     outbox = arm.outboxes.of(alias)
-    pending = len(outbox.owed(copies_of(entities, arm.namespace)))
+    pending = len(outbox.pending(copies_of(entities, arm.namespace)))
     return arm.serializer.alias(
         arm.namespace, alias, partner=None, state=outbox.progress, pending=pending, problem=outbox.problem
     )
@@ -112,10 +112,10 @@ def alias_json(arm: ArmRequest, name: str) -> Json:
 def capture_json(request: Request, arm: ArmRequest, hub: Hub, *, has_partitions: bool = False) -> Json:
     """The state of a hub's capture, with or without each of its partitions."""
     captures, now = request.context.broker.captures, request.context.clock.monotonic()
-    standing = captures.standing(arm.caller.visible_hub(hub.name), now)
-    state = standing_json(hub.name, standing, captures.job_standing(now), captures.job)
+    status = captures.hub_status(arm.caller.visible_hub(hub.name), now)
+    state = status_json(hub.name, status, captures.job_status(now), captures.job)
     if has_partitions:
-        state["partitions"] = [partition_json(partition) for partition in standing.partitions]
+        state["partitions"] = [partition_json(partition) for partition in status.partitions]
     return arm.serializer.capture_state(arm.namespace, hub, state)
 
 

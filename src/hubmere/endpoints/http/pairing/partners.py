@@ -193,7 +193,7 @@ class Partners:
         outbox = self._broker.outboxes.of(alias)
         partner = self._partners.get(fold(alias.partner_namespace))
         if partner is None:
-            outbox.failed(f"no partner '{alias.partner_namespace}' is configured")
+            outbox.on_failed(f"no partner '{alias.partner_namespace}' is configured")
             log.error("the alias '%s' is not replicated: %s", alias.name, outbox.problem)
             return
         with contextlib.closing(_PartnerConnection(partner)) as connection:
@@ -212,11 +212,11 @@ class Partners:
             changed.clear()
             # If nothing is missing, the first copy is sent again to learn whether the partner is still a secondary.
             try:
-                for copy in outbox.owed(copies) or copies[:1]:
+                for copy in outbox.pending(copies) or copies[:1]:
                     await asyncio.to_thread(connection.request, "PUT", alias.name, *_to_request(alias, copy))
                     outbox.confirm(copy)
             except (PartnerUnreachable, Conflict) as refusal:
-                outbox.failed(refusal.text())
+                outbox.on_failed(refusal.text())
                 log.warning(
                     "replication of the alias '%s' is retried in %.1f s: %s", alias.name, pause_s, refusal.text()
                 )
@@ -224,7 +224,7 @@ class Partners:
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
                 continue
             pause_s = _MIN_PAUSE_S
-            outbox.in_step()
+            outbox.on_synchronized()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await changed.wait()

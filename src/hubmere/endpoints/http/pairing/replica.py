@@ -8,7 +8,7 @@ the namespace and of its hubs, and end the pairing. `partners` is the client of 
 from pydantic import Field
 from starlette.responses import Response
 
-from hubmere.broker import Claim, GroupWish, HubWish, RuleWish
+from hubmere.broker import Claim, GroupReplica, HubReplica, RuleReplica
 from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, ShortText, parse_body
 from hubmere.endpoints.http.arm.request import ArmRequest, alias_json, json_response, ok_response
 from hubmere.endpoints.http.context import await_change
@@ -30,9 +30,9 @@ class RuleModel(ArmModel):
     primary_key: str
     secondary_key: str
 
-    def wish(self) -> RuleWish:
+    def wanted_hub(self) -> RuleReplica:
         """The rule as the broker expects it."""
-        return RuleWish(
+        return RuleReplica(
             name=rule_name(self.name),
             rights=Rights.parse(self.rights),
             primary_key=self.primary_key,
@@ -46,9 +46,9 @@ class GroupModel(ArmModel):
     name: ShortText
     user_metadata: str = ""
 
-    def wish(self) -> GroupWish:
+    def wanted_hub(self) -> GroupReplica:
         """The group as the broker expects it."""
-        return GroupWish(name=group_name(self.name), user_metadata=self.user_metadata)
+        return GroupReplica(name=group_name(self.name), user_metadata=self.user_metadata)
 
 
 class ReplicaBody(ArmModel):
@@ -72,13 +72,13 @@ class HubCopyBody(ArmModel):
     groups: list[GroupModel] = Field(max_length=_MAX_NAMES)
     rules: list[RuleModel] = Field(max_length=_MAX_RULES)
 
-    def wish(self, name: str) -> HubWish:
+    def wanted_hub(self, name: str) -> HubReplica:
         """The hub as the broker expects it."""
-        return HubWish(
+        return HubReplica(
             name=hub_name(name),
             spec=HubBody(properties=self.properties).spec(),
-            groups=tuple(group.wish() for group in self.groups),
-            rules=tuple(rule.wish() for rule in self.rules),
+            groups=tuple(group.wanted_hub() for group in self.groups),
+            rules=tuple(rule.wanted_hub() for rule in self.rules),
         )
 
 
@@ -107,19 +107,19 @@ class ReplicaHandlers:
         """Replace the rules by the primary's, and delete hubs that the primary does not have."""
         arm = _admin_request(request)
         body = parse_body(NamespaceCopyBody, await request.body())
-        rules = [rule.wish() for rule in body.rules]
+        rules = [rule.wanted_hub() for rule in body.rules]
         replicas = request.context.broker.replicas
         await await_change(
-            lambda done: replicas.take_namespace(_claim(request, arm), rules, body.hubs, arm.actor, done)
+            lambda done: replicas.apply_namespace(_claim(request, arm), rules, body.hubs, arm.actor, done)
         )
         return ok_response()
 
     async def put_hub_copy(self, request: Request) -> Response:
         """Replace one hub, its groups and its rules by the primary's."""
         arm = _admin_request(request)
-        wish = parse_body(HubCopyBody, await request.body()).wish(request.names["hub"])
+        wanted_hub = parse_body(HubCopyBody, await request.body()).wanted_hub(request.names["hub"])
         replicas = request.context.broker.replicas
-        await await_change(lambda done: replicas.take_hub(_claim(request, arm), wish, arm.actor, done))
+        await await_change(lambda done: replicas.apply_hub(_claim(request, arm), wanted_hub, arm.actor, done))
         return ok_response()
 
     async def delete_replica(self, request: Request) -> Response:
