@@ -189,7 +189,7 @@ def test_batches_stay_below_what_the_smallest_tier_takes() -> None:
     for size in (100_000, 100_000, 100_000, 500_000, 10):
         segment.add(0, Row(bytes(size), None, None, ()))
 
-    batches = [decode_records(batch) for _, batch in segment.closed()]
+    batches = [decode_records(batch) for _, batch in segment.close_all()]
 
     assert [[len(record.value or b"") for record in batch] for batch in batches] == [
         [100_000, 100_000],

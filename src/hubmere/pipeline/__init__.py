@@ -1,1 +1,1 @@
-"""Capture and stream jobs on Spark: the data source `eventhubs`, its sink, and what they share."""
+"""Capture and stream jobs on Spark: the data source `eventhubs`, its sink, and their common parts."""

@@ -29,7 +29,7 @@ exec {python} "$@"
 
 
 def write_script(path: Path) -> Path:
-    """Write an executable that takes the place of Python; returns it, or Python where it cannot be executed."""
+    """Write an executable that replaces Python; returns it, or Python itself if the file cannot be executed."""
     python = shlex.quote(sys.executable)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(_SCRIPT.format(python=python, module=__spec__.name), encoding="utf-8")
@@ -39,7 +39,7 @@ def write_script(path: Path) -> Path:
 
 
 def connect_early(address: str) -> None:
-    """Connect to a socket of Spark now, and hand the connection to whoever connects there first."""
+    """Connect to a socket of Spark now, and give the connection to the first later call that connects there."""
     early = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     early.connect(address)
     connect = socket.socket.connect
@@ -51,7 +51,7 @@ def connect_early(address: str) -> None:
         socket.socket.connect = connect  # type: ignore[method-assign]
         os.dup2(early.fileno(), self.fileno())
         early.close()
-        self.settimeout(self.gettimeout())  # the descriptor is another one now
+        self.settimeout(self.gettimeout())  # the file descriptor has changed
 
     socket.socket.connect = take_early  # type: ignore[method-assign, assignment]
 

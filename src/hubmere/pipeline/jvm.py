@@ -28,7 +28,7 @@ _OPENED: Final = (
 )  # fmt: skip
 _FLAGS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
-    # A job without memory is started anew from its checkpoint; one that limps along is not.
+    # Exit on OutOfMemoryError: the job is restarted from its checkpoint instead of running on in a bad state.
     "-XX:+ExitOnOutOfMemoryError",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
@@ -36,22 +36,22 @@ _FLAGS: Final = (
     "--enable-native-access=ALL-UNNAMED",
     *(f"--add-opens={module}=ALL-UNNAMED" for module in _OPENED),
 )
-# How PySpark is told where the gateway is, and how the gateway is told where to say so.
+# Variables by which PySpark finds the gateway, and by which the gateway reports its address.
 _PORT_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET_VARIABLE: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  the name of a variable
 _INFO_VARIABLE: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-# A cold disk takes 16 s; more than this is a machine on which nothing will run in time either.
+# A cold disk takes 16 s; a machine that needs more than this is too slow for the job.
 _START_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.05
 _END_SECONDS: Final = 10.0
 
 
 class NoGateway(Exception):
-    """The JVM did not come up; what it said is on standard error."""
+    """The JVM did not start; its output is on standard error."""
 
 
 def spark_home() -> Path:
-    """Where PySpark keeps its jars; it is found, not imported."""
+    """The folder of PySpark's jars, found without importing PySpark."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise NoGateway("PySpark is not installed: pip install 'hubmere[spark]'")
@@ -66,7 +66,7 @@ def command_line(java: str, home: Path, heap_mb: int, settings: Mapping[str, str
 
 @contextmanager
 def a_gateway(java: str, heap_mb: int, settings: Mapping[str, str]) -> Iterator[None]:
-    """A JVM with these Spark settings, for the PySpark of this process, while the block lasts."""
+    """Run a JVM with these Spark settings for the PySpark of this process, during the block."""
     home = spark_home()
     with tempfile.TemporaryDirectory(prefix="hubmere-") as folder:
         info = Path(folder) / "gateway"
@@ -87,7 +87,7 @@ def a_gateway(java: str, heap_mb: int, settings: Mapping[str, str]) -> Iterator[
 
 
 def _read_info(process: subprocess.Popen[bytes], info: Path) -> tuple[str, str]:
-    """Port and secret of the gateway: written under another name first, so whoever sees the file sees all of it."""
+    """Port and secret of the gateway. The file is renamed into place, so it is always complete."""
     deadline = time.monotonic() + _START_SECONDS
     while not info.exists():
         if process.poll() is not None:
@@ -101,7 +101,7 @@ def _read_info(process: subprocess.Popen[bytes], info: Path) -> tuple[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the pipe on which the JVM lives, and see to it that it is gone."""
+    """Close the pipe that keeps the JVM alive, and make sure that it ends."""
     assert process.stdin is not None
     process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""Offsets of a streaming query and the work they stand for: what is kept, what is admitted, who reads which range.
+"""Offsets of a streaming query: their form in the checkpoint, the limits of a micro-batch, and the tasks of a range.
 
 An offset says for each partition which event comes next, and of which hub: one that was deleted and created again has
 the same name and another id. In Spark's checkpoint it has the shape that Microsoft's connector writes, with the id
@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from hubmere.client.consumer import Bounds
 
-# A task costs Spark 25 to 30 ms, in which one core reads some 30,000 events: smaller ones are put together.
+# A task costs Spark 25 to 30 ms, in which one core reads about 30,000 events: smaller tasks are merged.
 MIN_EVENTS_PER_TASK: Final = 32_768
-# A task that dies is read again: what one may have to repeat stays bounded, whatever the number of cores.
+# A failed task is repeated: this bounds the work to repeat, whatever the number of cores.
 MAX_EVENTS_PER_TASK: Final = 1_000_000
-# Tasks in between. Not the number of cores: a micro-batch that is repeated on another machine must be cut the same way,
-# or a sink that knows its tasks by number would take their rows for others.
+# Number of tasks in between. Not the number of cores: a micro-batch that is repeated on another machine must be split
+# the same way, because sinks identify tasks by number.
 DEFAULT_TASKS: Final = 8
 
 
@@ -26,7 +26,7 @@ _ID_KEY: Final = "$hubId"
 
 
 class CheckpointMismatch(ValueError):
-    """The offsets of a checkpoint are not about this hub."""
+    """The checkpoint belongs to another hub."""
 
     def __init__(self, hub: str, found: Iterable[str]) -> None:
         super().__init__(hub, tuple(found))
@@ -35,11 +35,11 @@ class CheckpointMismatch(ValueError):
 
     def __str__(self) -> str:
         about = ", ".join(map(repr, self.found)) or "no hub"
-        return f"the checkpoint is about {about}, the query about '{self.hub}': use another checkpoint location"
+        return f"the checkpoint belongs to {about}, the query reads '{self.hub}': use another checkpoint location"
 
 
 class Lost(NamedTuple):
-    """Events that a query was to read and that are gone."""
+    """Events that a query should have read but that were deleted."""
 
     partition: int
     start: int
@@ -47,7 +47,7 @@ class Lost(NamedTuple):
 
 
 class DataLost(RuntimeError):
-    """A query cannot go on where it stopped; names what is missing."""
+    """A query cannot continue where it stopped; lists the missing events."""
 
     def __init__(self, hub: str, lost: Sequence[Lost]) -> None:
         super().__init__(hub, tuple(lost))
@@ -68,7 +68,7 @@ class DataLost(RuntimeError):
 
 
 class HubRecreated(RuntimeError):
-    """The hub of a query was deleted and created again: its sequence numbers mean other events now."""
+    """The hub of a query was deleted and created again: the sequence numbers refer to other events now."""
 
     def __init__(self, hub: str, known: str, found: str) -> None:
         super().__init__(hub, known, found)
@@ -85,20 +85,20 @@ class HubRecreated(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubOffset:
-    """How far a query is: for each partition the next sequence number, and the id of the hub if it is known."""
+    """The position of a query: the next sequence number of each partition, and the id of the hub if known."""
 
     hub: str
     id: str | None
     next: Mapping[int, int]
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """The JSON form for Spark."""
         numbers = {str(partition): self.next[partition] for partition in sorted(self.next)}
         return {self.hub: numbers} | ({} if self.id is None else {_ID_KEY: self.id})
 
     @classmethod
     def from_json(cls, hub: str, kept: Mapping[str, Any]) -> "HubOffset":
-        """As Spark gives it back; raises CheckpointMismatch."""
+        """Parse the JSON form of Spark; raises CheckpointMismatch."""
         found = [name for name in kept if name != _ID_KEY]
         if found != [hub]:
             raise CheckpointMismatch(hub, found)
@@ -106,7 +106,7 @@ class HubOffset:
         return cls(hub=hub, id=kept.get(_ID_KEY), next=numbers)
 
     def is_of(self, hub_id: str | None) -> bool:
-        """Whether its numbers count in the hub with this id; an unknown id is taken for the same."""
+        """Whether its sequence numbers belong to the hub with this id; an unknown id counts as the same hub."""
         return self.id is None or hub_id is None or self.id == hub_id
 
 
@@ -126,14 +126,14 @@ class Range:
 
 
 def admit(start: Mapping[int, int], end: Mapping[int, int], max_events: int) -> dict[int, int]:
-    """How far to read with so many events, shared out in proportion to what waits; at least one where any waits."""
+    """How far to read with an event limit: shared in proportion to the backlog, at least one event per backlog."""
     backlog = {partition: max(0, end[partition] - start[partition]) for partition in end}
     total = sum(backlog.values())
     if total <= max_events:
         return dict(end)
     shares = {partition: max_events * waiting // total for partition, waiting in backlog.items()}
     left = max_events - sum(shares.values())
-    # What rounding left goes to the partitions that it took most from.
+    # The remainder of rounding goes to the partitions that lost most by it.
     for partition in sorted(backlog, key=lambda index: (-(max_events * backlog[index] % total), index))[:left]:
         shares[partition] += 1
     return {
@@ -143,7 +143,7 @@ def admit(start: Mapping[int, int], end: Mapping[int, int], max_events: int) -> 
 
 
 def resume(start: Mapping[int, int], bounds: Mapping[int, Bounds]) -> tuple[dict[int, int], list[Lost]]:
-    """Where to go on in a hub as it is now, and what is gone: partitions that are new begin at their beginning."""
+    """Where to continue, and which events are gone; new partitions are read from their beginning."""
     found: dict[int, int] = {}
     lost: list[Lost] = []
     for partition, (first, end) in bounds.items():
@@ -160,7 +160,7 @@ def resume(start: Mapping[int, int], bounds: Mapping[int, Bounds]) -> tuple[dict
 
 
 def plan_tasks(ranges: Sequence[Range], parallelism: int = DEFAULT_TASKS) -> list[tuple[Range, ...]]:
-    """The ranges cut and put together into tasks of the same size: no more than make sense, in order."""
+    """Split and merge the ranges into tasks of equal size, in order."""
     total = sum(map(len, ranges))
     if not total:
         return []

@@ -1,4 +1,4 @@
-"""The options of `format("eventhubs")`: those of Microsoft's connector, read once into values; what is wrong is named.
+"""The options of `format("eventhubs")`: those of Microsoft's connector, parsed once into values.
 
 Names are compared without case, with or without the prefix `eventhubs.`. Options that only steer that connector's AMQP
 receivers are accepted and have no effect; those that would change the meaning of a query and cannot be honoured are
@@ -27,7 +27,7 @@ T = TypeVar("T")
 PREFIX: Final = "eventhubs."
 CLIENT_ID: Final = CLIENT_ID_PREFIX + "spark"
 
-# Persistent tables lose their options (Spark 4), so what says where the hub is may stand in the environment.
+# Persistent tables lose their options (Spark 4), so the connection may also come from the environment.
 CONNECTION_VARIABLE: Final = "EVENTHUBS_CONNECTION_STRING"
 ENDPOINT_VARIABLE: Final = "EVENTHUBS_ENDPOINT"
 CA_FILE_VARIABLE: Final = "EVENTHUBS_CA_FILE"
@@ -43,7 +43,7 @@ _DEFAULT_GROUP: Final = "$default"
 _RECEIVER_TIMEOUT_S: Final = 60.0
 _OPERATION_TIMEOUT_S: Final = 300.0
 
-# Written for the connector, and without a meaning here: there is no AMQP receiver to steer.
+# Options of the connector without effect here: there is no AMQP receiver to configure.
 WITHOUT_EFFECT: Final = frozenset(
     name.lower()
     for name in (
@@ -62,15 +62,15 @@ WITHOUT_EFFECT: Final = frozenset(
         "useSimulatedClient",
     )
 )
-# What has a meaning here, as it is written in the manual.
+# The supported options, in the spelling of the manual.
 _WITH_EFFECT: Final = (
     "connectionString", "name", "endpoint", "tls", "caFile", "consumerGroup", "startingPosition", "startingPositions",
     "endingPosition", "endingPositions", "maxEventsPerTrigger", "maxBytesPerTrigger", "maxTasks", "failOnDataLoss",
     "writeId", "receiverTimeout", "operationTimeout", "useAadAuth",
 )  # fmt: skip
-# Refused only together with `useAadAuth`, and without a meaning alone.
+# Refused together with `useAadAuth`, ignored otherwise.
 _OF_AAD_AUTH: Final = ("aadAuthCallback", "AadAuthCallbackParams")
-# What Spark, its catalogs and its writers put among the options of every source.
+# Options that Spark, its catalogs and its writers add to every source.
 _OF_SPARK: Final = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode", "serialization.format", "mergeschema", "provider"}
 )
@@ -84,7 +84,7 @@ _SECONDS_OF: Final = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seco
 
 
 class InvalidOption(ValueError):
-    """An option that cannot be honoured; never repeats a secret."""
+    """An option is not valid; the text never contains a secret."""
 
     def __init__(self, name: str, allowed: str) -> None:
         super().__init__(name, allowed)
@@ -97,11 +97,11 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Everything that a query says about its hub."""
+    """The options of a query."""
 
     account: Account
     hub: str
-    group: str | None = None  # under which a stream tells its progress
+    group: str | None = None  # under which a stream reports its progress
     start: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
     starts: Mapping[int, EventPosition] = field(default_factory=dict)
     end: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
@@ -114,7 +114,7 @@ class Options:
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """The values of a query's options; InvalidOption names what is wrong."""
+    """Parse the options of a query; raises InvalidOption."""
     _check_names(given)
     texts = _Texts(given)
     connection = _connection(texts)
@@ -138,7 +138,7 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    """Refuse a name that neither this source nor Spark knows."""
+    """Refuse an option that neither this source nor Spark has."""
     known = {name.lower(): name for name in (*_WITH_EFFECT, *_OF_AAD_AUTH)} | {name: name for name in WITHOUT_EFFECT}
     for name in given:
         folded = name.lower()
@@ -151,7 +151,7 @@ def _check_names(given: Mapping[str, str]) -> None:
 
 
 class _Texts:
-    """Options by their short names, whatever their case and prefix."""
+    """Options by their short names, without prefix and case."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._texts = {name.lower().removeprefix(PREFIX): text for name, text in given.items()}
@@ -180,12 +180,12 @@ def _switch(text: str) -> bool:
 
 
 def _group(text: str) -> str | None:
-    """The group under which progress is told; the default group is everybody's, and so nobody's."""
-    name = _checked_group(text)
+    """The group under which progress is reported; none for the default group, which all readers share."""
+    name = _parse_group(text)
     return None if name.lower() == _DEFAULT_GROUP else name
 
 
-def _checked_group(text: str) -> str:
+def _parse_group(text: str) -> str:
     try:
         return str(group_name(text.strip()))
     except InvalidArgument as refusal:
@@ -198,7 +198,7 @@ def _positive(text: str) -> int | None:
     return int(text)
 
 
-# --- who and where ---------------------------------------------------------------------------------------------------
+# --- connection ---------------------------------------------------------------------------------------------------
 
 
 def _connection(texts: _Texts) -> ConnectionString:
@@ -264,35 +264,35 @@ def _seconds(text: str) -> float:
 
 
 def plain_connection_string(text: str) -> str:
-    """A connection string as it is, or out of the form that `EventHubsUtils.encrypt` gives.
+    """A plain connection string, or one in the form of `EventHubsUtils.encrypt`.
 
     That form is no protection: AES-256 in ECB mode under a key made from the connector's public version number.
     """
     if "endpoint=" in text.lower() or "hostname=" in text.lower():
         return text
     try:
-        closed = b64decode(text.strip(), validate=True)
+        encrypted = b64decode(text.strip(), validate=True)
     except (Base64Error, ValueError):
         return text
     for version in _CONNECTOR_VERSIONS:
-        opened = _decrypted(closed, version)
-        if opened is not None:
-            return opened
+        plain = _decrypt(encrypted, version)
+        if plain is not None:
+            return plain
     return text
 
 
-def _decrypted(closed: bytes, version: str) -> str | None:
+def _decrypt(encrypted: bytes, version: str) -> str | None:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.padding import PKCS7
 
     decryptor = Cipher(algorithms.AES256(_key_of(version)), modes.ECB()).decryptor()  # noqa: S305  not our choice
     unpadder = PKCS7(_AES_BLOCK_BITS).unpadder()
     try:
-        padded = decryptor.update(closed) + decryptor.finalize()
-        opened = (unpadder.update(padded) + unpadder.finalize()).decode()
+        padded = decryptor.update(encrypted) + decryptor.finalize()
+        plain = (unpadder.update(padded) + unpadder.finalize()).decode()
     except ValueError:
         return None
-    return opened if "endpoint=" in opened.lower() else None
+    return plain if "endpoint=" in plain.lower() else None
 
 
 @lru_cache(maxsize=len(_CONNECTOR_VERSIONS))

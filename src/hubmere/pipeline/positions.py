@@ -1,4 +1,4 @@
-"""Event positions as Microsoft's connector writes them, and the sequence numbers that they mean in a hub as it is now.
+"""Event positions in the form of Microsoft's connector, and their sequence numbers in a hub.
 
     {"offset": "-1" | "@latest" | "123" | null, "seqNo": -1 | n, "enqueuedTime": "2026-01-01T00:00:00.000Z" | null,
      "isInclusive": true}
@@ -21,12 +21,12 @@ END_OF_STREAM: Final = "@latest"
 
 
 class InvalidPosition(ValueError):
-    """Text that is no position."""
+    """A text is not a valid position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPosition:
-    """A place in a partition."""
+    """A position in a partition."""
 
     offset: str | None = None
     sequence: int = -1
@@ -40,12 +40,12 @@ class EventPosition:
 
     @classmethod
     def end_of_stream(cls) -> "EventPosition":
-        """Behind the newest event."""
+        """After the newest event."""
         return cls(offset=END_OF_STREAM)
 
 
 def read_position(text: str) -> EventPosition:
-    """The position that a JSON text says."""
+    """Parse a position from JSON."""
     return _position(_object(text))
 
 

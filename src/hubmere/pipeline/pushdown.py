@@ -19,7 +19,7 @@ _MAX: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """What the filters leave: sequence numbers and times (ms) from a lowest up to a highest, both included."""
+    """What can pass the filters: ranges of sequence numbers and times (ms), both ends included."""
 
     partitions: frozenset[str] | None = None
     low_sequence: int = 0
@@ -32,8 +32,8 @@ class Narrowing:
         return self.partitions is None or str(partition) in self.partitions
 
 
-def narrowed(filters: Iterable[Filter]) -> Narrowing:
-    """What a list of filters, all of which hold, leaves."""
+def narrow_by(filters: Iterable[Filter]) -> Narrowing:
+    """The combined effect of filters that must all hold."""
     found = Narrowing()
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
@@ -65,7 +65,7 @@ def _by_time(found: Narrowing, each: Filter) -> Narrowing:
 
 
 def _interval(each: Filter, *, step: int) -> tuple[int, int]:
-    """Lowest and highest value that a filter lets through."""
+    """The lowest and highest value that pass a filter."""
     if isinstance(each, EqualTo):
         value = _number(each.value)
         return value, value
@@ -89,7 +89,7 @@ _NARROW: Final = {"partition": _by_partition, "sequenceNumber": _by_sequence, "e
 
 
 def narrow_ranges(reader: HubReader, ranges: Iterable[Range], left: Narrowing) -> list[Range]:
-    """The parts of ranges that can hold what the filters let through; empty ones are left out."""
+    """The parts of the ranges that can pass the filters; empty ones are omitted."""
     kept = [each for each in ranges if left.keeps(each.partition)]
     partitions = [each.partition for each in kept]
     lows: Mapping[int, int | None] = {}

@@ -1,4 +1,4 @@
-"""Read ranges of a hub into Arrow record batches: what a task of either reader does, on any executor.
+"""Reads ranges of a hub into Arrow record batches; the work of a task, on any executor.
 
 The client is that of the task before; the answer after the one that is being decoded is on its way already. A range
 that retention overtakes between planning and reading fails with the lost range named, or goes on behind it when the
@@ -30,7 +30,7 @@ _tasks: Final = count(1)
 
 
 def settle() -> None:
-    """Tell the garbage collector that what was imported stays; to be called by every task.
+    """Exempt imported modules from garbage collection; called by every task.
 
     Spark's worker collects garbage after every task, and visits every object for that: 100,000 of modules alone, 25 ms,
     as long as it takes to read 50,000 events.
@@ -83,7 +83,7 @@ def _read_range(
 
 
 def _behind(loss: RangeLost, hub: str, wanted: Range, *, fails_on_data_loss: bool) -> int:
-    """Where to go on behind what was lost."""
+    """Where to continue after lost events."""
     behind = wanted.end if loss.first <= loss.wanted else min(loss.first, wanted.end)
     _report(DataLost(hub, [Lost(wanted.partition, loss.wanted, behind)]), fails=fails_on_data_loss)
     return behind

@@ -1,4 +1,4 @@
-"""The Spark writer: rows become events, and a task or query that is repeated leaves none of them twice.
+"""The Spark writer: rows become events; a repeated task or query writes none of them twice.
 
 A task gathers rows into record batches for each partition, and batches into segments. A segment's producer id is made
 from who writes (query, epoch and task), its number and its very bytes, so that a repeat of the same rows is dropped by
@@ -36,17 +36,17 @@ from hubmere.translate.columns import record_of
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # Spark 4.0 hands out rows, which are taken as well
+except ImportError:  # Spark 4.0 passes rows instead of Arrow batches
     from pyspark.sql.datasource import (  # type: ignore[assignment]
         DataSourceStreamWriter as DataSourceStreamArrowWriter,
     )
 
-# A batch is a publication: below the 256 KB that the smallest tier takes.
+# A batch is a publication: below the 256 KB limit of the smallest tier.
 BATCH_BYTES: Final = 240 * 1024
-# What a task holds before it writes: small enough for a worker's memory, large enough that logs do not have to remember
+# What a task buffers before it writes: small enough for a worker's memory, large enough that logs do not have to track
 # many producers.
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
-# What a record costs beside its key, value and headers.
+# Overhead of a record besides its key, value and headers.
 _RECORD_BYTES: Final = 16
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -62,11 +62,11 @@ _OPTIONAL: Final = {
 
 
 class UnwritableRows(ValueError):
-    """Rows that are no events; says why."""
+    """Rows that cannot be written as events."""
 
 
 class Row(NamedTuple):
-    """One row, as it is to be written."""
+    """One row to write."""
 
     body: bytes | None
     partition_key: str | None
@@ -76,7 +76,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Gathered(WriterCommitMessage):
-    """What one task has done: how many events, and its last segment if the driver is to write it."""
+    """Result of one task: the number of events, and its last segment if the driver has to write it."""
 
     events: int
     name: str = ""
@@ -84,7 +84,7 @@ class Gathered(WriterCommitMessage):
 
 
 def writable_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that make an event; others are not written, as in Microsoft's connector."""
+    """The columns of a schema that are written; others are ignored, as in Microsoft's connector."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if types.get("body") not in _BODY_TYPES:
         raise UnwritableRows("a column 'body' of type string or binary is needed")
@@ -98,7 +98,7 @@ def writable_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def read_rows(batches: Iterable[Any], columns: tuple[str, ...]) -> Iterator[Row]:
-    """The rows of Arrow record batches, or of Spark's rows where it hands out those."""
+    """The rows of Arrow record batches, or Spark's own rows."""
     for batch in batches:
         if isinstance(batch, pa.RecordBatch):
             values = [batch.column(name).to_pylist() for name in columns]
@@ -155,7 +155,7 @@ class Segment:
         self.size_bytes = 0
 
     def add(self, partition: int, row: Row) -> None:
-        """Put an event behind the others of its partition."""
+        """Append an event to its partition."""
         lane = self._lanes.setdefault(partition, _Lane())
         record = record_of(len(lane.records), row.body, row.partition_key, row.properties)
         size_bytes = _size_of(record)
@@ -167,15 +167,15 @@ class Segment:
         lane.size_bytes += size_bytes
         self.size_bytes += size_bytes
 
-    def closed(self) -> list[tuple[int, bytearray]]:
-        """Every batch."""
+    def close_all(self) -> list[tuple[int, bytearray]]:
+        """Close the open batches and return all batches."""
         for partition in sorted(self._lanes):
             self._close(partition)
         return self._batches
 
     def _close(self, partition: int) -> None:
         records = self._lanes.pop(partition).records
-        # All of one time, so that their deltas are 0 and the same rows give the same bytes.
+        # All records get the same time: their deltas are 0, and the same rows give the same bytes.
         self._batches.append((partition, encode_batch([record._replace(time_ms=self._now_ms) for record in records])))
 
 
@@ -190,7 +190,7 @@ def write_rows(
     """Write one task's rows; the last segment is left to the driver unless the rows are known to be complete."""
     with Client(options.account) as client:
         count = HubReader(client, options.hub).partition_count()
-        # Rows that name no partition go round; tasks begin at different ones.
+        # Rows without partition are distributed in turn; tasks start at different partitions.
         turn = producer_id_of([writer.encode()]) % count
         events = number = 0
         segment = Segment(_now_ms())
@@ -199,9 +199,9 @@ def write_rows(
             segment.add(partition, row)
             events += 1
             if segment.size_bytes >= SEGMENT_BYTES:
-                _write_segment(client, options.hub, f"{writer}/{number}", segment.closed())
+                _write_segment(client, options.hub, f"{writer}/{number}", segment.close_all())
                 segment, number = Segment(_now_ms()), number + 1
-        name, batches = f"{writer}/{number}", segment.closed()
+        name, batches = f"{writer}/{number}", segment.close_all()
         if not is_complete():
             return Gathered(events, name, batches)
         _write_segment(client, options.hub, name, batches)
@@ -209,7 +209,7 @@ def write_rows(
 
 
 def write_last_segments(options: Options, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Write what the tasks have left; returns when all of it is on disk."""
+    """Write the segments that the tasks have left; returns when they are on disk."""
     left = [message for message in messages if isinstance(message, Gathered) and message.batches]
     if left:
         with Client(options.account) as client:
@@ -222,7 +222,7 @@ def _now_ms() -> int:
 
 
 def _partition_of(row: Row, count: int, turn: int) -> tuple[int, int]:
-    """The partition of a row, and whose turn it is after it."""
+    """The partition of a row, and the next partition in turn."""
     if row.partition is not None:
         if row.partition >= count:
             raise UnwritableRows(f"there is no partition {row.partition}; the hub has {count}")
@@ -235,7 +235,7 @@ def _partition_of(row: Row, count: int, turn: int) -> tuple[int, int]:
 def _write_segment(client: Client, hub: str, name: str, batches: list[tuple[int, bytearray]]) -> None:
     parts = [name.encode()]
     for partition, batch in batches:
-        # The header holds the time of this attempt; the records behind it are the same for the same rows.
+        # The header has the time of this attempt; the records after it are the same for the same rows.
         parts += (str(partition).encode(), bytes(memoryview(batch)[HEADER_BYTES:]))
     producer = HubProducer(client, hub, producer_id_of(parts))
     for partition, batch in batches:
@@ -247,7 +247,7 @@ def _write_segment(client: Client, hub: str, name: str, batches: list[tuple[int,
 
 
 class HubBatchWriter(DataSourceArrowWriter):
-    """Writes a batch. Made once for a write and copied to its tasks, so that their repeats know each other.
+    """Writes a batch. Created once per write and copied to its tasks, so that repeats have the same identity.
 
     A write that has an id of its own (`writeId`) is known again when all of it is repeated, as `foreachBatch` does.
     """
@@ -260,24 +260,24 @@ class HubBatchWriter(DataSourceArrowWriter):
         self._name = options.write_id or uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Take the rows of one task."""
+        """Write the rows of one task."""
         writer = f"{self._name}/{_task().partitionId()}"
         return write_rows(self._options, writer, read_rows(iterator, self._columns))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have ended well."""
+        """All tasks have succeeded."""
         write_last_segments(self._options, messages)
 
 
 class HubStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream: the query's id, the micro-batch and the task say who writes."""
+    """Writes a stream; the writer is identified by query id, micro-batch and task."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._columns = writable_columns(schema)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Take the rows of one task of one micro-batch."""
+        """Write the rows of one task of one micro-batch."""
         task = _task()
         query, epoch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
         assert query is not None, "Spark tells every task of a stream its query"
@@ -286,7 +286,7 @@ class HubStreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, writer, read_rows(iterator, self._columns))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """All tasks of a micro-batch have ended well."""
+        """All tasks of a micro-batch have succeeded."""
         write_last_segments(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name

@@ -50,7 +50,7 @@ except ImportError:  # before Spark 4.2
     if not TYPE_CHECKING:
 
         class SupportsTriggerAvailableNow:
-            """Stands in where Spark does not know it."""
+            """Placeholder for Spark versions without it."""
 
         ReadLimit = object
 
@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("hubmere.spark")
 
 NAME: Final = "eventhubs"
-# The columns as Spark's SQL spells them (reference: service 10).
+# The columns in Spark SQL (reference: service 10).
 COLUMNS: Final = (
     "body binary, partition string, offset string, sequenceNumber bigint, enqueuedTime timestamp, publisher string, "
     "partitionKey string, properties map<string,string>, systemProperties map<string,string>"
 )
-# Partitions may be added to a hub at any time; a query looks for them this often.
+# How often a query checks for new partitions.
 _DISCOVERY_INTERVAL_S: Final = 1.0
 # Who calls `reader` when Spark is about to offer filters. It refuses readers that take filters while it offers none,
 # which is its default, so those are made only then (notes: Spark 4.1 and later, `filterPushdown.enabled`).
@@ -77,7 +77,7 @@ _PUSHDOWN_MODULE: Final = "data_source_pushdown_filters"
 
 
 class UnknownColumn(ValueError):
-    """A schema that the source cannot give."""
+    """The source cannot provide the requested schema."""
 
     def __init__(self, name: str, wanted: str) -> None:
         super().__init__(name, wanted)
@@ -89,7 +89,7 @@ class UnknownColumn(ValueError):
 
 
 class EventHubsDataSource(DataSource):
-    """What Spark finds under the name `eventhubs`."""
+    """The data source `eventhubs`."""
 
     @classmethod
     def name(cls) -> str:
@@ -97,7 +97,7 @@ class EventHubsDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """All columns; a query may name fewer with `.schema(...)` and pays for those only."""
+        """All columns; a query can request fewer with `.schema(...)`, and only those are decoded."""
         return COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -125,7 +125,7 @@ class EventHubsDataSource(DataSource):
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The columns that a query wants, in its order, each with the type that it has."""
+    """The requested columns, in their order and with their types."""
     spark_types = dict(column.split(" ", 1) for column in COLUMNS.split(", "))
     for field in schema.fields:
         if spark_types.get(field.name) != field.dataType.simpleString():
@@ -143,7 +143,7 @@ class RangesPartition(InputPartition):
 
 
 class _Reading:
-    """What both readers do on executors: Spark pickles the reader and calls `read` there."""
+    """Common part of both readers on executors: Spark pickles the reader and calls `read` there."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
@@ -151,7 +151,7 @@ class _Reading:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        # Without any range Spark makes a partition of its own that holds nothing.
+        # Without any range, Spark calls with an empty partition of its own.
         if not isinstance(partition, RangesPartition):
             return iter(())
         options = self._options
@@ -164,13 +164,13 @@ class _Reading:
             fails_on_data_loss=options.fails_on_data_loss,
         )
 
-    def _planned(self, ranges: Sequence[Range], hub_id: str | None) -> list[RangesPartition]:
+    def _tasks_of(self, ranges: Sequence[Range], hub_id: str | None) -> list[RangesPartition]:
         tasks = offsets.plan_tasks(ranges, self._options.max_tasks or offsets.DEFAULT_TASKS)
         return [RangesPartition(task, hub_id) for task in tasks]
 
 
 class HubBatchReader(_Reading, DataSourceReader):
-    """Reads from the starting to the ending positions, as they are when it is planned."""
+    """Reads from the starting to the ending positions, which are resolved at planning time."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
@@ -178,7 +178,7 @@ class HubBatchReader(_Reading, DataSourceReader):
             reader = HubReader(client, self._options.hub)
             described = reader.describe()
             ranges = self._ranges(reader, described.partition_count)
-            return self._planned(self._narrowed(reader, ranges), described.id)
+            return self._tasks_of(self._narrow(reader, ranges), described.id)
 
     def _ranges(self, reader: HubReader, count: int) -> list[Range]:
         options = self._options
@@ -187,23 +187,23 @@ class HubBatchReader(_Reading, DataSourceReader):
         ends = resolve(reader, bounds, options.end, options.ends, is_end=True)
         return [Range(partition, starts[partition], ends[partition]) for partition in bounds]
 
-    def _narrowed(self, _reader: HubReader, ranges: list[Range]) -> list[Range]:
+    def _narrow(self, _reader: HubReader, ranges: list[Range]) -> list[Range]:
         return [each for each in ranges if each.start < each.end]
 
 
 class FilteredHubReader(HubBatchReader):
-    """A batch that Spark offers its filters to."""
+    """A batch reader with filter pushdown."""
 
     _left: "Narrowing | None" = None
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802  Spark's name
-        """Narrow the ranges by what is offered, and leave every filter to Spark as well."""
-        from hubmere.pipeline.pushdown import narrowed
+        """Narrow the ranges by the filters; Spark still applies every filter itself."""
+        from hubmere.pipeline.pushdown import narrow_by
 
-        self._left = narrowed(filters)
+        self._left = narrow_by(filters)
         return filters
 
-    def _narrowed(self, reader: HubReader, ranges: list[Range]) -> list[Range]:
+    def _narrow(self, reader: HubReader, ranges: list[Range]) -> list[Range]:
         from hubmere.pipeline.pushdown import narrow_ranges
 
         assert self._left is not None, "Spark offers filters before it plans"
@@ -211,7 +211,7 @@ class FilteredHubReader(HubBatchReader):
 
 
 class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream. On the driver one of these lives as long as its query; copies of it read on executors."""
+    """Reads a stream. One instance lives on the driver as long as its query; copies of it read on executors."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         super().__init__(options, schema)
@@ -223,7 +223,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._target: dict[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to executors: no connection."""
+        """State that is sent to executors: without the connection."""
         return self.__dict__ | {"_client": None}
 
     # --- what Spark calls on the driver ---
@@ -236,21 +236,21 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def latestOffset(  # noqa: N802  Spark 4.0 and 4.1 call it without arguments
         self, start: Mapping[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, Any]:
-        """Where the next micro-batch ends: as far as there is something, and as far as the limits admit."""
+        """The end of the next micro-batch: the end of the hub, or less if the limits are reached."""
         reader = self._reader()
         bounds = self._bounds(reader)
         ends = {partition: end for partition, (_, end) in bounds.items()} if self._target is None else self._target
         if start is None:
             return self._offset(ends)
-        kept = HubOffset.from_json(self._options.hub, start)
-        begun = self._continued(kept, self._hub_id)
+        stored = HubOffset.from_json(self._options.hub, start)
+        begun = self._resume(stored, self._hub_id)
         starts, _ = offsets.resume(begun, bounds)
-        # A partition that is not there any more (the hub was made anew) stays where it was.
+        # A partition that no longer exists (the hub was created again) keeps its offset.
         reached = {partition: max(starts[partition], ends.get(partition, starts[partition])) for partition in starts}
-        reached = self._admitted(reader, starts, reached, limit)
-        # Nothing new: Spark must see the very offset that it gave.
+        reached = self._admit(reader, starts, reached, limit)
+        # Nothing new: Spark must get the same offset back.
         moved = {partition: end for partition, end in reached.items() if end != starts[partition]}
-        is_new_hub = not kept.is_of(self._hub_id)
+        is_new_hub = not stored.is_of(self._hub_id)
         return self._offset(begun | (reached if is_new_hub else moved)) if moved or is_new_hub else dict(start)
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802  Spark's name
@@ -262,12 +262,12 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Where the hub ends, for the query's metrics."""
+        """The end of the hub, for the query's metrics."""
         bounds = self._bounds(self._reader())
         return self._offset({partition: end for partition, (_, end) in bounds.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """The run is to end where the hub ends now."""
+        """Record the present end of the hub as the end of the run."""
         self._target = {partition: end for partition, (_, end) in self._bounds(self._reader()).items()}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
@@ -276,21 +276,21 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         hub_id = reader.describe().id
         ended = HubOffset.from_json(options.hub, end)
         if not ended.is_of(hub_id):
-            # Planned for a hub that is gone, with its events.
-            self._continued(ended, hub_id)
+            # The hub of this offset was deleted, with its events.
+            self._resume(ended, hub_id)
             return []
         ends = ended.next
-        begun = self._continued(HubOffset.from_json(options.hub, start), hub_id)
+        begun = self._resume(HubOffset.from_json(options.hub, start), hub_id)
         starts, lost = offsets.resume(begun, reader.bounds(sorted(ends)))
         if lost and options.fails_on_data_loss:
             raise DataLost(options.hub, lost)
         if lost:
             log.warning("%s", DataLost(options.hub, lost))
         ranges = [Range(partition, starts[partition], ends[partition]) for partition in sorted(ends)]
-        return self._planned([each for each in ranges if each.start < each.end], hub_id)
+        return self._tasks_of([each for each in ranges if each.start < each.end], hub_id)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Tell progress under the consumer group of the options. What counts are the offsets in Spark's checkpoint."""
+        """Report progress under the consumer group of the options; Spark's checkpoint stays authoritative."""
         if self._options.group is None:
             return
         offset = HubOffset.from_json(self._options.hub, end)
@@ -304,7 +304,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             self._has_warned = True
 
     def stop(self) -> None:
-        """The query ends."""
+        """The query has ended: close the connection."""
         if self._client is not None:
             self._client.close()
 
@@ -323,23 +323,23 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     @property
     def _hub_id(self) -> str | None:
-        """The hub's id when its partitions were last counted; `partitions` asks anew before it plans tasks."""
+        """The hub's id when its partitions were last counted; `partitions` checks it again before it plans tasks."""
         return None if self._described is None else self._described.id
 
     def _offset(self, numbers: Mapping[int, int]) -> dict[str, Any]:
         return HubOffset(hub=self._options.hub, id=self._hub_id, next=numbers).to_json()
 
-    def _continued(self, kept: HubOffset, hub_id: str | None) -> dict[int, int]:
-        """The numbers of an offset in the hub as it is now: none of them count in one that was created again."""
-        if hub_id is None or kept.id is None or kept.is_of(hub_id):
-            return dict(kept.next)
-        recreated = HubRecreated(kept.hub, kept.id, hub_id)
+    def _resume(self, stored: HubOffset, hub_id: str | None) -> dict[int, int]:
+        """The sequence numbers of an offset; none if the hub was created again since."""
+        if hub_id is None or stored.id is None or stored.is_of(hub_id):
+            return dict(stored.next)
+        recreated = HubRecreated(stored.hub, stored.id, hub_id)
         if self._options.fails_on_data_loss:
             raise recreated
         log.warning("%s", recreated)
         return {}
 
-    def _admitted(
+    def _admit(
         self, reader: HubReader, starts: Mapping[int, int], ends: dict[int, int], limit: "ReadLimit | None"
     ) -> dict[int, int]:
         if not HAS_ADMISSION_CONTROL or limit is None or isinstance(limit, ReadAllAvailable):
@@ -354,7 +354,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 def _admit_bytes(
     reader: HubReader, starts: Mapping[int, int], ends: Mapping[int, int], max_bytes: int
 ) -> dict[int, int]:
-    """How far to read with so many bytes of the log, shared out in proportion to the events that wait."""
+    """How far to read with a byte limit, shared in proportion to the backlog of events."""
     waiting = {partition: end - starts[partition] for partition, end in ends.items() if end > starts[partition]}
     total = sum(waiting.values())
     wanted = {

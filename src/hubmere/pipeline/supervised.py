@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _end_when_alone(has_begun: threading.Event) -> None:
-    """End with the node while Spark is still coming up; there is nothing to finish yet."""
+    """End with the node while Spark is still starting; there is nothing to finish yet."""
     while os.read(0, 4096):
         pass
     if not has_begun.is_set() and os.getpgrp() == os.getpid():

@@ -70,7 +70,7 @@ def test_name_that_is_taken_is_refused(store: Store) -> None:
     store.opened().publish(NAME, SPAN, written(store))
     other = SPAN._replace(end=9)
 
-    with pytest.raises(NameTaken, match="holds something else"):
+    with pytest.raises(NameTaken, match="already exists with other content"):
         store.opened().publish(NAME, other, written(store, other, "0-1"))
 
     assert store.opened().span_of(NAME) == SPAN

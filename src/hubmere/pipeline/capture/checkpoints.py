@@ -1,4 +1,5 @@
-"""The checkpoint of a query on a local disk: made durable before files are published, and mended after a power cut.
+"""The checkpoint of a query on a local disk: made durable before files are published, and repaired after a power
+failure.
 
 Spark writes its logs without syncing them, so that a power cut may leave names with nothing behind them, at which
 Spark would stop for ever. What decided published files was synced (`make_durable`) and is never touched. The newest
@@ -19,9 +20,9 @@ _OFFSETS: Final = "offsets"
 _COMMITS: Final = "commits"
 # The id of the query: a line of JSON.
 _METADATA: Final = "metadata"
-# What Hadoop keeps beside each file: never synced, so that after a cut it would refuse what is good.
+# Checksum files of Hadoop: they are never synced, so after a power failure they could reject valid data.
 _SUMS: Final = ".*.crc"
-# A folder that we may not read or write, or whose file system knows no sync, is none that we have made.
+# Errors of folders that are not ours: no permission, or a file system without sync.
 _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)
 # Roots and checkpoints of one job: one or two for each captured hub.
 _MAX_ANCHORED: Final = 4096
@@ -38,7 +39,7 @@ def synchronise(path: Path) -> None:
 
 @lru_cache(_MAX_ANCHORED)
 def anchor(folder: Path) -> None:
-    """Make a folder, and make it and all above it durable: a file is lost with the folder that it lies in."""
+    """Create a folder and make it and its parents durable: a file is lost if its folder is."""
     folder.mkdir(parents=True, exist_ok=True)
     for above in folder.absolute().parents:
         try:
@@ -50,13 +51,13 @@ def anchor(folder: Path) -> None:
 
 
 def make_durable(checkpoint: Path, batch: int) -> None:
-    """What decided the files of a micro-batch outlives a power cut if the files do."""
+    """Make the offset of a micro-batch durable, so that it survives a power failure if its files do."""
     for path in (checkpoint / _METADATA, checkpoint / _OFFSETS / str(batch), checkpoint / _OFFSETS, checkpoint):
         synchronise(path)
 
 
 def mend(checkpoint: Path) -> list[Path]:
-    """Put right what a power cut has torn, while no query runs; gives what was torn."""
+    """Remove incomplete files after a power failure, while no query runs; returns them."""
     for folder in (checkpoint, checkpoint / _OFFSETS, checkpoint / _COMMITS):
         for path in folder.glob(_SUMS):
             path.unlink()
@@ -72,7 +73,7 @@ def _entries(log: Path) -> list[Path]:
 
 
 def _mend_metadata(path: Path, *, has_begun: bool) -> list[Path]:
-    """Spark refuses logs without an id beside them. Ours hang on nobody's id: any other does as well."""
+    """Replace a missing or incomplete query id: Spark refuses a checkpoint without one, and any id will do."""
     if _is_torn(path) if path.exists() else has_begun:
         path.write_text(json.dumps({"id": str(uuid4())}), encoding="utf-8")
         return [path]

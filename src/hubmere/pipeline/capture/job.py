@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hubmere.capture")
 
-# How often the plan is asked for; what is told of progress goes the same round, and at once after a publication.
+# How often the plan is fetched and progress is reported; progress is also reported right after a publication.
 _POLL_S: Final = 2.0
 _TEND_S: Final = 0.25
-# A micro-batch writes a few files for each partition; one that takes longer is cut off, and repeated at the next start.
+# A micro-batch writes a few files per partition; one that takes longer is aborted and repeated at the next start.
 STOP_BOUND_S: Final = 20.0
-# Each source has a process that imports PySpark; many at once on a small machine would all take long.
+# Each source starts a process that imports PySpark; too many at once would slow each other down.
 _MAX_COMING_UP: Final = 2
 _FAILED, _USAGE = 1, 2
 _STARTING, _RUNNING = "starting", "running"
 
 
 class Application:
-    """All queries of one node. Thread rule: one owner, but for `stop`."""
+    """All queries of one node. Thread rule: one owner, except for `stop`."""
 
     def __init__(self, spark: "SparkSession", client: NodeClient, checkpoints: str, *, once: bool) -> None:
         self._spark = spark
@@ -52,16 +52,16 @@ class Application:
         self._is_away = False
 
     def stop(self) -> None:
-        """End soon; may be called from any thread and from a signal handler."""
+        """Request the end; may be called from any thread and from a signal handler."""
         self._stopping.set()
 
     def run(self) -> int:
-        """Until stopped, or with `once` until everything is captured; gives the exit code."""
+        """Run until stopped, or with `once` until everything is captured; returns the exit code."""
         next_poll_s = 0.0
         while not self._stopping.is_set():
             now_s = time.monotonic()
             if now_s >= next_poll_s:
-                self._follow(self._asked())
+                self._follow(self._fetch_plan())
                 next_poll_s = now_s + _POLL_S
                 self._reports.set()
             self._tend(now_s)
@@ -76,7 +76,7 @@ class Application:
 
     # --- hubs ---
 
-    def _asked(self) -> Mapping[tuple[str, str, str], HubPlan] | None:
+    def _fetch_plan(self) -> Mapping[tuple[str, str, str], HubPlan] | None:
         try:
             found = self._client.plan()
         except NodeUnavailable as away:
@@ -88,7 +88,7 @@ class Application:
         return found
 
     def _follow(self, wanted: Mapping[tuple[str, str, str], HubPlan] | None) -> None:
-        """Stop the queries of hubs that left or changed, and make those of hubs that came."""
+        """Stop the queries of removed or changed hubs, and create those of new hubs."""
         if wanted is None or (self._once and self._queries):
             return
         for key in [key for key, query in self._queries.items() if wanted.get(key) != query.hub]:
@@ -97,16 +97,16 @@ class Application:
             if key not in self._queries:
                 checkpoint = "/".join((self._checkpoints, *key))
                 self._queries[key] = CaptureQuery(
-                    self._spark, hub, checkpoint, once=self._once, published=self._reports.set
+                    self._spark, hub, checkpoint, once=self._once, on_published=self._reports.set
                 )
 
     def _tend(self, now_s: float) -> None:
         for query in self._queries.values():
-            coming_up = sum(each.is_coming_up for each in self._queries.values())
-            query.tend(now_s, may_start=coming_up < _MAX_COMING_UP)
+            coming_up = sum(each.is_starting for each in self._queries.values())
+            query.advance(now_s, may_start=coming_up < _MAX_COMING_UP)
 
     def _is_finished(self) -> bool:
-        return not self._is_away and all(query.is_settled for query in self._queries.values())
+        return not self._is_away and all(query.is_finished for query in self._queries.values())
 
     def _end_all(self) -> None:
         deadline_s = time.monotonic() + STOP_BOUND_S
@@ -115,12 +115,12 @@ class Application:
         self._report("stopped")
         self._client.close()
 
-    # --- telling ---
+    # --- reports ---
 
     def _state(self) -> str:
-        """Starting until the query of a hub has asked the node for the first time."""
+        """Report the state of each hub; it is "starting" until its query has reached the node."""
         queries = self._queries.values()
-        return _STARTING if queries and not any(query.has_come_up for query in queries) else _RUNNING
+        return _STARTING if queries and not any(query.has_started for query in queries) else _RUNNING
 
     def _report(self, state: str) -> None:
         job = {
@@ -129,19 +129,19 @@ class Application:
             "sparkVersion": self._spark.version,
             "master": self._spark.sparkContext.master,
         }
-        hubs = [self._told(key, query) for key, query in self._queries.items()]
+        hubs = [self._hub_report(key, query) for key, query in self._queries.items()]
         try:
             self._client.report({"job": job, "hubs": hubs})
         except NodeUnavailable as away:
             log.debug("%s", away)
 
-    def _told(self, key: tuple[str, str, str], query: CaptureQuery) -> dict[str, Any]:
+    def _hub_report(self, key: tuple[str, str, str], query: CaptureQuery) -> dict[str, Any]:
         namespace, hub, incarnation = key
         return {
             "namespace": namespace,
             "hub": hub,
             "id": incarnation,
-            "state": _RUNNING if query.has_come_up else _STARTING,
+            "state": _RUNNING if query.has_started else _STARTING,
             "error": query.error,
             "partitions": query.ledger.report(),
         }
@@ -151,7 +151,7 @@ class Application:
 
 
 def a_session() -> "SparkSession":
-    """Spark, with the settings of whoever started it, and the source."""
+    """A Spark session with the settings of the caller, and the capture source registered."""
     from pyspark.sql import SparkSession
 
     from hubmere.pipeline.capture.source import CaptureSource
@@ -163,7 +163,7 @@ def a_session() -> "SparkSession":
 
 
 def stop_when_alone(application: Application) -> None:
-    """End with whoever started the job: it holds the other end of standard input."""
+    """End when the process that started the job ends: it holds the other end of standard input."""
 
     def wait() -> None:
         while os.read(0, 4096):
@@ -174,7 +174,7 @@ def stop_when_alone(application: Application) -> None:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="hubmere-capture", description="Capture the hubs of a node.")
     parser.add_argument("--node", required=True, metavar="URL", help="HTTP or HTTPS address of the node")
     parser.add_argument("--checkpoint-location", required=True, metavar="DIR", help="where Spark keeps its offsets")
@@ -186,7 +186,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the application; gives the exit code."""
+    """Run the application; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     given = arguments(argv)

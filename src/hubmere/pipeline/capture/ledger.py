@@ -1,4 +1,4 @@
-"""What has been published of each hub, for the node to show: counts, the last file, the open window.
+"""Progress of each hub, which the node shows: counts, the last file, the open window.
 
 Told, never trusted: what is captured exactly once is decided by Spark's checkpoint and the files. Beside a checkpoint
 on a local disk the ledger is kept in a file, so that totals outlive the job; elsewhere they begin anew with it.
@@ -32,7 +32,7 @@ class PartitionLedger:
 
 
 @dataclass(slots=True)
-class _Book:
+class _LedgerState:
     batch: int = -1
     partitions: dict[int, PartitionLedger] = field(default_factory=dict)
 
@@ -44,10 +44,11 @@ class HubLedger:
         self._hub = hub
         self._path = None if folder is None else folder / _FILE
         self._lock = threading.Lock()
-        self._book = self._opened()
+        self._book = self._load()
 
     def publish(self, batch: int, files: Iterable[tuple[WrittenFile, str]]) -> None:
-        """Files of a micro-batch, each with its address, are visible; one that was counted already is not again."""
+        """Count the published files of a micro-batch, each with its URL; a repeated micro-batch is not counted
+        again."""
         with self._lock:
             for file, url in files:
                 self._add(file, url, is_new=batch > self._book.batch)
@@ -55,13 +56,13 @@ class HubLedger:
             self._keep()
 
     def report(self) -> list[dict[str, Any]]:
-        """What the node is told."""
+        """The report for the node."""
         with self._lock:
             known = dict(self._book.partitions)
         untouched = {
             index: PartitionLedger(captured=self._hub.since.get(index, 0)) for index in range(self._hub.partition_count)
         }
-        return [_told(index, each) for index, each in sorted({**untouched, **known}.items())]
+        return [_partition_report(index, each) for index, each in sorted({**untouched, **known}.items())]
 
     def _add(self, file: WrittenFile, url: str, *, is_new: bool) -> None:
         before = self._book.partitions.get(file.partition, PartitionLedger(captured=file.first))
@@ -69,7 +70,7 @@ class HubLedger:
             before,
             captured=max(before.captured, file.end),
             window_start_s=file.next_s,
-            last_file=_file_told(file, url),
+            last_file=_file_report(file, url),
         )
         if is_new:
             after = replace(
@@ -80,17 +81,17 @@ class HubLedger:
             )
         self._book.partitions[file.partition] = after
 
-    def _opened(self) -> _Book:
+    def _load(self) -> _LedgerState:
         if self._path is None or not self._path.exists():
-            return _Book()
+            return _LedgerState()
         try:
             kept = json.loads(self._path.read_bytes())
-            return _Book(
+            return _LedgerState(
                 kept["batch"], {int(index): PartitionLedger(**each) for index, each in kept["partitions"].items()}
             )
         except (ValueError, KeyError, TypeError):
-            # Written by another version, or damaged: totals begin anew, nothing else hangs on it.
-            return _Book()
+            # Written by another version, or damaged: totals restart at 0. Nothing else depends on this file.
+            return _LedgerState()
 
     def _keep(self) -> None:
         if self._path is None:
@@ -101,7 +102,7 @@ class HubLedger:
         fresh.replace(self._path)
 
 
-def _told(index: int, ledger: PartitionLedger) -> dict[str, Any]:
+def _partition_report(index: int, ledger: PartitionLedger) -> dict[str, Any]:
     start_s = ledger.window_start_s
     return {
         "partition": index,
@@ -114,7 +115,7 @@ def _told(index: int, ledger: PartitionLedger) -> dict[str, Any]:
     }
 
 
-def _file_told(file: WrittenFile, url: str) -> dict[str, Any]:
+def _file_report(file: WrittenFile, url: str) -> dict[str, Any]:
     """The fields of the service's CaptureFileCreated event."""
     has_events = file.end > file.first
     return {

@@ -54,7 +54,7 @@ class NodeClient:
         self._http.close()
 
     def plan(self) -> dict[tuple[str, str, str], HubPlan]:
-        """The hubs that are to be captured now."""
+        """The hubs to capture."""
         try:
             return read_plan(self._request("GET", PLAN_PATH, None))
         except InvalidPlan as error:

@@ -17,14 +17,14 @@ from hubmere.pipeline.capture.windows import FilePlan, Planned, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOffset:
-    """How far a query is, and the files of the micro-batch that ends here."""
+    """The position of a query, and the files of the micro-batch that ends here."""
 
     format: str
     encoding: CaptureEncoding
     partitions: Mapping[int, Planned]
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """The JSON form for Spark."""
         return {
             "format": self.format,
             "encoding": str(self.encoding),
@@ -36,7 +36,7 @@ class CaptureOffset:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "CaptureOffset":
-        """As Spark gives it back."""
+        """Parse the JSON form of Spark."""
         return cls(
             format=given["format"],
             encoding=CaptureEncoding(given["encoding"]),

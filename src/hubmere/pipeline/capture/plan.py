@@ -1,4 +1,4 @@
-"""What the node wants captured, as the job knows it: hubs, their windows and where their files go.
+"""The capture plan that the node sends to the job: hubs, their windows and their destinations.
 
 Read from the node's JSON and checked here once; travels to executors as the same JSON. Secrets stay out of texts.
 """
@@ -16,25 +16,25 @@ from hubmere.pipeline.capture.windows import Rules
 # For logs and the portal. That the node counts no egress for the job (reference: service 6) rests on the credential in
 # the connection string of the plan.
 CLIENT_ID: Final = CLIENT_ID_PREFIX + "capture"
-# A node restarts within a second; one that is away for longer fails the query, which is then begun again with back-off.
+# A node restarts within a second; one that is away for longer fails the query, which is then restarted with back-off.
 _PATIENCE_S: Final = 30.0
 _ANSWER_TIMEOUT_S: Final = 20.0
 _SECURE: Final = "SASL_SSL"
 
 
 class InvalidPlan(ValueError):
-    """What the node sent is not a plan."""
+    """The answer of the node is not a valid plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where files go: a URL, and what opens it."""
+    """The destination of files: a URL and its credentials."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must not be shown."""
+        """Texts that must not appear in logs or reports."""
         return tuple(text for text in self.options.values() if text)
 
 
@@ -52,20 +52,20 @@ class HubPlan:
     name_format: str
     target: Target
     account: Account
-    topic_id: str | None = None  # None: the node does not say, and a hub that was created again is not noticed at once
+    topic_id: str | None = None  # None: an older node; a hub that was created again is then not noticed at once
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """By which the job knows it; a hub that was made anew has another."""
+        """The key of the hub in the job; a hub that was created again has another."""
         return (self.namespace, self.hub, self.id)
 
     def names(self, text: str, encoding: CaptureEncoding) -> NameFormat:
-        """How its files are called under a format and an encoding, which may be those of an earlier plan."""
+        """The names of its files for a format and an encoding, which may be those of an earlier plan."""
         return NameFormat(text=text, namespace=self.namespace, hub=self.hub, extension=EXTENSIONS[encoding])
 
     @property
     def format(self) -> str:
-        """The name format that counts."""
+        """The effective name format."""
         return DELTA_FORMAT if self.encoding is CaptureEncoding.DELTA else self.name_format
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class HubPlan:
 
 
 def read_plan(text: bytes | str) -> dict[tuple[str, str, str], HubPlan]:
-    """The hubs of a plan, by key."""
+    """Parse the hubs of a plan, by key."""
     try:
         whole = json.loads(text)
         plans = [read_hub({**hub, "at": {name: whole[name] for name in _PLACE}}) for hub in whole["hubs"]]
@@ -99,7 +99,7 @@ def read_hub(given: Mapping[str, Any]) -> HubPlan:
         rules=Rules(
             interval_s=int(given["intervalSeconds"]),
             size_limit_bytes=int(given["sizeLimitBytes"]),
-            # A table's log names no empty file, so that one would only lie beside the table.
+            # The log of a table never lists an empty file, so none is written.
             skips_empty=bool(given["skipEmptyArchives"]) or encoding is CaptureEncoding.DELTA,
         ),
         name_format=str(given["nameFormat"]),
@@ -113,7 +113,7 @@ def read_hub(given: Mapping[str, Any]) -> HubPlan:
 
 
 def hub_json(plan: HubPlan) -> str:
-    """The text from which `read_hub` makes the same plan again."""
+    """The JSON text that `read_hub` parses."""
     place = plan.account.place
     return json.dumps(
         {

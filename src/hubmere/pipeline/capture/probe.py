@@ -1,4 +1,4 @@
-"""A hub's partitions as the windows see them: ends, times and byte numbers, asked of the node a batch at a time.
+"""Partition metadata for the windows: ends, times and byte positions, read from the node batch by batch.
 
 Nothing of the log is read but single batches, whose places and times do not change, so that answers are remembered.
 On a compacted hub, which has no byte numbers, only time closes a window.
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from hubmere.client.connection import Client
 from hubmere.client.consumer import UNKNOWN_POSITION, Bounds, HubReader
 
-# Batches that are remembered, of all partitions: each poll asks for the first and the last one that wait.
+# Cached batches of all partitions: each poll needs the first and the last one of the backlog.
 _MAX_PLACES: Final = 4096
 
 
 class Place(NamedTuple):
-    """Where and when the batch with an event begins and ends."""
+    """Position and time range of the batch that holds an event."""
 
     second: int
     position: int
@@ -31,14 +31,14 @@ class HubProbe:
         self._places: dict[tuple[int, int], Place] = {}
 
     def views(self, partitions: Collection[int], ends: dict[int, int] | None = None) -> dict[int, "PartitionView"]:
-        """The partitions as they are now, or up to ends that were taken before."""
+        """The partitions as they are now, or up to the given ends."""
         bounds = self._reader.bounds(partitions)
         if ends is not None:
             bounds = {index: Bounds(each.first, min(each.end, ends[index])) for index, each in bounds.items()}
         return {index: PartitionView(self, index, each) for index, each in bounds.items()}
 
     def place_of(self, partition: int, sequence: int) -> Place | None:
-        """The batch that holds an event; None when it is gone."""
+        """The batch that holds an event; None if it was deleted."""
         known = self._places.get((partition, sequence))
         if known is not None:
             return known
@@ -58,7 +58,7 @@ class HubProbe:
         return place
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._client.close()
 
     @property
@@ -76,7 +76,7 @@ class PartitionView:
         self.first, self.end = bounds
 
     def second_at(self, sequence: int) -> int:
-        """When an event was enqueued; 0 when it has gone meanwhile, which no window begins after."""
+        """When an event was enqueued; 0 if it was deleted meanwhile, so that no window starts after it."""
         place = self._probe.place_of(self._partition, sequence)
         return 0 if place is None else place.second
 
@@ -85,7 +85,7 @@ class PartitionView:
         return self._probe.reader.first_at({self._partition: second * 1000})[self._partition]
 
     def bytes_from(self, sequence: int) -> int | None:
-        """How much lies from an event to the end."""
+        """Size from an event to the end, in bytes."""
         if sequence >= self.end:
             return 0
         begin = self._probe.place_of(self._partition, sequence)
@@ -95,5 +95,5 @@ class PartitionView:
         return last.end_position - begin.position
 
     def after_bytes(self, sequence: int, size_bytes: int) -> int:
-        """The end of the batch with which a reader has so many bytes."""
+        """The end of the batch at which a reader has read so many bytes."""
         return self._probe.reader.find_after_bytes(self._partition, sequence, self.end, size_bytes)

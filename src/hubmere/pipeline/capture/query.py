@@ -1,8 +1,8 @@
-"""One captured hub as one Structured Streaming query: started, published from, begun again when it failed.
+"""One captured hub as one Structured Streaming query: started, published from, restarted after a failure.
 
-The query's sink publishes what the tasks of a micro-batch have written aside, after the offset that decided those files
-is on disk. A query that fails is begun again after a pause that grows; what it was doing is repeated by Spark from
-its checkpoint, with the same files.
+The query's sink publishes the files that the tasks of a micro-batch have staged, after the offset that determines those
+files is on disk. A query that fails is restarted with back-off; Spark repeats its last micro-batch from the checkpoint,
+with the same files.
 """
 
 import json
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hubmere.capture")
 
-# How often windows are looked at: their times are whole seconds.
+# How often windows are checked: their times are whole seconds.
 _TRIGGER: Final = "1 second"
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
-# A query that ran for so long before it failed is not in trouble for the same reason.
+# A query that ran this long before it failed starts its back-off from the beginning.
 _HEALTHY_AFTER_S: Final = 120.0
-# A run that ends by itself does not try for ever.
+# Attempts of a run with `once`.
 _ATTEMPTS_ONCE: Final = 3
-# What Spark says of a query whose source answers; before that it starts processes.
-_AT_REST: Final = "Waiting"
-_COME_UP: Final = (_AT_REST, "Processing")
-# Object stores answer in tens of milliseconds: files of a micro-batch are published side by side.
+# Status messages of Spark for a query whose source answers; before that, Spark starts processes.
+_IDLE: Final = "Waiting"
+_RUNNING: Final = (_IDLE, "Processing")
+# Object stores take tens of milliseconds per call: files of a micro-batch are published in parallel.
 _PUBLISHERS: Final = 8
 _STOP_POLL_S: Final = 0.05
 
 
 class CaptureQuery:
-    """One hub. Thread rule: the job's main thread, but for `_publish`, which Spark calls from its own."""
+    """One hub. Thread rule: the job's main thread, except for `_publish`, which Spark calls on a thread of its own."""
 
     def __init__(
-        self, spark: "SparkSession", hub: HubPlan, checkpoint: str, *, once: bool, published: Callable[[], None]
+        self, spark: "SparkSession", hub: HubPlan, checkpoint: str, *, once: bool, on_published: Callable[[], None]
     ) -> None:
         self.hub = hub
         self._spark = spark
         self._checkpoint = checkpoint
         self._folder = local_folder(checkpoint)
         self._once = once
-        self._published = published
+        self._on_published = on_published
         self.ledger = HubLedger(hub, self._folder)
         self._query: StreamingQuery | None = None
         self._started_at_s = 0.0
@@ -63,49 +63,49 @@ class CaptureQuery:
         self._resume_at_s = 0.0
         self._is_done = False
         self._failures = 0
-        # Starting costs processes: the job lets few queries do it at a time.
-        self.is_coming_up = False
-        # Whether the source has answered since the query was started last: until then nothing can be captured.
-        self.has_come_up = False
+        # Starting is expensive (processes): the job starts only a few queries at a time.
+        self.is_starting = False
+        # Whether the source has answered since the last start: before that, nothing can be captured.
+        self.has_started = False
         self.error: str | None = None
         self._trouble: str | None = None
 
     # --- life ---
 
-    def tend(self, now_s: float, *, may_start: bool) -> None:
-        """Start the query when it is time, and take note when it has come up, has failed or is done."""
+    def advance(self, now_s: float, *, may_start: bool) -> None:
+        """Start the query when it is due, and update the state when it has started, failed or finished."""
         if self._query is None:
-            if may_start and now_s >= self._resume_at_s and not self.is_settled:
+            if may_start and now_s >= self._resume_at_s and not self.is_finished:
                 self._start(now_s)
         elif not self._query.isActive:
             failure = self._query.exception()
-            self._query, self.is_coming_up = None, False
+            self._query, self.is_starting = None, False
             if failure is not None:
-                self._failed(str(failure), now_s)
+                self._on_failure(str(failure), now_s)
             else:
-                self._is_done = self.has_come_up = self._once
-                self._recovered()
+                self._is_done = self.has_started = self._once
+                self._on_recovered()
         else:
             message = self._query.status["message"]
-            self.has_come_up = self.has_come_up or message.startswith(_COME_UP)
-            self.is_coming_up = self.is_coming_up and not self.has_come_up
-            if message.startswith(_AT_REST):
-                self._recovered()
+            self.has_started = self.has_started or message.startswith(_RUNNING)
+            self.is_starting = self.is_starting and not self.has_started
+            if message.startswith(_IDLE):
+                self._on_recovered()
 
-    def _recovered(self) -> None:
-        """What failed before has worked now."""
+    def _on_recovered(self) -> None:
+        """Clear the error of an earlier failure."""
         if self._failures:
             self._failures, self.error = 0, None
 
     @property
-    def is_settled(self) -> bool:
-        """Whether a run that takes what is there has ended, well or after some failures."""
+    def is_finished(self) -> bool:
+        """Whether a run with `once` has ended, successfully or after too many failures."""
         return self._is_done or (self._once and self._failures >= _ATTEMPTS_ONCE)
 
     def stop(self, deadline_s: float) -> None:
         """End the query, between two micro-batches if that comes before the deadline (of the monotonic clock)."""
         query, self._query = self._query, None
-        self.is_coming_up = False
+        self.is_starting = False
         if query is None:
             return
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
@@ -114,40 +114,41 @@ class CaptureQuery:
 
     def _start(self, now_s: float) -> None:
         self._started_at_s = now_s
-        self.is_coming_up, self.has_come_up = True, False
+        self.is_starting, self.has_started = True, False
         try:
             if self._folder is not None:
                 anchor(self._folder)
                 for torn in mend(self._folder):
-                    log.warning("%s: %s is torn and done again", self.hub, torn)
+                    log.warning("%s: %s was incomplete and is repeated", self.hub, torn)
             self._destination().sweep(self.hub.id, self.hub.names(self.hub.format, self.hub.encoding))
-            self._query = self._begun()
+            self._query = self._start_query()
         except Exception as error:
             log.debug("%s: not started", self.hub, exc_info=True)
-            self._failed(f"{type(error).__name__}: {error}", now_s)
+            self._on_failure(f"{type(error).__name__}: {error}", now_s)
 
-    def _begun(self) -> "StreamingQuery":
+    def _start_query(self) -> "StreamingQuery":
         rows = self._spark.readStream.format(NAME).option(PLAN_OPTION, hub_json(self.hub)).load()
         writer = rows.writeStream.queryName(f"{self.hub} {self.hub.id}").foreachBatch(self._publish)
         writer = writer.option("checkpointLocation", self._checkpoint)
         triggered = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=_TRIGGER)
         return triggered.start()
 
-    def _failed(self, why: str, now_s: float) -> None:
+    def _on_failure(self, why: str, now_s: float) -> None:
         if now_s - self._started_at_s >= _HEALTHY_AFTER_S:
             self._pause_s = _FIRST_PAUSE_S
-        self.is_coming_up = False
+        self.is_starting = False
         self._failures += 1
-        self.error = self._shown(why)
+        self.error = self._without_secrets(why)
         self._resume_at_s = now_s + self._pause_s
-        log.error("%s: begins again in %g s: %s", self.hub, self._pause_s, self.error)
+        log.error("%s: restarting in %g s: %s", self.hub, self._pause_s, self.error)
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _shown(self, why: str) -> str:
-        """The line that tells most, without a credential."""
+    def _without_secrets(self, why: str) -> str:
+        """The most informative line of an error, without credentials."""
         lines = [line.strip() for line in why.splitlines() if line.strip()]
-        told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "During", "^", "==="))]
-        text = self._trouble or (told[0] if told else "the query ended without saying why")
+        noise = ("at ", "File ", "Traceback", "During", "^", "===")
+        candidates = [line for line in lines if not line.startswith(noise)]
+        text = self._trouble or (candidates[0] if candidates else "the query ended without a reason")
         self._trouble = None
         for secret in (*self.hub.target.secrets(), self.hub.account.connection_string):
             text = text.replace(secret, "***")
@@ -156,7 +157,7 @@ class CaptureQuery:
     # --- publishing ---
 
     def _publish(self, rows: "DataFrame", batch: int) -> None:
-        """Make visible what the tasks of a micro-batch have written. One action: reading writes."""
+        """Publish the files that the tasks of a micro-batch have staged. Collecting the rows is what runs the tasks."""
         files = [WrittenFile(**json.loads(row[COLUMN])) for row in rows.collect()]
         if self._folder is not None:
             make_durable(self._folder, batch)
@@ -166,7 +167,7 @@ class CaptureQuery:
                 list(publishers.map(lambda file: self._publish_file(destination, file), files))
             self._commit_table(batch, [file for file in files if file.encoding == CaptureEncoding.DELTA])
         except Exception as error:
-            # Spark hands on a Java trace; this is what the report should say.
+            # Spark reports a Java trace; this is the text for the report.
             self._trouble = f"{type(error).__name__}: {error}"
             raise
         self._note(batch, files, destination)
@@ -177,7 +178,7 @@ class CaptureQuery:
             destination.publish(file.name, span, file.token)
 
     def _commit_table(self, batch: int, files: Sequence[WrittenFile]) -> None:
-        """Files of a Delta table are seen by its readers when its log names them."""
+        """Add files to the log of the Delta table, which makes them visible to its readers."""
         if not files:
             return
         from hubmere.pipeline.capture.destinations.delta import DataFile, commit_files
@@ -194,8 +195,8 @@ class CaptureQuery:
         self.ledger.publish(batch, [(file, destination.url_of(file.name)) for file in ordered])
         lost = [file for file in ordered if file.lost]
         self.error = (
-            f"partition {lost[-1].partition}: {lost[-1].lost} events could not be captured: retention took them, or "
-            "they are damaged on the node's disk"
+            f"partition {lost[-1].partition}: {lost[-1].lost} events could not be captured: retention deleted them, "
+            "or they are damaged on the node's disk"
             if lost
             else None
         )
@@ -205,7 +206,7 @@ class CaptureQuery:
                 "%s: partition %d, events %d to %d, %d bytes: %s",
                 self.hub, file.partition, file.first, file.end - 1, file.size_bytes, file.name,
             )  # fmt: skip
-        self._published()
+        self._on_published()
 
     def _destination(self) -> Destination:
         return destination_of(self.hub.target.url, self.hub.target.options)

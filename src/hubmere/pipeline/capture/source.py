@@ -1,4 +1,4 @@
-"""The Spark source behind Capture: offsets close windows, tasks write files aside, rows say what was written.
+"""The Spark source behind Capture: offsets close windows, tasks stage files, rows report what was written.
 
 The driver's reader decides (`windows`) and puts its decisions into the offset. One input partition is one file: the
 task that reads it writes it where nobody sees it and yields one row, a JSON text, with which the driver publishes it.
@@ -37,16 +37,16 @@ from hubmere.pipeline.ranges import check_hub
 log = logging.getLogger("hubmere.capture")
 
 NAME: Final = "hubmere_capture"
-# Spark hides the values of options whose names say that they are secret (`spark.redaction.regex`).
+# Spark redacts options whose names contain words such as "secret" (`spark.redaction.regex`).
 PLAN_OPTION: Final = "secret.plan"
 COLUMN: Final = "file"
-# Seconds that are passed over because files of another incarnation have them; more are somebody else's folder.
+# How many used names are skipped (files of an earlier incarnation of the hub); more mean a foreign folder.
 _MOST_TAKEN: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """What a task has written aside, or found published; `next_s` is where the window behind it begins."""
+    """A file that a task has staged or found published; `next_s` is the start of the next window."""
 
     partition: int
     first: int
@@ -58,12 +58,12 @@ class WrittenFile:
     events: int
     first_us: int
     last_us: int
-    lost: int  # events of the range that could not be read: retention took them, or they are damaged at the node
-    token: Mapping[str, Any] | None  # None: it is published already
+    lost: int  # events of the range that could not be read: deleted by retention, or damaged on the node
+    token: Mapping[str, Any] | None  # None: already published
 
 
 class CaptureSource(DataSource):
-    """What the job registers with Spark."""
+    """The data source that the job registers with Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,7 +91,7 @@ class FilePartition(InputPartition):
 
 
 class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """On the driver one of these lives as long as its query; copies of it write files on executors."""
+    """One instance lives on the driver as long as its query; copies of it write files on executors."""
 
     def __init__(self, hub: HubPlan) -> None:
         self._hub = hub
@@ -100,14 +100,14 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to executors: no connection."""
+        """State that is sent to executors: without the connection."""
         return self.__dict__ | {"_probe": None}
 
     # --- what Spark calls on the driver ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Where Capture of the hub was switched on."""
-        views = self._asked().views(self._partitions(), self._target)
+        """Where capture of the hub was enabled."""
+        views = self._open_probe().views(self._partitions(), self._target)
         now_s = int(time.time())
         partitions = {
             index: Planned((), first_window(view, self._hub.since.get(index, 0), now_s))
@@ -118,18 +118,18 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  Spark's name
         self, start: Mapping[str, Any], limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Close the windows that are to be closed now; nothing to close gives the very offset that was given."""
+        """Close the windows that are due; if there are none, return the same offset as before."""
         begun = CaptureOffset.from_json(start)
         now_s = int(time.time())
-        views = self._asked().views(self._partitions(), self._target)
+        views = self._open_probe().views(self._partitions(), self._target)
         planned: dict[int, Planned] = {}
         for index, view in views.items():
             known = begun.partitions.get(index)
             window = known.window if known else first_window(view, self._hub.since.get(index, 0), now_s)
-            planned[index] = self._planned(index, window, view, now_s)
+            planned[index] = self._plan_files(index, window, view, now_s)
         if not any(each.files for each in planned.values()):
             return dict(start)
-        check_hub(self._asked().reader, self._hub.hub, self._hub.topic_id)
+        check_hub(self._open_probe().reader, self._hub.hub, self._hub.topic_id)
         untouched = begun.without_files().partitions
         return self._offset({**untouched, **planned}).to_json()
 
@@ -138,11 +138,11 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """The run is to end where the hub ends now."""
-        self._target = {index: view.end for index, view in self._asked().views(self._partitions()).items()}
+        """Record the present end of the hub as the end of the run."""
+        self._target = {index: view.end for index, view in self._open_probe().views(self._partitions()).items()}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """The files of a micro-batch, as its offset says."""
+        """One task per file of a micro-batch, from its offset."""
         offset = CaptureOffset.from_json(end)
         names = self._hub.names(offset.format, offset.encoding)
         found: list[InputPartition] = []
@@ -157,20 +157,21 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do: the offsets are in Spark's checkpoint."""
 
     def stop(self) -> None:
-        """The query ends."""
+        """The query has ended: close the connection."""
         if self._probe is not None:
             self._probe.close()
 
     def _partitions(self) -> range:
         return range(self._hub.partition_count)
 
-    def _asked(self) -> HubProbe:
+    def _open_probe(self) -> HubProbe:
         if self._probe is None:
             self._probe = HubProbe(Client(self._hub.account), self._hub.hub)
         return self._probe
 
-    def _planned(self, index: int, window: Window, view: LogView, now_s: int) -> Planned:
-        """The files to be written now, under names that nobody has: an earlier incarnation may have used the second."""
+    def _plan_files(self, index: int, window: Window, view: LogView, now_s: int) -> Planned:
+        """The files to write now, under unused names: an earlier incarnation of the hub may have used the same
+        second."""
         destination = destination_of(self._hub.target.url, self._hub.target.options)
         names = self._hub.names(self._hub.format, self._hub.encoding)
         for _ in range(_MOST_TAKEN):
@@ -187,35 +188,35 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what Spark calls on executors ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write one file aside."""
-        # Without any file Spark makes a partition of its own that holds nothing.
+        """Stage one file."""
+        # Without any file, Spark calls with an empty partition of its own.
         if isinstance(partition, FilePartition):
             written = write_file(self._hub, partition, _attempt())
             yield pa.RecordBatch.from_pydict({COLUMN: [json.dumps(asdict(written))]})
 
 
 def _attempt() -> str:
-    """A name that no other attempt has, and that says whose it is."""
+    """A unique name of this attempt, with the micro-batch and the attempt number."""
     task = TaskContext.get()
     assert task is not None, "Spark reads inside tasks"
     return f"{task.getLocalProperty('streaming.sql.batchId')}-{task.attemptNumber()}-{uuid4().hex[:12]}"
 
 
 def write_file(hub: HubPlan, file: FilePartition, attempt: str) -> WrittenFile:
-    """Write a file aside, unless it is there already."""
+    """Stage a file unless it was already published."""
     destination = destination_of(hub.target.url, hub.target.options)
     if destination.span_of(file.name) == file.span:
-        return _already_written(hub, file)
+        return _published_file(hub, file)
     upload = destination.upload(file.name, file.span, attempt)
     try:
-        return _filled(hub, file, upload)
+        return _write_events(hub, file, upload)
     except BaseException:
         upload.abandon()
         raise
 
 
 class _Counted:
-    """Counts the bytes on their way into an upload; what encoders take for a file."""
+    """File-like wrapper of an upload that counts the bytes."""
 
     closed = False
 
@@ -224,7 +225,7 @@ class _Counted:
         self.size_bytes = 0
 
     def write(self, data: Any) -> int:
-        """Take bytes."""
+        """Write bytes."""
         count = self._upload.write(data)
         self.size_bytes += count
         return count
@@ -233,7 +234,7 @@ class _Counted:
         """Nothing to do."""
 
 
-def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
+def _write_events(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
     _, index, first, end = file.span
     sink = _Counted(upload)
     content = content_of(file.encoding, sink, file.name, file.span.text(), index)  # type: ignore[arg-type]
@@ -244,7 +245,7 @@ def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
         while at < end:
             try:
                 for fetched in reader.read_range(index, at, end):
-                    lost += _damaged(hub, index, fetched.missing_between(at, end))
+                    lost += _count_damaged(hub, index, fetched.missing_between(at, end))
                     for batch in visible_batches(fetched, at, end):
                         content.add(batch, index, at, end)
                     at = fetched.next_sequence
@@ -252,7 +253,7 @@ def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
                 behind = min(loss.first, end) if loss.first > loss.wanted else end
                 lost, at = lost + behind - loss.wanted, behind
                 log.warning("%s: %s", hub, loss)
-        # A hub of the same name that was created meanwhile has a query of its own.
+        # If the hub was created again meanwhile, the new one has a query of its own.
         check_hub(reader, hub.hub, hub.topic_id)
     content.close()
     first_us, last_us = content.times_us or (0, 0)
@@ -263,15 +264,15 @@ def _filled(hub: HubPlan, file: FilePartition, upload: Upload) -> WrittenFile:
     )  # fmt: skip
 
 
-def _damaged(hub: HubPlan, index: int, missing: Sequence[tuple[int, int]]) -> int:
-    """How many events of missing ranges there are; each range is logged."""
+def _count_damaged(hub: HubPlan, index: int, missing: Sequence[tuple[int, int]]) -> int:
+    """Log each missing range; returns the number of missing events."""
     for first, behind in missing:
-        log.warning("%s: partition %d: events %d to %d are damaged at the node", hub, index, first, behind - 1)
+        log.warning("%s: partition %d: events %d to %d are damaged on the node", hub, index, first, behind - 1)
     return sum(behind - first for first, behind in missing)
 
 
-def _already_written(hub: HubPlan, file: FilePartition) -> WrittenFile:
-    """A file that an attempt before this one has published: what the log still knows of it."""
+def _published_file(hub: HubPlan, file: FilePartition) -> WrittenFile:
+    """A file that an earlier attempt has published; counts come from what the log still has."""
     _, index, first, end = file.span
     destination = destination_of(hub.target.url, hub.target.options)
     size_bytes = next((each.size_bytes for each in destination.files(file.name) if each.name == file.name), 0)

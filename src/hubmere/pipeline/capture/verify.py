@@ -1,4 +1,4 @@
-"""Proof that captured files hold every event of the log once: read back, and compared with what the hub still has.
+"""Verifies that captured files hold every event of the log exactly once, by comparison with the hub.
 
 For each partition the files lie end to end from where Capture began, without gap and overlap; every file is whole, is
 called what the format says, and holds the events of its span, in order, byte for byte as the log has them. What
@@ -26,14 +26,14 @@ from hubmere.pipeline.capture.files.schema import time_text
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.pipeline.decode import SCHEMA, decode
 
-# Problems that are told one by one; a destination that is all wrong says no more with ten thousand lines.
+# Problems that are listed one by one; more would not help.
 MAX_PROBLEMS: Final = 100
 _COMPARED: Final = pa.schema([SCHEMA.field(name) for name in ("sequenceNumber", "offset", "enqueuedTime", "body")])
 _ROWS: Final = 4096
 
 
 class CapturedEvent(NamedTuple):
-    """What is compared of an event; its time as whole seconds in the text of Avro files."""
+    """The compared fields of an event; the time has whole seconds, as in Avro files."""
 
     sequence: int
     offset: str
@@ -52,7 +52,7 @@ class CapturedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProof:
-    """What was found of a partition: its files hold the events from `first` up to, and not including, `end`."""
+    """Result for a partition: its files hold the events from `first` to `end` (exclusive)."""
 
     partition: int
     files: int
@@ -65,7 +65,7 @@ class PartitionProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was found of a hub."""
+    """Result for a hub."""
 
     partitions: Sequence[PartitionProof]
     problems: Sequence[str]
@@ -73,12 +73,12 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether no problem was found."""
         return not self.problems
 
 
 def verify(hub: HubPlan, advance: Callable[[int], None] = lambda _: None) -> Proof:
-    """Check a hub's files against its log; `advance` is told of events as they are compared."""
+    """Check a hub's files against its log; `advance` is called with the number of compared events."""
     return _Verification(hub, advance).proof()
 
 
@@ -108,7 +108,7 @@ class _Verification:
         """The hub's files by partition, in the order of their names' times."""
         found: dict[int, list[CapturedFile]] = {}
         names = self._hub.names(self._hub.format, self._hub.encoding)
-        for stored in self._listed(names.prefix()):
+        for stored in self._captured_names(names.prefix()):
             window = names.read(stored)
             span = self._span(stored)
             if span is None or span.hub_id != self._hub.id:
@@ -119,8 +119,8 @@ class _Verification:
                 found.setdefault(span.partition, []).append(CapturedFile(stored, window.second, span))
         return {index: sorted(files, key=lambda file: file.second) for index, files in found.items()}
 
-    def _listed(self, prefix: str) -> Iterator[str]:
-        """Names of captured files. Of a Delta table those that its log names, each of which must be there."""
+    def _captured_names(self, prefix: str) -> Iterator[str]:
+        """Names of captured files; for a Delta table those in its log, each of which must exist."""
         ending = f".{EXTENSIONS[self._hub.encoding]}"
         there = [each.name for each in self._destination.files(prefix) if each.name.endswith(ending)]
         if self._hub.encoding is not CaptureEncoding.DELTA:
@@ -131,7 +131,7 @@ class _Verification:
         root = table_root(self._hub.namespace, self._hub.hub)
         named = {root + name for name in table_files(f"{self._hub.target.url}/{root}", self._hub.target.options)}
         self._problems += [f"{name}: is in the table's log and not there" for name in sorted(named - set(there))]
-        # A file without events is published to be found again, and is no part of the table.
+        # A file without events only marks progress and is not part of the table.
         yield from (name for name in there if name in named or self._is_empty(name))
 
     def _is_empty(self, name: str) -> bool:
@@ -178,12 +178,12 @@ class _Verification:
         """Events of a file, and how many of them the log still has."""
         span = file.span
         kept = max(span.first, bounds.first)
-        logged = _logged(reader, span.partition, kept, span.end) if kept < span.end else iter(())
+        logged = _logged_events(reader, span.partition, kept, span.end) if kept < span.end else iter(())
         read = compared = 0
         last = span.first - 1
         try:
             with closing(self._destination.open(file.name)) as opened:
-                captured = _captured(file.name, opened)
+                captured = _captured_events(file.name, opened)
                 for event in captured:
                     if not last < event.sequence < span.end:
                         raise _Wrong(f"event {event.sequence} comes behind event {last}, in a file up to {span.end}")
@@ -205,7 +205,7 @@ class _Verification:
 
 
 class _Wrong(Exception):
-    """A file does not hold what it should; says what."""
+    """A file does not have the expected content; the text says why."""
 
 
 def _check_same(captured: CapturedEvent, logged: CapturedEvent | None) -> None:
@@ -216,15 +216,15 @@ def _check_same(captured: CapturedEvent, logged: CapturedEvent | None) -> None:
             raise _Wrong(f"the {name} of event {captured.sequence} is not that of event {logged.sequence} in the log")
 
 
-def _logged(reader: HubReader, partition: int, start: int, end: int) -> Iterator[CapturedEvent]:
-    """The events of the log, decoded by what Spark reads them with."""
+def _logged_events(reader: HubReader, partition: int, start: int, end: int) -> Iterator[CapturedEvent]:
+    """The events of the log, decoded as by the Spark source."""
     with closing(reader.read_range(partition, start, end)) as answers:
         for fetched in answers:
             for rows in decode(fetched, partition, start, end, _COMPARED):
                 yield from _events(rows)
 
 
-def _captured(name: str, file: BinaryIO) -> Iterator[CapturedEvent]:
+def _captured_events(name: str, file: BinaryIO) -> Iterator[CapturedEvent]:
     if name.endswith(".parquet"):
         for rows in pq.ParquetFile(file).iter_batches(batch_size=_ROWS):
             yield from _events(rows.select(["SequenceNumber", "Offset", "EnqueuedTimeUtc", "Body"]))

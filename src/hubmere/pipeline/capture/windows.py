@@ -1,4 +1,4 @@
-"""When a file ends: by size, by time, or because everything that is there is wanted. Pure decisions over one partition.
+"""Capture windows: when a file is closed, by size, by time or because the run must take everything. Pure functions.
 
 A partition has one open window: the next event that goes into a file, and the second at which the window began, which
 names the file. Windows lie in a row: the time they follow is that of the log, so that a job that was away writes the
@@ -9,16 +9,16 @@ gives way to one that begins later by at least a second, since names have no fin
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-# The largest file that the service can be asked for; ours grow up to it only when names run out of seconds.
+# The largest configurable file size of the service; files grow beyond the limit only if names run out of seconds.
 LARGEST_FILE_BYTES: Final = 524_288_000
 # Files of one partition in one micro-batch: enough to keep cores busy with one long partition, few enough that a
-# micro-batch ends soon when the job is told to stop.
+# micro-batch ends soon when the job has to stop.
 MAX_FILES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """When a file is closed and whether one without events is written."""
+    """When a file is closed, and whether empty files are written."""
 
     interval_s: int
     size_limit_bytes: int
@@ -41,15 +41,15 @@ class FilePlan(NamedTuple):
 
 
 class LogView(Protocol):
-    """A partition as it is now: what the decisions ask of it."""
+    """A partition as it is now, for the decisions below."""
 
     @property
     def first(self) -> int:
-        """The oldest event that is still there."""
+        """The oldest retained event."""
 
     @property
     def end(self) -> int:
-        """Behind the newest event."""
+        """One after the newest event."""
 
     def second_at(self, sequence: int) -> int:
         """When an event was enqueued."""
@@ -58,34 +58,34 @@ class LogView(Protocol):
         """The first event that was enqueued at a second or later."""
 
     def bytes_from(self, sequence: int) -> int | None:
-        """How much lies from an event to the end; None where nobody counts."""
+        """Size from an event to the end, in bytes; None if it is unknown."""
 
     def after_bytes(self, sequence: int, size_bytes: int) -> int:
-        """The end of the batch with which a reader has so many bytes; the end of the log when it comes first."""
+        """The end of the batch at which a reader has read so many bytes, at most the end of the log."""
 
 
 class Planned(NamedTuple):
-    """The files that can be written now, and the window that is open behind them."""
+    """The files to write now, and the window that is open after them."""
 
     files: tuple[FilePlan, ...]
     window: Window
 
 
 def first_window(log: LogView, since: int, now_s: int) -> Window:
-    """The window that Capture begins with: at once, or when the first of its events came, if that was before."""
+    """The first window of a partition: starts now, or at its first event if that is earlier."""
     at = max(since, log.first)
     return Window(at, min(now_s, log.second_at(at)) if at < log.end else now_s)
 
 
 def plan(window: Window, log: LogView, rules: Rules, now_s: int, *, closes_all: bool = False) -> Planned:
-    """Close what is to be closed; `closes_all` leaves no event behind."""
+    """Close the windows that are due; with `closes_all` every event ends up in a file."""
     files: list[FilePlan] = []
     while len(files) < MAX_FILES:
         at = max(window.at, log.first)
         closed = (
-            _closed(Window(at, window.start_s), log, rules, now_s, closes_all=closes_all)
+            _close(Window(at, window.start_s), log, rules, now_s, closes_all=closes_all)
             if at < log.end
-            else _closed_empty(Window(at, window.start_s), rules, now_s)
+            else _close_empty(Window(at, window.start_s), rules, now_s)
         )
         if closed is None:
             break
@@ -94,20 +94,20 @@ def plan(window: Window, log: LogView, rules: Rules, now_s: int, *, closes_all: 
     return Planned(tuple(files), window)
 
 
-def _closed(
+def _close(
     window: Window, log: LogView, rules: Rules, now_s: int, *, closes_all: bool
 ) -> tuple[FilePlan, Window] | None:
     start_s = _window_of(window.start_s, min(log.second_at(window.at), now_s), rules.interval_s)
     deadline_s = start_s + rules.interval_s
     by_time = _cut_by_time(log, window.at, deadline_s, now_s)
-    # A run that takes all has no next second to wait for: its names run ahead of the clock instead.
+    # A run that takes everything cannot wait for the next second: its names may run ahead of the clock.
     limit_bytes = rules.size_limit_bytes if closes_all else _limit(log, window.at, start_s, now_s, rules)
     by_size = _cut_by_size(log, window.at, limit_bytes)
     if by_time is not None and (by_size is None or by_time <= by_size):
         return _file(window.at, by_time, start_s, deadline_s)
     if by_size is not None:
         next_s = max(start_s + 1, min(log.second_at(by_size), now_s) if by_size < log.end else now_s)
-        # Reference, service 6: two files of one second would have one name, so the second one waits.
+        # Two files of the same second would have the same name, so the second one waits (reference: service 6).
         return _file(window.at, by_size, start_s, next_s) if next_s <= now_s or closes_all else None
     if now_s >= deadline_s:
         return _file(window.at, log.end, start_s, _window_of(start_s, now_s, rules.interval_s))
@@ -118,20 +118,21 @@ def _file(first: int, end: int, second: int, next_s: int) -> tuple[FilePlan, Win
     return FilePlan(first, end, second), Window(end, next_s)
 
 
-def _closed_empty(window: Window, rules: Rules, now_s: int) -> tuple[FilePlan, Window] | None:
-    """A window without events: a file that keeps the pace, unless that is not wanted."""
+def _close_empty(window: Window, rules: Rules, now_s: int) -> tuple[FilePlan, Window] | None:
+    """Close a window without events, with an empty file unless empty files are disabled."""
     if rules.skips_empty or now_s < window.start_s + rules.interval_s:
         return None
     return _file(window.at, window.at, window.start_s, _window_of(window.start_s, now_s, rules.interval_s))
 
 
 def _window_of(start_s: int, second: int, interval_s: int) -> int:
-    """The beginning of the window, in the row that begins at `start_s`, that a second lies in."""
+    """The start of the window that contains a second, for windows that begin at `start_s`."""
     return start_s + max(0, (second - start_s) // interval_s) * interval_s
 
 
 def _cut_by_time(log: LogView, at: int, deadline_s: int, now_s: int) -> int | None:
-    """The first event that belongs to a later window. Producers' own times may run backwards: those never cut."""
+    """The first event that belongs to a later window. Times set by producers may go backwards; such an event never
+    closes a window."""
     if deadline_s > now_s:
         return None
     found = log.first_at(deadline_s)
@@ -144,7 +145,7 @@ def _cut_by_size(log: LogView, at: int, limit_bytes: int) -> int | None:
 
 
 def _limit(log: LogView, at: int, start_s: int, now_s: int, rules: Rules) -> int:
-    """The size limit, or more where so many files would need more names than there are seconds."""
+    """The size limit, or more if there would be more files than seconds to name them."""
     waiting = log.bytes_from(at) or 0
     share = -(-waiting // max(1, now_s - start_s))
     return max(rules.size_limit_bytes, min(share, LARGEST_FILE_BYTES))

@@ -1,8 +1,7 @@
-"""Places that captured files go to, by URL: a folder, Azure Blob or Data Lake storage, S3.
+"""Destinations of captured files, by URL: a folder, Azure Blob or Data Lake storage, S3.
 
-A file is written aside, by a task, and becomes visible under its name, all at once, when the driver publishes it. A
-name that is taken by the same span is done; one that is taken by anything else is refused. What goes wrong never
-shows a credential.
+A task stages a file; the driver publishes it, which makes it visible as a whole. If the name already holds the same
+span, publishing succeeds; if it holds anything else, it is refused. Error texts never contain a credential.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ __all__ = [
     "Destination", "DestinationFailed", "InvalidDestination", "NameTaken", "Stored", "Upload", "destination_of",
 ]  # fmt: skip
 
-# Scheme, the module that knows it, and what that needs beside the base installation.
+# URL scheme, its module, and the package that it needs.
 _MODULES: Final = {
     "file": ("local", "pyarrow"),
     "az": ("blob", "azure-storage-blob"),
@@ -32,7 +31,7 @@ _MODULES: Final = {
 
 
 def destination_of(url: str, options: Mapping[str, str]) -> Destination:
-    """The destination that a URL names."""
+    """The destination of a URL."""
     scheme = urlsplit(url).scheme
     if scheme not in _MODULES:
         raise InvalidDestination(url, f"begins with none of {', '.join(f'{name}://' for name in _MODULES)}")

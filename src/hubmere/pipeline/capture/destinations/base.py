@@ -1,4 +1,4 @@
-"""What a destination offers, and how it says no."""
+"""The interface of a destination, and its errors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import BinaryIO, Protocol
 
 from hubmere.pipeline.capture.files.names import NameFormat, Span
 
-# What a task hands to the driver so that it can publish: texts and numbers only.
+# What the driver needs to publish a staged file: texts and numbers only.
 Token = Mapping[str, object]
 
 
 class DestinationFailed(Exception):
-    """A destination does not do what it was asked; its text holds no credential."""
+    """A destination has failed; the text contains no credential."""
 
 
 class InvalidDestination(DestinationFailed):
-    """A URL or an option that cannot be honoured."""
+    """A URL or an option is not valid."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(url, why)
@@ -27,67 +27,67 @@ class InvalidDestination(DestinationFailed):
 
 
 class NameTaken(DestinationFailed):
-    """There is a file under the name which is not the one that was to be published."""
+    """Another file exists under the name of the file to publish."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.url = url
 
     def __str__(self) -> str:
-        return f"{self.url} is there already and holds something else; it stays as it is: move it away to go on"
+        return f"{self.url} already exists with other content and is not overwritten; move it away to continue"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file that is visible."""
+    """A published file."""
 
     name: str
     size_bytes: int
 
 
 class Upload(Protocol):
-    """A file that is being written aside. Thread rule: one owner."""
+    """A staged file. Thread rule: one owner."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes; gives how many."""
+        """Write bytes; returns their number."""
 
     def finish(self) -> Token:
-        """All bytes are there, durably, and nobody sees them; gives what the driver needs to publish them."""
+        """Make the bytes durable but not visible; returns the token that the driver needs to publish them."""
 
     def abandon(self) -> None:
-        """The file will not be published."""
+        """Discard the file."""
 
 
 class Destination(Protocol):
-    """A place for files."""
+    """A store for captured files."""
 
     def url_of(self, name: str) -> str:
-        """The address of a file."""
+        """The URL of a file."""
 
     def upload(self, name: str, span: Span, attempt: str) -> Upload:
-        """Begin to write a file aside; no two attempts disturb each other."""
+        """Start to stage a file; attempts do not interfere with each other."""
 
     def publish(self, name: str, span: Span, token: Token) -> None:
-        """Make a file visible under its name; once more is no different. NameTaken when another is there."""
+        """Make a file visible under its name; repeating it has no effect. NameTaken if another file has the name."""
 
     def has(self, name: str) -> bool:
-        """Whether a file is visible under a name, whatever it is."""
+        """Whether any file has the name."""
 
     def span_of(self, name: str) -> Span | None:
-        """What the visible file of a name holds; None when there is none. NameTaken when it does not say so."""
+        """The span of the published file of a name; None if there is none. NameTaken if it is not a captured file."""
 
     def sweep(self, hub_id: str, names: NameFormat) -> None:
-        """Take away what attempts that nobody waits for have left of a hub, which is known by its id or its names."""
+        """Delete staged files of a hub that failed attempts have left; they are found by the hub's id or its names."""
 
     def files(self, prefix: str) -> Iterator[Stored]:
-        """The visible files whose names begin so."""
+        """The published files whose names have the prefix."""
 
     def open(self, name: str) -> BinaryIO:
-        """A visible file, to be read from its beginning."""
+        """Open a published file for reading."""
 
 
-def span_noted(metadata: Mapping[str, str] | None, key: str, url: str) -> Span | None:
-    """The span in the metadata of an object; None without an object, NameTaken for one of somebody else."""
+def span_from_metadata(metadata: Mapping[str, str] | None, key: str, url: str) -> Span | None:
+    """The span in the metadata of an object; None without an object, NameTaken if it is not a captured file."""
     if metadata is None:
         return None
     span = Span.parse(metadata.get(key, ""))

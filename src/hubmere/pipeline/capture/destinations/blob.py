@@ -20,7 +20,7 @@ from hubmere.pipeline.capture.destinations.base import (
     NameTaken,
     Stored,
     Token,
-    span_noted,
+    span_from_metadata,
 )
 from hubmere.pipeline.capture.destinations.parts import Parts
 from hubmere.pipeline.capture.files.names import NameFormat, Span
@@ -34,7 +34,7 @@ _CONDITION: Final = "ConditionNotMet"
 
 
 def open_destination(url: str, options: Mapping[str, str]) -> "BlobContainer":
-    """The container that a URL names."""
+    """The container of a URL."""
     parts = urlsplit(url)
     container, _, prefix = parts.path.strip("/").partition("/")
     if not parts.netloc or not container:
@@ -60,12 +60,12 @@ class BlobContainer:
         self._prefix = prefix
 
     def url_of(self, name: str) -> str:
-        """The address of a blob, without what a client's own may carry behind it."""
+        """The URL of a blob, without the query, which may carry a signature."""
         base = str(self._client.url).partition("?")[0]
         return f"{base}/{quote(self._prefix + name)}"
 
     def upload(self, name: str, span: Span, attempt: str) -> "BlobUpload":
-        """Begin to stage blocks."""
+        """Start to stage blocks."""
         return BlobUpload(self._blob(name), attempt)
 
     def publish(self, name: str, span: Span, token: Token) -> None:
@@ -75,15 +75,15 @@ class BlobContainer:
             self._blob(name).commit_block_list(blocks, metadata={_SPAN: span.text()}, if_none_match="*")
         except AzureError as error:
             if not _is_refused_as_there(error) or self.span_of(name) != span:
-                raise _told(self._url, error, self.url_of(name)) from None
+                raise _to_failure(self._url, error, self.url_of(name)) from None
 
     def has(self, name: str) -> bool:
-        """Whether a blob is visible under a name."""
+        """Whether any blob has the name."""
         return self._metadata(name) is not None
 
     def span_of(self, name: str) -> Span | None:
-        """What the visible blob of a name holds."""
-        return span_noted(self._metadata(name), _SPAN, self.url_of(name))
+        """The span of the published blob of a name."""
+        return span_from_metadata(self._metadata(name), _SPAN, self.url_of(name))
 
     def _metadata(self, name: str) -> Mapping[str, str] | None:
         try:
@@ -91,25 +91,25 @@ class BlobContainer:
         except ResourceNotFoundError:
             return None
         except AzureError as error:
-            raise _told(self._url, error, self.url_of(name)) from None
+            raise _to_failure(self._url, error, self.url_of(name)) from None
 
     def sweep(self, hub_id: str, names: NameFormat) -> None:
-        """Nothing to do: the service removes blocks that nobody commits."""
+        """Nothing to do: the service deletes uncommitted blocks."""
 
     def files(self, prefix: str) -> Iterator[Stored]:
-        """The visible blobs whose names begin so; a blob without a commit is not among them."""
+        """The published blobs whose names have the prefix; blobs without a commit are not listed."""
         try:
             for blob in self._client.list_blobs(name_starts_with=self._prefix + prefix):
                 yield Stored(str(blob.name).removeprefix(self._prefix), int(blob.size))
         except AzureError as error:
-            raise _told(self._url, error, self._url) from None
+            raise _to_failure(self._url, error, self._url) from None
 
     def open(self, name: str) -> BinaryIO:
-        """A visible blob."""
+        """Open a published blob for reading."""
         try:
             return BytesIO(self._blob(name).download_blob().readall())
         except AzureError as error:
-            raise _told(self._url, error, self.url_of(name)) from None
+            raise _to_failure(self._url, error, self.url_of(name)) from None
 
     def _blob(self, name: str) -> BlobClient:
         return self._client.get_blob_client(self._prefix + name)
@@ -126,23 +126,23 @@ class BlobUpload:
         self._parts = Parts(_BLOCK_BYTES, self._stage)
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes."""
+        """Write bytes."""
         return self._parts.write(data)
 
     def finish(self) -> Token:
-        """Stage what is left."""
+        """Stage the rest."""
         self._parts.close()
         return {"blocks": self._blocks}
 
     def abandon(self) -> None:
-        """Nothing to do: blocks that nobody commits are removed by the service."""
+        """Nothing to do: the service deletes uncommitted blocks."""
 
     def _stage(self, data: bytes) -> None:
         block = b64encode(f"{self._attempt}-{len(self._blocks):06d}".encode()).decode()
         try:
             self._blob.stage_block(block, data, length=len(data))
         except AzureError as error:
-            raise _told(self._blob.container_name, error, self._blob.blob_name) from None
+            raise _to_failure(self._blob.container_name, error, self._blob.blob_name) from None
         self._blocks.append(block)
 
 
@@ -151,8 +151,8 @@ def _is_refused_as_there(error: AzureError) -> bool:
     return isinstance(error, ResourceExistsError) or code == _CONDITION
 
 
-def _told(place: Any, error: AzureError, url: str) -> DestinationFailed:
-    """A failure in one line: the SDK's own text repeats whole requests."""
+def _to_failure(place: Any, error: AzureError, url: str) -> DestinationFailed:
+    """A failure in one line: the text of the SDK contains whole requests."""
     if _is_refused_as_there(error):
         return NameTaken(url)
     code = getattr(error, "error_code", None) or type(error).__name__

@@ -39,9 +39,9 @@ _CONNECTION: Final = {
     "blobendpoint": _AZURE_ENDPOINT,
 }
 _PUBLIC_SUFFIX: Final = "core.windows.net"
-# A store that is away or refuses is an OSError of the library; its texts show no address that carries a signature.
+# The library raises OSError for an unreachable store; its texts contain no signed URL.
 _FAILURES: Final = (DeltaError, OSError)
-# The library draws its reasons as a coloured tree.
+# The library formats its error causes as a coloured tree.
 _DRAWING: Final = re.compile(r"\x1b\[[0-9;]*m|↳|\s+")
 
 
@@ -57,7 +57,7 @@ class DataFile:
 
 
 def commit_files(url: str, options: Mapping[str, str], hub_id: str, batch: int, files: Sequence[DataFile]) -> None:
-    """Make files a part of the table at a URL, unless this micro-batch already has."""
+    """Add files to the table at a URL, unless this micro-batch was already committed."""
     place, storage = _place(url), storage_options(url, options)
     added = [_action(file) for file in files if file.events]
     properties = CommitProperties(app_transactions=[Transaction(hub_id, batch)])
@@ -74,7 +74,7 @@ def commit_files(url: str, options: Mapping[str, str], hub_id: str, batch: int, 
                 actions, mode="append", schema=_schema(), partition_by=[PARTITION_COLUMN], commit_properties=properties
             )
     except _FAILURES as error:
-        raise _told(url, error) from None
+        raise _to_failure(url, error) from None
 
 
 def _has_taken(table: DeltaTable, hub_id: str, batch: int) -> bool:
@@ -83,27 +83,27 @@ def _has_taken(table: DeltaTable, hub_id: str, batch: int) -> bool:
 
 
 def table_files(url: str, options: Mapping[str, str]) -> set[str]:
-    """The names, inside the table, of the files that its log names."""
+    """The files in the log of the table, by their names inside it."""
     try:
         table = _table(_place(url), storage_options(url, options))
     except _FAILURES as error:
-        raise _told(url, error) from None
+        raise _to_failure(url, error) from None
     return set() if table is None else set(pa.table(table.get_add_actions()).column("path").to_pylist())
 
 
-def _told(url: str, error: Exception) -> DestinationFailed:
+def _to_failure(url: str, error: Exception) -> DestinationFailed:
     text = " ".join(_DRAWING.sub(" ", str(error)).split())
     return DestinationFailed(f"{url}: {type(error).__name__}: {text}")
 
 
 def _place(url: str) -> str:
-    """A URL as the Delta library has it: the account of a container is an option there."""
+    """A URL for the Delta library, which takes the account as an option."""
     parts = urlsplit(url)
     return f"az:/{parts.path}" if parts.scheme == "az" else url
 
 
 def storage_options(url: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What opens a place, in the words of the Delta library."""
+    """Credentials as options of the Delta library."""
     found = {_STORAGE[name]: text for name, text in options.items() if name in _STORAGE}
     parts = urlsplit(url)
     is_azure = parts.scheme == "az"
@@ -122,7 +122,7 @@ def storage_options(url: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _connection_options(text: str) -> dict[str, str]:
-    """The parts of a connection string, which the Delta library does not read as a whole."""
+    """The parts of a connection string, which the Delta library does not parse."""
     given = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(";"))}
     found = {_CONNECTION[name]: value for name, value in given.items() if name in _CONNECTION and value}
     suffix = given.get("endpointsuffix")

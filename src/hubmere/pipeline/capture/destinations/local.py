@@ -17,12 +17,12 @@ from hubmere.pipeline.capture.destinations.base import InvalidDestination, NameT
 from hubmere.pipeline.capture.files.content import span_in
 from hubmere.pipeline.capture.files.names import NameFormat, Span
 
-# Readers pass over names that begin with a dot: Spark, Hive and most globs.
+# Spark, Hive and most globs skip names that begin with a dot.
 STAGING: Final = ".hubmere-staging"
 
 
 def open_destination(url: str, _options: Mapping[str, str]) -> "LocalFolder":
-    """The folder that a URL names."""
+    """The folder of a URL."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise InvalidDestination(url, "is not of the form file:///folder")
@@ -36,11 +36,11 @@ class LocalFolder:
         self._root = root
 
     def url_of(self, name: str) -> str:
-        """The address of a file."""
+        """The URL of a file."""
         return self._path(name).as_uri()
 
     def upload(self, name: str, span: Span, attempt: str) -> "LocalUpload":
-        """Begin to write a file aside."""
+        """Start to stage a file."""
         folder = self._root / STAGING / span.hub_id
         folder.mkdir(parents=True, exist_ok=True)
         return LocalUpload(folder / f"{span.partition}-{span.first}-{span.end}.{attempt}")
@@ -56,18 +56,18 @@ class LocalFolder:
             if self.span_of(name) != span:
                 raise NameTaken(self.url_of(name)) from None
         except FileNotFoundError:
-            # Published by an earlier call that did not live to say so.
+            # Published by an earlier call that crashed before it returned.
             if self.span_of(name) != span:
                 raise
         synchronise(final.parent)
         staged.unlink(missing_ok=True)
 
     def has(self, name: str) -> bool:
-        """Whether a file is visible under a name."""
+        """Whether any file has the name."""
         return self._path(name).exists()
 
     def span_of(self, name: str) -> Span | None:
-        """What the visible file of a name holds."""
+        """The span of the published file of a name."""
         try:
             with self._path(name).open("rb") as file:
                 text = span_in(name, file)
@@ -79,11 +79,11 @@ class LocalFolder:
         return span
 
     def sweep(self, hub_id: str, names: NameFormat) -> None:
-        """Take away what is in the hub's staging folder."""
+        """Delete the hub's staging folder."""
         shutil.rmtree(self._root / STAGING / hub_id, ignore_errors=True)
 
     def files(self, prefix: str) -> Iterator[Stored]:
-        """The visible files whose names begin so."""
+        """The published files whose names have the prefix."""
         top = self._root / prefix if prefix.endswith("/") else (self._root / prefix).parent
         for folder, folders, names in os.walk(top):
             folders[:] = sorted(each for each in folders if each != STAGING)
@@ -94,7 +94,7 @@ class LocalFolder:
                     yield Stored(name, path.stat().st_size)
 
     def open(self, name: str) -> BinaryIO:
-        """A visible file."""
+        """Open a published file for reading."""
         return self._path(name).open("rb")
 
     def _path(self, name: str) -> Path:
@@ -112,7 +112,7 @@ class LocalUpload:
         self._file = path.open("xb")
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes."""
+        """Write bytes."""
         return self._file.write(data)
 
     def finish(self) -> Token:
@@ -130,7 +130,7 @@ class LocalUpload:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make a folder; each one that is new is made known to the disk in the folder that holds it."""
+    """Create a folder and its parents; each new entry is synced."""
     if folder.is_dir():
         return
     _make_folders(folder.parent)

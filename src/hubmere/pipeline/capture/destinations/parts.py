@@ -1,10 +1,10 @@
-"""Bytes in pieces of one size, as object stores want them."""
+"""Splits bytes into parts of equal size, as object stores require."""
 
 from collections.abc import Callable
 
 
 class Parts:
-    """Gathers bytes and hands them on in parts; all but the last are of one size. Thread rule: one owner."""
+    """Buffers bytes and passes them on in parts; all but the last have the same size. Thread rule: one owner."""
 
     def __init__(self, part_bytes: int, send: Callable[[bytes], None]) -> None:
         self._part_bytes = part_bytes
@@ -12,7 +12,7 @@ class Parts:
         self._gathered = bytearray()
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes; gives how many."""
+        """Write bytes; returns their number."""
         self._gathered += data
         while len(self._gathered) >= self._part_bytes:
             self._send(bytes(self._gathered[: self._part_bytes]))
@@ -20,7 +20,7 @@ class Parts:
         return len(data)
 
     def close(self) -> None:
-        """Hand on what is left."""
+        """Pass on the rest."""
         if self._gathered:
             self._send(bytes(self._gathered))
             self._gathered = bytearray()

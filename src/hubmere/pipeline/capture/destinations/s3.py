@@ -19,7 +19,7 @@ from hubmere.pipeline.capture.destinations.base import (
     NameTaken,
     Stored,
     Token,
-    span_noted,
+    span_from_metadata,
 )
 from hubmere.pipeline.capture.destinations.parts import Parts
 from hubmere.pipeline.capture.files.names import NameFormat, Span
@@ -34,7 +34,7 @@ _FAILURES: Final = (ClientError, BotoCoreError)
 
 
 def open_destination(url: str, options: Mapping[str, str]) -> "Bucket":
-    """The bucket that a URL names."""
+    """The bucket of a URL."""
     parts = urlsplit(url)
     prefix = parts.path.strip("/")
     if not parts.netloc:
@@ -43,7 +43,7 @@ def open_destination(url: str, options: Mapping[str, str]) -> "Bucket":
 
 
 def _client(options: Mapping[str, str]) -> Any:
-    """Without a key of its own: whatever the machine has (variables, profile, role)."""
+    """Credentials of the options, or those of the machine (variables, profile, role)."""
     return boto3.client(
         "s3",
         region_name=options.get("region"),
@@ -64,15 +64,15 @@ class Bucket:
         self._prefix = prefix
 
     def url_of(self, name: str) -> str:
-        """The address of an object."""
+        """The URL of an object."""
         return f"s3://{self._bucket}/{quote(self._prefix + name)}"
 
     def upload(self, name: str, span: Span, attempt: str) -> "BucketUpload":
-        """Begin a multipart upload; every attempt has its own."""
+        """Start a multipart upload; every attempt has its own."""
         try:
             begun = self._client.create_multipart_upload(**self._at(name), Metadata={_SPAN: span.text()})
         except _FAILURES as error:
-            raise _told(self.url_of(name), error) from None
+            raise _to_failure(self.url_of(name), error) from None
         return BucketUpload(self._client, self._at(name), str(begun["UploadId"]))
 
     def publish(self, name: str, span: Span, token: Token) -> None:
@@ -85,20 +85,20 @@ class Bucket:
             )
         except ClientError as error:
             if _code(error) not in _TAKEN:
-                raise _told(self.url_of(name), error) from None
+                raise _to_failure(self.url_of(name), error) from None
             if self.span_of(name) != span:
                 raise NameTaken(self.url_of(name)) from None
             BucketUpload(self._client, self._at(name), str(token["upload"])).abandon()
         except BotoCoreError as error:
-            raise _told(self.url_of(name), error) from None
+            raise _to_failure(self.url_of(name), error) from None
 
     def has(self, name: str) -> bool:
-        """Whether an object is visible under a name."""
+        """Whether any object has the name."""
         return self._metadata(name) is not None
 
     def span_of(self, name: str) -> Span | None:
-        """What the visible object of a name holds."""
-        return span_noted(self._metadata(name), _SPAN, self.url_of(name))
+        """The span of the published object of a name."""
+        return span_from_metadata(self._metadata(name), _SPAN, self.url_of(name))
 
     def _metadata(self, name: str) -> Mapping[str, str] | None:
         try:
@@ -106,24 +106,24 @@ class Bucket:
         except _FAILURES as error:
             if isinstance(error, ClientError) and _code(error) in _NOT_FOUND:
                 return None
-            raise _told(self.url_of(name), error) from None
+            raise _to_failure(self.url_of(name), error) from None
         return found
 
     def sweep(self, hub_id: str, names: NameFormat) -> None:
-        """Abort the uploads of the hub's names; others in the bucket may be under way."""
+        """Abort uploads under the hub's names only; others in the bucket may be in progress."""
         try:
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + names.prefix()
             )
             left = [each for page in pages for each in page.get("Uploads", ())]
         except _FAILURES as error:
-            raise _told(self.url_of(names.prefix()), error) from None
+            raise _to_failure(self.url_of(names.prefix()), error) from None
         for each in left:
             if names.read(str(each["Key"]).removeprefix(self._prefix)) is not None:
                 BucketUpload(self._client, {"Bucket": self._bucket, "Key": each["Key"]}, each["UploadId"]).abandon()
 
     def files(self, prefix: str) -> Iterator[Stored]:
-        """The visible objects whose names begin so."""
+        """The published objects whose names have the prefix."""
         try:
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
@@ -132,14 +132,14 @@ class Bucket:
                 for each in page.get("Contents", ()):
                     yield Stored(str(each["Key"]).removeprefix(self._prefix), int(each["Size"]))
         except _FAILURES as error:
-            raise _told(self.url_of(prefix), error) from None
+            raise _to_failure(self.url_of(prefix), error) from None
 
     def open(self, name: str) -> BinaryIO:
-        """A visible object."""
+        """Open a published object for reading."""
         try:
             return BytesIO(self._client.get_object(**self._at(name))["Body"].read())
         except _FAILURES as error:
-            raise _told(self.url_of(name), error) from None
+            raise _to_failure(self.url_of(name), error) from None
 
     def _at(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
@@ -156,21 +156,21 @@ class BucketUpload:
         self._parts = Parts(_PART_BYTES, self._send)
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take bytes."""
+        """Write bytes."""
         return self._parts.write(data)
 
     def finish(self) -> Token:
-        """Send what is left."""
+        """Upload the rest."""
         self._parts.close()
         return {"upload": self._upload, "parts": self._tags}
 
     def abandon(self) -> None:
-        """Abort the upload; one that is gone is as good."""
+        """Abort the upload; a missing one is ignored."""
         try:
             self._client.abort_multipart_upload(**self._at, UploadId=self._upload)
         except ClientError as error:
             if _code(error) not in _TAKEN:
-                raise _told(self._at["Key"], error) from None
+                raise _to_failure(self._at["Key"], error) from None
 
     def _send(self, data: bytes) -> None:
         try:
@@ -178,7 +178,7 @@ class BucketUpload:
                 **self._at, UploadId=self._upload, PartNumber=len(self._tags) + 1, Body=data
             )
         except _FAILURES as error:
-            raise _told(self._at["Key"], error) from None
+            raise _to_failure(self._at["Key"], error) from None
         self._tags.append(str(sent["ETag"]))
 
 
@@ -186,5 +186,5 @@ def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _told(place: str, error: ClientError | BotoCoreError) -> DestinationFailed:
+def _to_failure(place: str, error: ClientError | BotoCoreError) -> DestinationFailed:
     return DestinationFailed(f"{place}: {error}")

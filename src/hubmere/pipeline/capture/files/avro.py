@@ -1,4 +1,4 @@
-"""Events to Avro object container files: the captured files that every reader of the service's own understands.
+"""Events to Avro container files, in the format of the service's own captured files.
 
 `Records` is the inner loop, with a compiled twin in `_decode.pyx` that gives the same bytes. Where blocks end is
 decided by the batches of the log alone, so that the same events under the same name give the same file.
@@ -15,31 +15,31 @@ from hubmere.pipeline.capture.files.schema import (
     encoded_maps,
     file_header,
     long_of,
-    sized,
     sync_marker,
     time_text,
+    with_length,
 )
 from hubmere.pipeline.decode import ClosedBatch, Opened, Record, add_batch, check_deltas, events_between, microseconds
 from hubmere.records import kernels
 from hubmere.records.header import APPEND_TIME, BatchHeader
 
-# A block ends with the first batch that fills it: large enough that its head costs nothing, small enough to be skipped.
+# A block ends with the first batch that fills it: large enough to amortize its header, small enough to be skipped.
 BLOCK_BYTES: Final = 256 * 1024
 SPAN_KEY: Final = "hubmere.span"
 NO_CODEC: Final = "null"
 DEFLATE: Final = "deflate"
 _BARE_MAPS: Final = EMPTY_MAP * 2
 _NULL_BODY, _BODY = b"\x00", b"\x02"
-# A header of a captured file is under 2 KiB; what claims to be longer is no captured file.
+# A header of a captured file is under 2 KiB; a longer one is not of a captured file.
 _MAX_HEADER_BYTES: Final = 64 * 1024
 
 
 class RecordsLike(Protocol):
-    """What both twins offer."""
+    """The interface of the interpreted and the compiled class."""
 
     @property
     def count(self) -> int:
-        """Events that were added since the last `take`."""
+        """Number of events added since the last `take`."""
 
     @property
     def times_us(self) -> tuple[int, int]:
@@ -51,11 +51,11 @@ class RecordsLike(Protocol):
         """See `decode.Columns.add`."""
 
     def take(self) -> Any:
-        """Their bytes; begins anew."""
+        """Remove and return their bytes."""
 
 
 class Records:
-    """Events as Avro records, one behind the other."""
+    """Events as a sequence of Avro records."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -79,10 +79,10 @@ class Records:
             self._data += b"".join(
                 (
                     long_of(base + delta),
-                    sized(b"%d" % offset),
-                    sized(time_text(_time_us(header, time_delta) // 1_000_000)),
+                    with_length(b"%d" % offset),
+                    with_length(time_text(_time_us(header, time_delta) // 1_000_000)),
                     maps,
-                    _NULL_BODY if value is None else _BODY + sized(value),
+                    _NULL_BODY if value is None else _BODY + with_length(value),
                 )
             )
         first = self.times_us[0] if self.count else _time_us(header, chosen[0][0])
@@ -90,7 +90,7 @@ class Records:
         self.count += len(chosen)
 
     def take(self) -> bytearray:
-        """The bytes of all events; begins anew."""
+        """Remove and return the bytes of all events."""
         taken, self._data = self._data, bytearray()
         self.count, self.times_us = 0, (0, 0)
         return taken
@@ -102,7 +102,7 @@ def _time_us(header: BatchHeader, delta_ms: int) -> int:
     return microseconds(header.base_time_ms + delta_ms)
 
 
-def _compiled() -> Any:
+def _load_compiled() -> Any:
     try:
         from hubmere.pipeline import _decode  # type: ignore[attr-defined]
     except ImportError:
@@ -110,7 +110,7 @@ def _compiled() -> Any:
     return _decode.Records
 
 
-RECORDS: Final[Callable[[], RecordsLike]] = _compiled() or Records
+RECORDS: Final[Callable[[], RecordsLike]] = _load_compiled() or Records
 
 
 class AvroFile:
@@ -140,7 +140,7 @@ class AvroFile:
             self._end_block()
 
     def close(self) -> None:
-        """Everything is written."""
+        """Finish the file."""
         self._end_block()
 
     def _end_block(self) -> None:
@@ -152,15 +152,15 @@ class AvroFile:
         self.events += count
         data = self._records.take()
         if self._deflates:
-            data = _deflated(data)
+            data = _deflate(data)
         view = memoryview(data)
         self._sink.write(long_of(count) + long_of(len(view)))
         self._sink.write(view)
         self._sink.write(self._sync)
 
 
-def _deflated(data: Any) -> bytes:
-    """Raw deflate, as Avro has it: no head and no checksum."""
+def _deflate(data: Any) -> bytes:
+    """Raw deflate, as in Avro: no header and no checksum."""
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     return packer.compress(data) + packer.flush()
 
@@ -173,7 +173,7 @@ def read_span(file: BinaryIO) -> str | None:
     head = file.read(_MAX_HEADER_BYTES)
     if not head.startswith(MAGIC):
         return None
-    marked = sized(SPAN_KEY.encode())
+    marked = with_length(SPAN_KEY.encode())
     at = head.find(marked)
     if at < 0:
         return None

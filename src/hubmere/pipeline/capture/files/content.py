@@ -1,4 +1,4 @@
-"""A captured file as bytes: events of the log into an encoding, and what a file says of itself.
+"""The content of captured files: encodes events of the log, and reads the span of a file.
 
 Encoders take closed batches in the order of the log. The same batches under the same name give the same bytes, whatever
 pieces they were fetched in. Avro as the service writes it; Parquet, alone or as the data of a Delta table, with
@@ -41,7 +41,7 @@ class Content(Protocol):
         """The events of a batch that belong to the range."""
 
     def close(self) -> None:
-        """Everything is written."""
+        """Finish the file."""
 
 
 def content_of(encoding: CaptureEncoding, sink: BinaryIO, name: str, span: str, partition: int) -> Content:
@@ -71,7 +71,7 @@ class ParquetFile:
             self._end_group()
 
     def close(self) -> None:
-        """Write what is left, and the footer."""
+        """Write the rest and the footer."""
         self._end_group()
         self._writer.close()
 

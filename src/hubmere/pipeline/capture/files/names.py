@@ -1,4 +1,4 @@
-"""Names of captured files: made from a format with nine tokens, and read back; which events a file says it holds.
+"""Names of captured files: built from a format with nine tokens, and parsed; and the span of events in a file.
 
 Times are UTC, of whole seconds, numbers padded with zeros (reference: service 6). A name says where a window began, a
 `Span` says what is in the file.
@@ -31,7 +31,7 @@ _YEAR: Final = "{Year}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameFormat:
-    """How the files of one hub are called."""
+    """The name format of one hub's files."""
 
     text: str
     namespace: str
@@ -42,11 +42,11 @@ class NameFormat:
         """The name of the file of a partition whose window began at a second."""
         at = datetime.fromtimestamp(second, UTC)
         values = {"{Namespace}": self.namespace, "{EventHub}": self.hub, _PARTITION: str(partition)}
-        values |= {token: _padded(at.strftime(part), token) for token, part in _TIMES.items()}
+        values |= {token: _pad(at.strftime(part), token) for token, part in _TIMES.items()}
         return f"{_TOKEN.sub(lambda found: values.get(found[0], found[0]), self.text)}.{self.extension}"
 
     def read(self, name: str) -> "NamedWindow | None":
-        """What a name says; None for one that this format does not make."""
+        """Parse a name; None if it does not match the format."""
         found = self._pattern().fullmatch(name)
         if found is None:
             return None
@@ -57,7 +57,7 @@ class NameFormat:
         return NamedWindow(int(found[_PARTITION.strip("{}")]), int(at.timestamp()))
 
     def prefix(self) -> str:
-        """What all names begin with."""
+        """The common prefix of all names."""
         known = self.text.replace("{Namespace}", self.namespace).replace("{EventHub}", self.hub)
         return known[: found.start()] if (found := _TOKEN.search(known)) else known
 
@@ -82,17 +82,17 @@ def _group(token: str, seen: set[str]) -> str:
     return f"(?P<{name}>{digits})" if token in _TIMES or token == _PARTITION else re.escape(token)
 
 
-def _padded(text: str, token: str) -> str:
+def _pad(text: str, token: str) -> str:
     return text.rjust(4, "0") if token == _YEAR else text
 
 
 def table_root(namespace: str, hub: str) -> str:
-    """Where the Delta table of a hub lies below its destination."""
+    """The path of the Delta table of a hub below its destination."""
     return f"{namespace}/{hub}/"
 
 
 class NamedWindow(NamedTuple):
-    """What a name says of its file."""
+    """The parts of a parsed name."""
 
     partition: int
     second: int
@@ -107,11 +107,11 @@ class Span(NamedTuple):
     end: int
 
     def text(self) -> str:
-        """As files and objects carry it."""
+        """The text form in files and in the metadata of objects."""
         return f"{self.hub_id}/{self.partition}/{self.first}-{self.end}"
 
     @classmethod
     def parse(cls, text: str) -> "Span | None":
-        """What a text says; None for one that is no span."""
+        """Parse the text form; None if it is not a span."""
         found = re.fullmatch(r"([^/]+)/([0-9]+)/([0-9]+)-([0-9]+)", text)
         return None if found is None else cls(found[1], *(int(found[group]) for group in (2, 3, 4)))

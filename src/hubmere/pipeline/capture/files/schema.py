@@ -1,4 +1,4 @@
-"""What a captured Avro file says about itself and its events: schema, header, times and maps as bytes.
+"""Avro encoding of captured files: schema, header, times and maps.
 
 Nothing here reads or writes a file. Formats: Avro 1.11 binary encoding and object container files; schema and texts as
 the service writes them (reference: service 6).
@@ -39,7 +39,7 @@ _LONG, _DOUBLE_KIND, _STRING, _BYTES, _NULL = b"\x00", b"\x02", b"\x04", b"\x06"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND: Final = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
 _LAST_SECOND: Final = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
-# Times of one file come in order: few are asked for again, and those at once.
+# Times of one file are in order, so a small cache is enough.
 _TEXTS: Final = 1024
 
 
@@ -54,21 +54,22 @@ def long_of(number: int) -> bytes:
     return bytes(out)
 
 
-def sized(data: bytes) -> bytes:
+def with_length(data: bytes) -> bytes:
     """A string or bytes: the length, then the bytes."""
     return long_of(len(data)) + data
 
 
 @lru_cache(maxsize=_TEXTS)
 def time_text(second: int) -> bytes:
-    """A time as `EnqueuedTimeUtc` has it, `M/d/yyyy h:mm:ss AM`; what lies outside of the calendar is its edge."""
+    """A time as `EnqueuedTimeUtc` has it, `M/d/yyyy h:mm:ss AM`; a time outside the calendar becomes the nearest valid
+    one."""
     at = _EPOCH + timedelta(seconds=min(max(second, _FIRST_SECOND), _LAST_SECOND))
     half = "AM" if at.hour < 12 else "PM"
     return f"{at.month}/{at.day}/{at.year:04d} {at.hour % 12 or 12}:{at:%M:%S} {half}".encode()
 
 
 def encoded_maps(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
-    """SystemProperties and Properties of a record, one behind the other."""
+    """SystemProperties and Properties of a record."""
     maps = captured_maps(key, value, headers)
     return map_of(maps.system) + map_of(maps.properties)
 
@@ -79,7 +80,7 @@ def map_of(entries: Mapping[str, Scalar | None]) -> bytes:
         return EMPTY_MAP
     parts = [long_of(len(entries))]
     for name, value in entries.items():
-        parts += (sized(name.encode()), _scalar(value))
+        parts += (with_length(name.encode()), _scalar(value))
     return b"".join((*parts, EMPTY_MAP))
 
 
@@ -91,19 +92,19 @@ def _scalar(value: Scalar | None) -> bytes:
     if isinstance(value, float):
         return _DOUBLE_KIND + _DOUBLE.pack(value)
     if isinstance(value, str):
-        return _STRING + sized(value.encode())
-    return _BYTES + sized(value)
+        return _STRING + with_length(value.encode())
+    return _BYTES + with_length(value)
 
 
 def sync_marker(name: str, identity: str) -> bytes:
-    """What stands between the blocks of a file: made from its name, so that a repeat gives the same bytes."""
+    """The sync marker of a file: derived from its name, so that a repeat gives the same bytes."""
     return sha256(f"{name}\n{identity}".encode()).digest()[:SYNC_BYTES]
 
 
 def file_header(codec: str, about: Mapping[str, str], sync: bytes) -> bytes:
-    """What a container file begins with; `about` is what it says of itself beside schema and codec."""
+    """The header of a container file; `about` is its metadata besides schema and codec."""
     texts = {"avro.schema": json.dumps(SCHEMA, separators=(",", ":")), "avro.codec": codec, **about}
     parts = [MAGIC, long_of(len(texts))]
     for name, text in texts.items():
-        parts += (sized(name.encode()), sized(text.encode()))
+        parts += (with_length(name.encode()), with_length(text.encode()))
     return b"".join((*parts, EMPTY_MAP, sync))
