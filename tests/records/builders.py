@@ -1,7 +1,13 @@
 """Builders of records, and of batches in the form in which the log stores them."""
 
+from collections.abc import Mapping
+from struct import pack_into
+
+from hypothesis import strategies as st
+
+from hubmere.records.compression import Codec
 from hubmere.records.header import APPEND_TIME, read_header, seal, write_header
-from hubmere.records.records import Record
+from hubmere.records.records import Record, encode_batch
 
 
 def a_record(
@@ -31,3 +37,35 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
     header = read_header(batch)
     write_header(batch, header._replace(attributes=header.attributes | APPEND_TIME, max_time_ms=now_ms))
     seal(batch)
+
+
+def patched(batch: bytearray, code: str, at: int, value: int) -> bytearray:
+    """A copy of a batch with one number changed and the checksum right again."""
+    changed = bytearray(batch)
+    pack_into(code, changed, at, value)
+    seal(changed)
+    return changed
+
+
+def a_changed_batch(changes: Mapping[str, int], codec: Codec = Codec.NONE) -> bytearray:
+    """A valid batch of three records with some header fields replaced, and sealed again."""
+    batch = encode_batch(some_records(3), codec=codec)
+    write_header(batch, read_header(batch)._replace(**changes))
+    seal(batch)
+    return batch
+
+
+# Values at and around every limit that a rule has.
+_FIELDS = {
+    "length": st.integers(-(2**31), 2**31 - 1) | st.integers(40, 140),
+    "magic": st.sampled_from([0, 1, 2, 3]),
+    "attributes": st.integers(0, 0x3F),
+    "last_delta": st.integers(-2, 4),
+    "producer_id": st.integers(-2, 2),
+    "producer_epoch": st.integers(-2, 2),
+    "producer_sequence": st.integers(-2, 2),
+    "record_count": st.integers(-2, 4),
+}
+HEADER_CHANGES: st.SearchStrategy[dict[str, int]] = st.lists(
+    st.sampled_from(sorted(_FIELDS)), max_size=3, unique=True
+).flatmap(lambda names: st.fixed_dictionaries({name: _FIELDS[name] for name in names}))

@@ -8,7 +8,6 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.endpoints.kafka.produce.check import check_produced
 from hubmere.records.compression import Codec
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import (
@@ -22,22 +21,13 @@ from hubmere.records.header import (
     split_batches,
 )
 from hubmere.records.records import Marker, Record, decode_records, encode_batch, encode_marker, read_marker
-from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.records.validate import find_broken_rule
 from records import librdkafka_batches
-from records.builders import a_record, some_records
+from records.builders import a_record, patched, some_records
 from records.foreign import AioBatch, AioBuilder, KafkaPythonBuilder, KafkaPythonRecords
 
 _BLOB = st.none() | st.binary(max_size=200)
 _HEADERS = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=10), _BLOB), max_size=3).map(tuple)
-
-
-def _patched(batch: bytearray, code: str, at: int, value: int, *, seal: bool = True) -> bytearray:
-    """A batch with one number changed, its checksum right again unless told otherwise."""
-    changed = bytearray(batch)
-    struct.pack_into(code, changed, at, value)
-    if seal:
-        struct.pack_into(">I", changed, 17, crc32c(changed[21:]))
-    return changed
 
 
 # --- layout ----------------------------------------------------------------------------------------------------------
@@ -119,7 +109,7 @@ def test_long_batch_survives_a_round_trip() -> None:
 
 def test_append_time_is_the_time_of_every_record() -> None:
     """LogAppendTime: max_timestamp stands for all of them."""
-    batch = _patched(encode_batch(some_records(2), attributes=APPEND_TIME), ">q", 35, 1_800_000_000_000)
+    batch = patched(encode_batch(some_records(2), attributes=APPEND_TIME), ">q", 35, 1_800_000_000_000)
 
     records = decode_records(batch)
 
@@ -184,7 +174,7 @@ def test_batch_from_aiokafka_is_read(codec: Codec) -> None:
     records = decode_records(batch)
 
     assert records == _FOREIGN_RECORDS
-    assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+    assert find_broken_rule(batch) is None
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -195,7 +185,7 @@ def test_batch_from_kafka_python_is_read(codec: Codec) -> None:
     records = decode_records(batch)
 
     assert records == _FOREIGN_RECORDS
-    assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+    assert find_broken_rule(batch) is None
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -207,7 +197,7 @@ def test_batch_from_librdkafka_is_read(codec: Codec) -> None:
 
     assert read_header(batch).codec == codec
     assert records == librdkafka_batches.RECORDS
-    assert check_produced(batch, produce_version=7, max_batch_bytes=1 << 20) is ErrorCode.NONE
+    assert find_broken_rule(batch) is None
 
 
 def test_our_uncompressed_batch_is_that_of_librdkafka() -> None:
@@ -282,118 +272,10 @@ def test_batch_that_is_cut_off_is_refused(left: int) -> None:
 @pytest.mark.parametrize("length", [-1, 0, 48])
 def test_batch_shorter_than_its_header_is_refused(length: int) -> None:
     """A length of zero must not hold the reader in place for ever."""
-    batch = _patched(encode_batch(some_records(1)), ">i", 8, length)
+    batch = patched(encode_batch(some_records(1)), ">i", 8, length)
 
     with pytest.raises(UnreadableRecords):
         list(split_batches(batch))
-
-
-# --- what a producer may send ----------------------------------------------------------------------------------------
-
-
-def _check(records: bytes | bytearray | None, **changed: Any) -> ErrorCode:
-    return check_produced(records, **{"produce_version": 9, "max_batch_bytes": 1 << 20, **changed})
-
-
-def test_honest_batch_is_taken() -> None:
-    """Whatever its codec."""
-    batches = [encode_batch(some_records(), codec=codec) for codec in Codec]
-
-    assert [_check(batch) for batch in batches] == [ErrorCode.NONE] * len(Codec)
-
-
-@pytest.mark.parametrize(
-    ("code", "at", "value", "error"),
-    [
-        (">i", 8, 1 << 20, ErrorCode.CORRUPT_MESSAGE),  # longer than what came
-        (">i", 8, -5, ErrorCode.CORRUPT_MESSAGE),
-        (">i", 8, 60, ErrorCode.INVALID_RECORD),  # something follows the batch
-        (">b", 16, 1, ErrorCode.INVALID_RECORD),  # magic of an older format
-        (">h", 21, CONTROL, ErrorCode.INVALID_RECORD),
-        (">h", 21, 5, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (">i", 23, 1, ErrorCode.INVALID_RECORD),  # last offset delta is not count - 1
-        (">i", 57, 0, ErrorCode.INVALID_RECORD),
-        (">q", 43, 9, ErrorCode.INVALID_RECORD),  # a producer id without a sequence
-        (">h", 21, APPEND_TIME, ErrorCode.NONE),  # the log overwrites it
-        (">q", 0, 17, ErrorCode.NONE),  # the log numbers anew
-    ],
-)
-def test_dishonest_batch_is_refused_with_its_code(code: str, at: int, value: int, error: ErrorCode) -> None:
-    """Reference 3.5, row by row."""
-    batch = _patched(encode_batch(some_records(3)), code, at, value)
-
-    assert _check(batch) is error
-
-
-def test_flipped_bit_is_corrupt() -> None:
-    """Anything after the checksum is covered by it."""
-    batch = encode_batch(some_records(1))
-
-    for at in range(21, len(batch)):
-        flipped = bytearray(batch)
-        flipped[at] ^= 1
-        assert _check(flipped) is ErrorCode.CORRUPT_MESSAGE
-        assert not is_intact(flipped)
-
-
-@pytest.mark.parametrize(
-    ("records", "error"),
-    [
-        (None, ErrorCode.INVALID_RECORD),
-        (b"", ErrorCode.INVALID_RECORD),
-        (bytes(HEADER_BYTES - 1), ErrorCode.CORRUPT_MESSAGE),
-    ],
-)
-def test_missing_batch_is_refused(records: bytes | None, error: ErrorCode) -> None:
-    """Every partition of a produce request carries a batch."""
-    assert _check(records) is error
-
-
-def test_two_batches_are_one_too_many() -> None:
-    """Produce 3 and later: exactly one batch for each partition."""
-    batch = encode_batch(some_records())
-
-    assert _check(batch + batch) is ErrorCode.INVALID_RECORD
-
-
-def test_batch_is_measured_as_it_travels() -> None:
-    """The limit is on the compressed batch with its header."""
-    records = [a_record(value=b"a" * 10_000)]
-    plain, compressed = encode_batch(records), encode_batch(records, codec=Codec.ZSTD)
-
-    assert _check(plain, max_batch_bytes=5000) is ErrorCode.MESSAGE_TOO_LARGE
-    assert _check(compressed, max_batch_bytes=len(compressed)) is ErrorCode.NONE
-    assert _check(compressed, max_batch_bytes=len(compressed) - 1) is ErrorCode.MESSAGE_TOO_LARGE
-
-
-def test_zstd_needs_produce_7() -> None:
-    """KIP-110: older clients could not read it back."""
-    batch = encode_batch(some_records(), codec=Codec.ZSTD)
-
-    assert _check(batch, produce_version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert _check(batch, produce_version=7) is ErrorCode.NONE
-
-
-@pytest.mark.parametrize(
-    ("bounds_ms", "error"),
-    [
-        ((1_700_000_000_000, 1_700_000_000_002), ErrorCode.NONE),
-        ((1_700_000_000_001, 1_700_000_000_002), ErrorCode.INVALID_TIMESTAMP),
-        ((1_700_000_000_000, 1_700_000_000_001), ErrorCode.INVALID_TIMESTAMP),
-    ],
-)
-def test_time_outside_the_bounds_is_refused(bounds_ms: tuple[int, int], error: ErrorCode) -> None:
-    """Where records keep the producer's time, one dated in the future would pin a segment."""
-    batch = encode_batch(some_records(3))
-
-    assert _check(batch, time_bounds_ms=bounds_ms) is error
-
-
-def test_batch_without_times_is_within_any_bounds() -> None:
-    """-1 means that the producer did not say."""
-    batch = encode_batch([a_record(time_ms=-1)])
-
-    assert _check(batch, time_bounds_ms=(1000, 2000)) is ErrorCode.NONE
 
 
 # --- broken records --------------------------------------------------------------------------------------------------
@@ -428,7 +310,7 @@ def test_broken_record_is_refused(payload: str) -> None:
 @pytest.mark.parametrize(("code", "at", "value"), [(">b", 16, 1), (">i", 8, 7), (">i", 57, 2**31 - 1), (">i", 57, -1)])
 def test_batch_that_lies_about_itself_is_not_opened(code: str, at: int, value: int) -> None:
     """Magic, length and count are checked before the first record is looked for."""
-    batch = _patched(encode_batch(some_records(2)), code, at, value)
+    batch = patched(encode_batch(some_records(2)), code, at, value)
 
     with pytest.raises(UnreadableRecords):
         decode_records(batch)

@@ -9,7 +9,7 @@ from hubmere.records.compression import Codec, compress
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import HEADER_BYTES
 from hubmere.records.records import Record, decode_records, encode_batch
-from hubmere.records.validate import check_records, first_fault, first_fault_interpreted, is_readable
+from hubmere.records.validate import RecordFault, check_records, first_fault, first_fault_interpreted, is_readable
 
 _FORMS = [first_fault_interpreted, *([first_fault] if first_fault is not first_fault_interpreted else [])]
 _REAL = [codec for codec in Codec if codec is not Codec.NONE]
@@ -36,20 +36,20 @@ def test_valid_records_pass() -> None:
 # What is wrong, the bytes, the count in the header, and what is found.
 _PLAIN = b"\x0e\x00\x00\x00\x01\x02a\x00"
 _BROKEN = [
-    ("fewer records than the count", _PLAIN, 2, 1, validate.VARINT),
-    ("more records than the count", _PLAIN + b"\x0e\x00\x00\x02\x01\x02a\x00", 1, 1, validate.TRAILING),
-    ("a record longer than the batch", b"\x7e" + _PLAIN[1:], 1, 0, validate.LENGTH),
-    ("a record of negative length", b"\x01" + _PLAIN[1:], 1, 0, validate.LENGTH),
-    ("an offset delta that is not the index", b"\x0e\x00\x00\x06\x01\x02a\x00", 1, 0, validate.DELTA),
-    ("a value longer than its record", b"\x0e\x00\x00\x00\x01\x7ea\x00", 1, 0, validate.BLOB),
-    ("a key of length -2", b"\x0e\x00\x00\x00\x03\x02a\x00", 1, 0, validate.BLOB),
-    ("a negative header count", b"\x0e\x00\x00\x00\x01\x02a\x01", 1, 0, validate.HEADERS),
-    ("more headers than the record holds", b"\x0e\x00\x00\x00\x01\x02a\x08", 1, 0, validate.VARINT),
-    ("a header without a name", b"\x12\x00\x00\x00\x01\x02a\x02\x01\x01", 1, 0, validate.BLOB),
-    ("bytes behind the fields of a record", b"\x10\x00\x00\x00\x01\x02a\x00\x00", 1, 0, validate.END),
-    ("a varint of more than 32 bits", b"\xff\xff\xff\xff\x7f", 1, 0, validate.VARINT),
-    ("a count of zero", b"", 0, 0, validate.COUNT),
-    ("a count beyond every limit", _PLAIN, validate.MAX_RECORDS + 1, 0, validate.COUNT),
+    ("fewer records than the count", _PLAIN, 2, 1, RecordFault.VARINT),
+    ("more records than the count", _PLAIN + b"\x0e\x00\x00\x02\x01\x02a\x00", 1, 1, RecordFault.TRAILING),
+    ("a record longer than the batch", b"\x7e" + _PLAIN[1:], 1, 0, RecordFault.LENGTH),
+    ("a record of negative length", b"\x01" + _PLAIN[1:], 1, 0, RecordFault.LENGTH),
+    ("an offset delta that is not the index", b"\x0e\x00\x00\x06\x01\x02a\x00", 1, 0, RecordFault.DELTA),
+    ("a value longer than its record", b"\x0e\x00\x00\x00\x01\x7ea\x00", 1, 0, RecordFault.BLOB),
+    ("a key of length -2", b"\x0e\x00\x00\x00\x03\x02a\x00", 1, 0, RecordFault.BLOB),
+    ("a negative header count", b"\x0e\x00\x00\x00\x01\x02a\x01", 1, 0, RecordFault.HEADERS),
+    ("more headers than the record holds", b"\x0e\x00\x00\x00\x01\x02a\x08", 1, 0, RecordFault.VARINT),
+    ("a header without a name", b"\x12\x00\x00\x00\x01\x02a\x02\x01\x01", 1, 0, RecordFault.BLOB),
+    ("bytes behind the fields of a record", b"\x10\x00\x00\x00\x01\x02a\x00\x00", 1, 0, RecordFault.END),
+    ("a varint of more than 32 bits", b"\xff\xff\xff\xff\x7f", 1, 0, RecordFault.VARINT),
+    ("a count of zero", b"", 0, 0, RecordFault.COUNT),
+    ("a count beyond every limit", _PLAIN, kernels.MAX_RECORDS + 1, 0, RecordFault.COUNT),
 ]
 
 
@@ -65,7 +65,7 @@ def test_record_without_a_key_is_found_where_keys_are_required() -> None:
     """Compaction keeps the newest record of each key, so each record needs one."""
     body = records_of(b"one", key=None)
 
-    assert set(faults_of(body, 1, keys_required=True)) == {(0, validate.NO_KEY)}
+    assert set(faults_of(body, 1, keys_required=True)) == {(0, RecordFault.NO_KEY)}
     assert set(faults_of(body, 1)) == {None}
 
 

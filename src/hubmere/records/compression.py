@@ -27,6 +27,8 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+LAST_CODEC: Final = int(Codec.ZSTD)
+
 # The largest batch that is opened. A batch on the wire is at most a few MiB; this allows a ratio of 16 and more on the
 # largest ones and stops a bomb before it hurts.
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024

@@ -101,6 +101,12 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL)
 
 
+# Positions in the tuple that `HEADER` unpacks, for loops in which making a `BatchHeader` would cost too much.
+ATTRIBUTES_FIELD: Final = BatchHeader._fields.index("attributes")
+MAX_TIME_FIELD: Final = BatchHeader._fields.index("max_time_ms")
+RECORD_COUNT_FIELD: Final = BatchHeader._fields.index("record_count")
+
+
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """The header at a position; at least 61 bytes must follow it."""
     return BatchHeader(*HEADER.unpack_from(buffer, at))

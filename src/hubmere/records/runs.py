@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from hubmere.records.compression import LAST_CODEC
 from hubmere.records.header import (
     APPEND_TIME,
     CHECKED_FROM,
@@ -25,8 +26,6 @@ from hubmere.records.header import (
 )
 from hubmere.records.validate import first_fault, is_readable
 
-# The newest codec of the format (zstd); higher numbers are not taken.
-_LAST_CODEC = 4
 _ORDINARY = CODEC_MASK | APPEND_TIME
 
 _unpack_header, _pack_number, _pack_times = HEADER.unpack_from, NUMBER_PART.pack_into, TIME_PART.pack_into
@@ -56,14 +55,19 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
         fields = _unpack_header(data, at)
         _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, epoch, first, count = fields
         end = at + size
+        # `validate.HEADER_RULES`, inline, and what else makes a batch ordinary.
         if (
             length + LENGTH_PREFIX_BYTES != size
             or magic != MAGIC
             or last_delta + 1 != count
             or not 0 < count <= size
             or attributes & ~_ORDINARY
-            or attributes & CODEC_MASK > _LAST_CODEC
-            or (expected is not None and (producer_id, epoch, first) != expected)
+            or attributes & CODEC_MASK > LAST_CODEC
+            or (
+                (producer_id, epoch, first) != expected
+                if expected is not None
+                else producer_id >= 0 and (first < 0 or epoch < 0)
+            )
             or max_ms > newest_ms
             or base_ms > newest_ms
             or not crc

@@ -1,34 +1,31 @@
-"""Which offered batches the log takes: the rules of the format, with the reason for each refusal.
+"""Which offered batches the log accepts: the rules of `records.validate`, as refusals.
 
-`LocalLog.append` looks at an ordinary batch in one expression of its own; whatever that does not pass comes here, where
-it is either an ordinary batch of a special kind or is refused with its reason (Kafka's checks on produce). The records
-of a batch that a client made are checked too: one that nobody can decode would stop every consumer of its partition.
+The writer checks an ordinary batch inline. Any other batch comes here, where it is either accepted (batches of
+transactions and for compacted logs) or refused with the rule that it breaks.
 """
 
-from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal
+from hubmere.model.errors import CorruptBatch, InvalidBatch
 from hubmere.records.compression import decompress
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import (
     CODEC_MASK,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
-    MAGIC,
     UNSEALED,
     BatchHeader,
-    is_intact,
     read_header,
     write_header,
 )
-from hubmere.records.validate import check_records
+from hubmere.records.validate import HeaderFault, check_records, find_broken_rule
 
 
 def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:
-    """The header of a batch that keeps the rules; raises InvalidBatch or CorruptBatch."""
-    refusal = _why_refused(batch)
-    if refusal is not None:
-        raise refusal
+    """Check a batch and return its header; raises InvalidBatch or CorruptBatch."""
+    broken = find_broken_rule(batch, may_be_unsealed=True)
+    if broken is not None:
+        raise (CorruptBatch if broken.fault is HeaderFault.CHECKSUM else InvalidBatch)(broken.reason)
     header = read_header(batch)
-    # A batch without a checksum was made in this node from messages that were decoded: its records are right.
+    # A batch without a checksum was made in this node from decoded messages: its records are right.
     if requires_keys or header.crc != UNSEALED:
         try:
             check_records(
@@ -39,49 +36,17 @@ def admit(batch: bytearray | memoryview, *, requires_keys: bool) -> BatchHeader:
     return header
 
 
-def loosened(batch: bytearray | memoryview) -> bytearray:
-    """The same batch uncompressed, for one that packs more events than it has bytes.
+def decompress_batch(batch: bytearray | memoryview) -> bytearray:
+    """The same batch uncompressed, for one with more events than bytes.
 
-    Byte numbers are shared out over a batch's bytes, so each event needs one of its own; only a batch of nearly equal
-    events compresses so far, and such a batch is small when opened.
+    The offsets of events are shared out over the bytes of their batch, so a batch needs a byte for each event. Only a
+    batch of nearly equal events compresses below that, and such a batch is small when it is decompressed.
     """
     header = admit(batch, requires_keys=False)
     body = decompress(header.codec, memoryview(batch)[HEADER_BYTES:])
-    loose = bytearray(HEADER_BYTES) + body
-    if header.record_count > len(loose):
-        raise InvalidBatch(f"it says that it has {header.record_count} records in {len(body)} bytes")
-    length = len(loose) - LENGTH_PREFIX_BYTES
-    write_header(loose, header._replace(length=length, crc=UNSEALED, attributes=header.attributes & ~CODEC_MASK))
-    return loose
-
-
-def _why_refused(batch: bytearray | memoryview) -> Refusal | None:
-    """What is wrong with an offered batch, if anything is."""
-    if len(batch) < HEADER_BYTES:
-        return InvalidBatch(f"{len(batch)} bytes are fewer than a header")
-    header = read_header(batch)
-    for is_broken, why in _broken_rules(header, len(batch)):
-        if is_broken:
-            return InvalidBatch(why)
-    is_sound = header.crc == UNSEALED or is_intact(batch)
-    return None if is_sound else CorruptBatch("the checksum does not match")
-
-
-def _broken_rules(header: BatchHeader, size_bytes: int) -> tuple[tuple[bool, str], ...]:
-    is_producer = header.producer_id >= 0
-    return (
-        (
-            header.size_bytes != size_bytes,
-            f"its length says {header.length} of {size_bytes - LENGTH_PREFIX_BYTES} bytes",
-        ),
-        (header.magic != MAGIC, f"magic {header.magic} is not {MAGIC}"),
-        (header.record_count < 1, f"it says that it has {header.record_count} records"),
-        (
-            header.record_count != header.last_delta + 1,
-            f"its last delta is {header.last_delta}, not its count less one",
-        ),
-        (header.is_control, "only the service writes control batches"),
-        (header.is_transactional and not is_producer, "it is part of a transaction without a producer id"),
-        (is_producer and header.producer_sequence < 0, "it has a producer id without a sequence number"),
-        (is_producer and header.producer_epoch < 0, "it has a producer id without an epoch"),
-    )
+    opened = bytearray(HEADER_BYTES) + body
+    if header.record_count > len(opened):
+        raise InvalidBatch(f"its record count is {header.record_count}, and its records have {len(body)} bytes")
+    length = len(opened) - LENGTH_PREFIX_BYTES
+    write_header(opened, header._replace(length=length, crc=UNSEALED, attributes=header.attributes & ~CODEC_MASK))
+    return opened

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from hubmere.model.errors import ProducerRefused, StorageFull
 from hubmere.model.receipt import Receipt
+from hubmere.records.compression import LAST_CODEC
 from hubmere.records.header import (
     APPEND_TIME,
     CHECKED_FROM,
@@ -21,7 +22,9 @@ from hubmere.records.header import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
+    MAX_TIME_FIELD,
     NUMBER_PART,
+    RECORD_COUNT_FIELD,
     TIME_PART,
     TRANSACTIONAL,
     UNSEALED,
@@ -33,7 +36,7 @@ from hubmere.records.runs import BatchRun, check_run, stamp_run
 from hubmere.records.validate import is_readable
 from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files
-from hubmere.store.log.admission import admit, loosened
+from hubmere.store.log.admission import admit, decompress_batch
 from hubmere.store.log.pending import PendingAppends
 from hubmere.store.log.producers import REMEMBERED_BATCHES, ProducerTable, RememberedBatch
 from hubmere.store.log.retention import MOST_AHEAD_MS
@@ -98,17 +101,19 @@ class LogWriter:
         if len(batch) < HEADER_BYTES:
             admit(batch, requires_keys=False)
         fields = _unpack_header(batch)
-        if fields[-1] > len(batch):
-            batch = loosened(batch)
+        if fields[RECORD_COUNT_FIELD] > len(batch):
+            batch = decompress_batch(batch)
             fields = _unpack_header(batch)
-        _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, _, count = fields
+        _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, first, count = fields
+        # `records.validate.HEADER_RULES`, inline for an ordinary batch.
         if (
             length + LENGTH_PREFIX_BYTES != len(batch)
             or magic != MAGIC
             or last_delta + 1 != count
             or count < 1
             or attributes & (CONTROL | TRANSACTIONAL)
-            or producer_id >= 0
+            or attributes & CODEC_MASK > LAST_CODEC
+            or (producer_id >= 0 and (first < 0 or epoch < 0))
             or self._requires_keys
             or (crc and crc32c(memoryview(batch)[CHECKED_FROM:]) != crc)
             or (
@@ -116,9 +121,10 @@ class LogWriter:
                 and not is_readable(batch, HEADER_BYTES, length + LENGTH_PREFIX_BYTES, attributes & CODEC_MASK, count)
             )
         ):
-            header = admit(batch, requires_keys=self._requires_keys)
-            if producer_id >= 0:
-                return self._append_of_producer(batch, header, now_ms, callback, lenient=lenient_producer)
+            admit(batch, requires_keys=self._requires_keys)
+        if producer_id >= 0:
+            header = BatchHeader._make(fields)
+            return self._append_of_producer(batch, header, now_ms, callback, lenient=lenient_producer)
         return self._write_batch(batch, fields, now_ms, callback)
 
     def _append_of_producer(
@@ -210,15 +216,15 @@ class LogWriter:
         if self._requires_keys or len(data) > self._roll_bytes:
             return None
         run = check_run(data, sizes, newest_ms)
-        return run if run is not None and self._is_next(run.headers[0]) else None
+        return run if run is not None and self._is_next(BatchHeader._make(run.headers[0])) else None
 
-    def _is_next(self, fields: tuple[int, ...]) -> bool:
+    def _is_next(self, header: BatchHeader) -> bool:
         """Whether a batch is its producer's next one; if not, each batch of its run must be checked on its own."""
-        _, _, _, _, _, _, last_delta, _, _, producer_id, epoch, first, _ = fields
-        if producer_id < 0:
+        if header.producer_id < 0:
             return True
+        numbers = (header.producer_id, header.producer_epoch, header.producer_sequence, header.last_delta)
         try:
-            earlier = self._producers.check(producer_id, epoch, first, last_delta, transactional=False, lenient=False)
+            earlier = self._producers.check(*numbers, transactional=False, lenient=False)
         except ProducerRefused:
             return False
         return earlier is None
@@ -247,22 +253,24 @@ class LogWriter:
         note, append_time, newest_ms = self._segments.note, self._append_time, self._segments.last_enqueued_ms
         last = sequence - 1
         for size_bytes, fields in zip(run.sizes, run.headers, strict=True):
-            last += fields[12]
+            last += fields[RECORD_COUNT_FIELD]
             if append_time:
                 note(last, size_bytes, enqueued_ms, enqueued_ms)
             else:
-                newest_ms = max(newest_ms, fields[8])
-                note(last, size_bytes, fields[8], newest_ms)
+                time_ms = fields[MAX_TIME_FIELD]
+                newest_ms = max(newest_ms, time_ms)
+                note(last, size_bytes, time_ms, newest_ms)
 
     def _remember_run(self, run: BatchRun, enqueued_ms: int) -> None:
         """Remember the last batches of an idempotent producer, as many as the producer table keeps."""
-        if run.headers[0][9] < 0:
+        newest = [BatchHeader._make(fields) for fields in run.headers[-REMEMBERED_BATCHES:]]
+        if newest[0].producer_id < 0:
             return
-        newest = run.headers[-REMEMBERED_BATCHES:]
-        last = self._segments.active.end_sequence - 1 - sum(fields[12] for fields in newest)
-        for _, _, _, _, _, _, last_delta, _, _, producer_id, epoch, first, count in newest:
-            last += count
-            self._producers.record(producer_id, epoch, first, last_delta, last, enqueued_ms, transactional=False)
+        last = self._segments.active.end_sequence - 1 - sum(header.record_count for header in newest)
+        for header in newest:
+            last += header.record_count
+            numbers = (header.producer_id, header.producer_epoch, header.producer_sequence, header.last_delta)
+            self._producers.record(*numbers, last, enqueued_ms, transactional=False)
 
     # --- files ---
 

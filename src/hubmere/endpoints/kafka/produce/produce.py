@@ -20,7 +20,7 @@ from typing import Final
 
 from hubmere.broker import OverLimit, Publisher, RunPart, refusals
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.produce.check import check_produced
+from hubmere.endpoints.kafka.produce.check import ZSTD_SINCE_PRODUCE, check_produced
 from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.endpoints.kafka.session import KafkaSession
@@ -28,7 +28,17 @@ from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.entity import Hub, TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal, ShuttingDown
 from hubmere.model.receipt import Receipt
-from hubmere.records.header import CODEC_MASK, CRC_AT, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
+from hubmere.records.compression import Codec
+from hubmere.records.header import (
+    ATTRIBUTES_FIELD,
+    CODEC_MASK,
+    CRC_AT,
+    HEADER_BYTES,
+    RECORD_COUNT_AT,
+    RECORD_COUNT_FIELD,
+    TRANSACTIONAL,
+    read_header,
+)
 from hubmere.records.runs import BatchRun
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
@@ -52,15 +62,10 @@ _ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
 # beyond retention.
 MAX_AHEAD_MS: Final = 3_600_000
 _ANY_TIME_MS: Final = 2**63
-# zstd came with Produce version 7 (KIP-110).
-_ZSTD: Final = 4
-_ZSTD_SINCE: Final = 7
 
-_COUNT_AT: Final = HEADER_BYTES - 4
+_ZSTD: Final = int(Codec.ZSTD)
 # Checksum, attributes, last delta, first and newest time: the fields of the header that are checked here.
 _CHECKED: Final = Struct(">Ihiqq")
-_ATTRIBUTES: Final = BatchHeader._fields.index("attributes")
-_RECORD_COUNT: Final = BatchHeader._fields.index("record_count")
 
 
 class _Part:
@@ -205,7 +210,7 @@ class _PendingRequest(_Pending):
             part.code = self._check(publisher, part, records)
             if not part.code:
                 assert records is not None
-                count = int.from_bytes(records[_COUNT_AT:HEADER_BYTES], "big")
+                count = int.from_bytes(records[RECORD_COUNT_AT:HEADER_BYTES], "big")
                 part.publish(publisher, _own(records), count, len(records), 1)
                 return
         except Refusal as refusal:
@@ -221,7 +226,7 @@ class _PendingRequest(_Pending):
             return self._exact_code(publisher, records)
         crc, attributes, _, base_ms, max_ms = _CHECKED.unpack_from(records, CRC_AT)
         codec = attributes & CODEC_MASK
-        is_odd_codec = codec >= _ZSTD and (codec > _ZSTD or self.request.version < _ZSTD_SINCE)
+        is_odd_codec = codec >= _ZSTD and (codec > _ZSTD or self.request.version < ZSTD_SINCE_PRODUCE)
         # The log takes a batch without a checksum as one that was made inside the node; a client's is refused.
         if (is_odd_codec or not crc) and (code := self._exact_code(publisher, records)):
             return code
@@ -346,7 +351,7 @@ def _encode_offsets(frames: list[bytes], run: ProduceRun, part: _Part, batches: 
     base_offset = part.base_offset
     for position, header in zip(positions, batches.headers, strict=True):
         frames[position] = encode(ids[position], index, base_offset, append_time_ms, log_start)
-        base_offset += header[_RECORD_COUNT]
+        base_offset += header[RECORD_COUNT_FIELD]
 
 
 def publish_run(session: KafkaSession, request: Request) -> bool:
@@ -360,7 +365,7 @@ def publish_run(session: KafkaSession, request: Request) -> bool:
         runs = publisher.check_runs(parts, newest_ms, session.now)
     except Refusal:
         return False
-    if runs is None or (body.version < _ZSTD_SINCE and _has_zstd(runs)):
+    if runs is None or (body.version < ZSTD_SINCE_PRODUCE and _has_zstd(runs)):
         return False
     pending = _PendingRun(session, request)
     for (index, requests), run in zip(collected.items(), runs, strict=True):
@@ -384,7 +389,7 @@ def _by_partition(run: ProduceRun) -> dict[int, _PartitionRequests]:
 
 
 def _has_zstd(runs: list[BatchRun]) -> bool:
-    return any(header[_ATTRIBUTES] & CODEC_MASK == _ZSTD for run in runs for header in run.headers)
+    return any(header[ATTRIBUTES_FIELD] & CODEC_MASK == _ZSTD for run in runs for header in run.headers)
 
 
 # --- the handler -----------------------------------------------------------------------------------------------------
