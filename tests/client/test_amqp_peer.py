@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from hubmere.cli.demo.workers import amqp_peer
 from hubmere.client.amqp import AmqpFailure, AmqpPeer
-from hubmere.demo.workers import amqp_peer
 from hubmere.testing import Node
 
 

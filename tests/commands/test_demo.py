@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands.runner import hears_interrupts
-from hubmere.demo.devices import QUANTITIES, Device, fleet
+from hubmere.cli.demo.devices import QUANTITIES, Device, fleet
 
 _DEMO = [sys.executable, "-m", "hubmere", "demo", "--no-capture", "--rate", "90"]
 _WHO = re.compile(r"^(.+): (\d+) events$", re.MULTILINE)

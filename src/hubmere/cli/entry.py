@@ -30,13 +30,13 @@ def main() -> NoReturn:
     command_line()
 
 
-def _up(flags: Flags) -> NoReturn:
+def _up(flags: Flags) -> None:
     config = flags.get(_CONFIG)
     given = {setting.key: flags.get(setting.key) for setting in SETTINGS}
     settings = load(given, os.environ, Path(config) if isinstance(config, str) else None)
     from hubmere.node.process import run
 
-    sys.exit(run(settings))
+    run(settings)
 
 
 def plain_flags(arguments: Sequence[str]) -> Flags | None:

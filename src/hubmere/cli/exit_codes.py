@@ -69,6 +69,7 @@ def _fail_with(error: Exception) -> NoReturn:
     from hubmere.broker.provisioning import ProvisioningFailed
     from hubmere.endpoints.http.server.uvicorn_seam import UvicornMismatch
     from hubmere.endpoints.listener import PortInUse
+    from hubmere.node.node import MissingExtra
     from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
 
@@ -76,6 +77,7 @@ def _fail_with(error: Exception) -> NoReturn:
         FolderInUse: Exit.FOLDER_IN_USE,
         PortInUse: Exit.PORT_IN_USE,
         CatalogUnusable: Exit.DAMAGED,
+        MissingExtra: Exit.USAGE,
         ProvisioningFailed: Exit.USAGE,
         UvicornMismatch: Exit.FAILED,
     }

@@ -88,7 +88,7 @@ def _up(**given: Any) -> None:
     settings = load({setting.key: given[setting.field_name] for setting in SETTINGS}, os.environ, given["config"])
     from hubmere.node.process import run
 
-    raise typer.Exit(run(settings))
+    run(settings)
 
 
 _parameters = list(_up_parameters())

@@ -16,7 +16,6 @@ from hubmere.broker.access import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
 from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
-from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.names import ROOT_RULE
@@ -198,10 +197,14 @@ class Node:
         storage.release()
 
 
+class MissingExtra(Exception):
+    """A setting needs an optional dependency that is not installed."""
+
+
 def _open_spans(url: str, namespace: str) -> "Spans":
     """Spans for an OpenTelemetry collector; the library is optional and loaded only here."""
     try:
         from hubmere.endpoints.tracing import Spans
     except ModuleNotFoundError as missing:
-        raise CommandFailed(Exit.USAGE, f"otlp_endpoint needs hubmere[otel]: {missing.name} is not installed") from None
+        raise MissingExtra(f"otlp_endpoint needs hubmere[otel]: {missing.name} is not installed") from None
     return Spans.to_collector(url, namespace)

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable
 
-from hubmere.cli.exit_codes import Exit
 from hubmere.node.logging import configure_logging
 from hubmere.node.memory import keep_large_buffers, memory_budget_bytes
 from hubmere.node.node import Node
@@ -18,15 +17,15 @@ from hubmere.settings import Settings
 log = logging.getLogger("hubmere.node")
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT."""
     configure_logging(settings.log_format, settings.log_level)
     keep_large_buffers(memory_budget_bytes(settings.memory_budget_bytes))
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(settings))
+        runner.run(_serve(settings))
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,7 +42,6 @@ async def _serve(settings: Settings) -> int:
         await node.run_until(stopping)
     finally:
         await node.stop()
-    return Exit.OK
 
 
 def _announce(settings: Settings, ready: Ready) -> None:

@@ -7,7 +7,7 @@ from hubmere.cli.commands.resources.verbs import AzCommand, a_group, option, wit
 
 
 def _demo(given: dict[str, Any]) -> None:
-    from hubmere.demo.stage import Plan, run
+    from hubmere.cli.demo.stage import Plan, run
 
     run(
         Plan(

@@ -13,13 +13,13 @@ from contextlib import closing
 from http import HTTPStatus
 
 from hubmere.cli.commands.target import RuleKey
+from hubmere.cli.demo.devices import Device
 from hubmere.client.amqp import AmqpPeer
 from hubmere.client.connection import Account, Client, Place
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
 from hubmere.client.http import HttpClient, HttpUnreachable
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
-from hubmere.demo.devices import Device
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.keys import partition_of_key
 from hubmere.node.ready import Ready

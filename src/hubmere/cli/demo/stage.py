@@ -23,9 +23,9 @@ from hubmere.cli.commands.resources.arm import (
     merged,
 )
 from hubmere.cli.commands.target import BearerToken, NodeTarget
+from hubmere.cli.demo.devices import Device, fleet
+from hubmere.cli.demo.workers import AmqpPublisher, AmqpReader, HttpsPublisher, KafkaPublisher, KafkaReader, Worker
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.demo.devices import Device, fleet
-from hubmere.demo.workers import AmqpPublisher, AmqpReader, HttpsPublisher, KafkaPublisher, KafkaReader, Worker
 from hubmere.node.ready import Ready
 from hubmere.settings import HubSetting
 from hubmere.testing import Node, NodeFailed
