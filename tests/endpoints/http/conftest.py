@@ -1,4 +1,4 @@
-"""A node's HTTP surface for the tests of this folder."""
+"""A node with an HTTP endpoint for the tests of this folder."""
 
 from collections.abc import Iterator
 

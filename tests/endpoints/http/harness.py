@@ -1,4 +1,4 @@
-"""A node's HTTP surface on a loopback port: real broker, real catalog, real server, no disk and no other protocol."""
+"""A node's HTTP endpoint on a loopback port, with a real broker, catalog and server, and without other protocols."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class HttpNode:
-    """One node in a thread of its own, for the length of a `with` block; tests talk to it from outside."""
+    """One node in its own thread for the length of a `with` block; tests use it as clients."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class HttpNode:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something on the node's loop and wait for it."""
+        """Run a coroutine on the node's loop and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call something on the node's thread."""
+        """Call a function on the node's thread."""
 
         async def called() -> T:
             return work()
@@ -155,29 +155,34 @@ class HttpNode:
         self._engine.close()
         self._catalog.close()
 
+    def _unanswered_requests(self) -> int:
+        """Requests with a task, and those that were published without one."""
+        pending = [one for one in self._servers._http_connections() if one._pending_cycle is not None]
+        return len(self._servers._state.tasks) + len(pending)
+
     def await_requests_under_way(self, count: int) -> None:
-        """Return once so many requests are being answered."""
+        """Wait until this many requests are unanswered."""
         deadline = time.monotonic() + 10
-        while self.call(lambda: self._servers.requests_under_way) < count:
+        while self.call(self._unanswered_requests) < count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
     async def serve_again(self) -> None:
-        """Open the port that was closed, as a node that is started again does."""
+        """Open the closed port again, as a restarted node does."""
         listening, _ = bind("http", "127.0.0.1", self.port)
         await self._servers.serve("http", listening)
 
     def await_connections(self, count: int) -> None:
-        """Return once so many connections are open."""
+        """Wait until this many connections are open."""
         deadline = time.monotonic() + 10
         while self.call(lambda: self.broker.counters.active_connections) != count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
     def await_requests_done(self) -> None:
-        """Return once nothing is being answered any more."""
+        """Wait until no request is unanswered."""
         deadline = time.monotonic() + 10
-        while self.call(lambda: self._servers.requests_under_way):
+        while self.call(self._unanswered_requests):
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
@@ -185,7 +190,7 @@ class HttpNode:
 
     @property
     def url(self) -> str:
-        """Where the node is."""
+        """The base URL of the node."""
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **headers: str) -> httpx.Client:
@@ -197,11 +202,11 @@ class HttpNode:
         return self.client(Authorization=f"Bearer {ADMIN_TOKEN}")
 
     def actor(self) -> Actor:
-        """Who a test is."""
+        """The author of a test's changes."""
         return Actor(name="test", now_ms=self.clock.now_ms(), now=self.clock.monotonic())
 
     def changed(self, change: Callable[[Callable[[Any], None]], T]) -> T:
-        """Carry a change of entities out and wait until it is durable."""
+        """Make a change of entities and wait until it is durable."""
 
         async def await_change() -> T:
             waiting: asyncio.Future[Any] = self._loop.create_future()
@@ -214,7 +219,7 @@ class HttpNode:
         return self.run(await_change())
 
     def add_hub(self, name: str, spec: HubSpec | None = None, namespace: str = NAMESPACE) -> None:
-        """An event hub."""
+        """Create an event hub."""
         self.changed(
             lambda done: self.broker.manager.create_hub(
                 namespace, hub_name(name), spec or HubSpec(), self.actor(), done
@@ -222,7 +227,7 @@ class HttpNode:
         )
 
     def add_namespace(self, name: str, spec: NamespaceSpec | None = None) -> None:
-        """One more namespace."""
+        """Create another namespace."""
         self.changed(
             lambda done: self.broker.manager.create_namespace(
                 namespace_name(name), spec or NamespaceSpec(), self.actor(), done
@@ -230,7 +235,7 @@ class HttpNode:
         )
 
     def add_rule(self, name: str, *rights: str, hub: str | None = None) -> None:
-        """An authorization rule on the namespace or a hub."""
+        """Create an authorization rule on the namespace or a hub."""
         self.changed(
             lambda done: self.broker.manager.write_rule(
                 NAMESPACE, hub, rule_name(name), Rights.parse(rights), self.actor(), done
@@ -258,11 +263,11 @@ class HttpNode:
         return make_token(f"{scheme}{host}/{path}", rule, key or self.key(rule, hub), expires_at_s=expires_at_s)
 
     def hub(self, name: str, namespace: str = NAMESPACE) -> LiveHub:
-        """A hub in service."""
+        """The live hub."""
         return self.broker.namespace(namespace).hub(name)
 
     def stored(self, hub: str, partition: int | None = None, namespace: str = NAMESPACE) -> list[EventView]:
-        """What a hub, or one partition of it, holds."""
+        """The stored events of a hub, or of one of its partitions."""
         return self.call(lambda: _stored(self.hub(hub, namespace), partition))
 
 
@@ -283,7 +288,7 @@ def _a_namespace(book: LimitsBook, name: str, now_ms: int) -> Namespace:
 
 
 class LogLines(logging.Handler):
-    """Everything that was logged, as text."""
+    """Keeps all log lines as text."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

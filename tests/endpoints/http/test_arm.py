@@ -71,8 +71,8 @@ def test_a_hub_without_settings_has_the_defaults(arm: httpx.Client) -> None:
     assert [group["name"] for group in groups] == ["$Default"]
 
 
-def test_partitions_grow_where_the_tier_lets_them(arm: httpx.Client) -> None:
-    """6: BadRequest 40000 on Standard; on Premium the hub grows and old events stay where they were."""
+def test_partitions_grow_if_the_tier_allows_it(arm: httpx.Client) -> None:
+    """6: BadRequest 40000 on Standard."""
     refused = _put(arm, HUB, {"properties": {"partitionCount": 8}})
 
     assert refused.status_code == 400
@@ -80,7 +80,7 @@ def test_partitions_grow_where_the_tier_lets_them(arm: httpx.Client) -> None:
 
 
 def test_partitions_grow_on_premium() -> None:
-    """6, the other half."""
+    """6: the hub grows on Premium, and stored events stay in their partitions."""
     with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as arm:
         node.add_hub("orders")
         arm.post("/orders/partitions/3/messages", content=b"old")
@@ -93,7 +93,7 @@ def test_partitions_grow_on_premium() -> None:
 
 
 def test_settings_of_a_hub_come_back_as_they_were_given(arm: httpx.Client) -> None:
-    """Capture, retention, timestamps and metadata, every field."""
+    """Every field of capture, retention, timestamps and metadata is stored."""
     given = {
         "partitionCount": 2,
         "status": "Active",
@@ -129,7 +129,7 @@ def test_settings_of_a_hub_come_back_as_they_were_given(arm: httpx.Client) -> No
 
 
 def test_what_was_read_can_be_sent_back(arm: httpx.Client) -> None:
-    """Terraform and people do: read, change one thing, put."""
+    """Terraform reads a resource, changes one property and puts it back."""
     _put(arm, f"{HERE}/eventhubs/full", {"properties": {"messageRetentionInDays": 3, "partitionCount": 2}})
     hub = arm.get(f"{HERE}/eventhubs/full").json()
     hub["properties"]["status"] = "SendDisabled"
@@ -142,7 +142,7 @@ def test_what_was_read_can_be_sent_back(arm: httpx.Client) -> None:
     assert namespace.status_code == 200
 
 
-def test_a_compacted_hub_keeps_events_for_ever(arm: httpx.Client) -> None:
+def test_a_compacted_hub_has_unlimited_retention(arm: httpx.Client) -> None:
     """Service 8: -1, or the largest 64-bit number, and the policy stays."""
     retention = {"cleanupPolicy": "Compact", "retentionTimeInHours": 9223372036854775807, "minCompactionLagInMins": 5}
 
@@ -158,7 +158,7 @@ def test_a_compacted_hub_keeps_events_for_ever(arm: httpx.Client) -> None:
 
 
 def test_a_patch_changes_what_it_names(node: HttpNode, arm: httpx.Client) -> None:
-    """Capacity live, the rest as it was; auto-inflate off ends its maximum."""
+    """Other properties keep their values; switching auto-inflate off resets its maximum."""
     _put(
         arm,
         HERE,
@@ -190,7 +190,7 @@ def test_keys_of_a_hub_end_with_its_name(arm: httpx.Client) -> None:
 
 
 def test_a_key_is_regenerated_or_set(node: HttpNode, arm: httpx.Client) -> None:
-    """The other one stays; a given value is taken."""
+    """The other key stays the same; a client may choose the new value."""
     _put(arm, f"{HUB}/authorizationRules/send", {"properties": {"rights": ["Send"]}})
     rule = f"{HUB}/authorizationRules/send"
     before = arm.post(f"{rule}/listKeys").json()
@@ -205,7 +205,7 @@ def test_a_key_is_regenerated_or_set(node: HttpNode, arm: httpx.Client) -> None:
 
 
 def test_lists_have_pages(arm: httpx.Client) -> None:
-    """`$skip` and `$top`, and a next link where the node cut the list."""
+    """Clients page with `$skip` and `$top`; a truncated list has a next link."""
     for name in ("b", "c", "d"):
         _put(arm, f"{HERE}/eventhubs/{name}", {"properties": {"partitionCount": 1}})
 
@@ -217,7 +217,7 @@ def test_lists_have_pages(arm: httpx.Client) -> None:
     assert bad.status_code == 400
 
 
-def test_a_long_list_is_cut_and_goes_on() -> None:
+def test_a_long_list_is_truncated_and_continued() -> None:
     """Clients follow `nextLink` until there is none."""
     overrides: dict[str, int | bool | str | None] = {"groups_per_hub": 300}
     with HttpNode(overrides=overrides) as node, node.manager() as arm:
@@ -234,8 +234,8 @@ def test_a_long_list_is_cut_and_goes_on() -> None:
     assert names == ["$Default", *(f"group{index:03}" for index in range(120))]
 
 
-def test_network_rules_bind_the_data_plane_and_not_this_one(node: HttpNode, arm: httpx.Client) -> None:
-    """Whoever locks everybody out can still repair it here."""
+def test_network_rules_do_not_apply_to_management(node: HttpNode, arm: httpx.Client) -> None:
+    """A rule that locks out every client can still be repaired."""
     rules = {"properties": {"defaultAction": "Deny", "ipRules": [{"ipMask": "10.0.0.0/8", "action": "Allow"}]}}
 
     shown = _put(arm, f"{HERE}/networkRuleSets/default", rules).json()
@@ -251,7 +251,7 @@ def test_network_rules_bind_the_data_plane_and_not_this_one(node: HttpNode, arm:
 
 
 def test_a_namespace_without_public_access_is_changed_here_too(node: HttpNode, arm: httpx.Client) -> None:
-    """The property stands on the namespace and in its rule set."""
+    """The property is part of the namespace and of its rule set."""
     body = {"properties": {"defaultAction": "Allow", "publicNetworkAccess": "Disabled"}}
 
     shown = _put(arm, f"{HERE}/networkRuleSets/default", body).json()
@@ -271,8 +271,8 @@ def test_a_name_is_free_or_not(arm: httpx.Client, name: str, reason: str) -> Non
     assert (answer["nameAvailable"], answer["reason"]) == (reason == "None", reason)
 
 
-def test_what_is_deleted_twice_was_not_there(arm: httpx.Client) -> None:
-    """200, then 204; a namespace goes with all that is in it, but not the node's own."""
+def test_a_second_delete_answers_204(arm: httpx.Client) -> None:
+    """A namespace is deleted with its content; the node's own cannot be deleted."""
     _put(arm, f"{BASE}/namespaces/fresh-ns", {})
     _put(arm, f"{BASE}/namespaces/fresh-ns/eventhubs/h", {})
     _put(arm, f"{HUB}/consumergroups/mine", {})
@@ -286,8 +286,8 @@ def test_what_is_deleted_twice_was_not_there(arm: httpx.Client) -> None:
     assert arm.delete(f"{HERE}/eventhubs/x/consumergroups/$Default").status_code == 404
 
 
-def test_a_namespaces_own_key_opens_that_namespace_only(node: HttpNode) -> None:
-    """A namespace Manage SAS is for everything inside it; making namespaces is the administrator's."""
+def test_a_key_with_manage_manages_its_own_namespace_only(node: HttpNode) -> None:
+    """Only the administrator creates namespaces."""
     node.add_namespace("second-ns")
     node.add_rule("send", "Send")
 
@@ -305,7 +305,7 @@ def test_a_namespaces_own_key_opens_that_namespace_only(node: HttpNode) -> None:
 
 
 @pytest.mark.parametrize("credential", [None, "Bearer wrong", "Bearer", "SharedAccessSignature x", "Basic a"])
-def test_nobody_else_gets_in(node: HttpNode, credential: str | None) -> None:
+def test_other_credentials_are_refused(node: HttpNode, credential: str | None) -> None:
     """401 with ARM's envelope and a tracking id."""
     headers = {} if credential is None else {"Authorization": credential}
 
@@ -323,8 +323,8 @@ def test_nobody_else_gets_in(node: HttpNode, credential: str | None) -> None:
      '{"properties":{"captureDescription":{"enabled":true,"intervalInSeconds":1}}}',
      '{"properties":{"userMetadata":"\\ud800"}}'],
 )  # fmt: skip
-def test_a_body_that_cannot_be_taken_is_refused(arm: httpx.Client, body: str) -> None:
-    """400 that names the property, and no hub was made."""
+def test_an_invalid_body_is_refused(arm: httpx.Client, body: str) -> None:
+    """The 400 names the property, and no hub is created."""
     response = arm.put(f"{HERE}/eventhubs/fresh", content=body)
 
     assert response.status_code == 400
@@ -333,7 +333,7 @@ def test_a_body_that_cannot_be_taken_is_refused(arm: httpx.Client, body: str) ->
 
 
 def test_lists_of_what_a_node_never_has_are_empty(arm: httpx.Client) -> None:
-    """Clients read them on their way to something else."""
+    """Clients list these resources before they use others."""
     kinds = (
         "schemagroups",
         "privateEndpointConnections",
@@ -348,8 +348,8 @@ def test_lists_of_what_a_node_never_has_are_empty(arm: httpx.Client) -> None:
     assert {"Microsoft.EventHub/namespaces/read"} <= {operation["name"] for operation in operations}
 
 
-def test_application_groups_are_kept_on_tiers_that_have_them(arm: httpx.Client) -> None:
-    """Premium has them, Standard says no; a disabled group shuts its clients out."""
+def test_application_groups_need_a_tier_that_has_them(arm: httpx.Client) -> None:
+    """Premium has them, Standard does not; a disabled group refuses its clients."""
     body = {"properties": {"clientAppGroupIdentifier": "SASKeyName=RootManageSharedAccessKey", "isEnabled": False}}
     refused = _put(arm, f"{HERE}/applicationGroups/g", body)
 
@@ -369,7 +369,7 @@ def test_application_groups_are_kept_on_tiers_that_have_them(arm: httpx.Client) 
 
 
 def test_a_rule_is_written_in_any_case(arm: httpx.Client) -> None:
-    """ARM's paths and words are case-insensitive."""
+    """ARM's paths and values are case-insensitive."""
     upper = HUB.replace("resourceGroups", "RESOURCEGROUPS").replace("namespaces", "NameSpaces")
 
     made = _put(arm, f"{upper}/AuthorizationRules/Mine", {"properties": {"rights": ["LISTEN"]}})

@@ -38,7 +38,7 @@ def _description(response: httpx.Response, kind: str = "EventHubDescription") ->
 
 
 def test_the_root_answers_anyone_with_the_probe_feed(node: HttpNode) -> None:
-    """35: without a token."""
+    """35: it needs no token."""
     with node.client() as client:
         response = client.get("/")
 
@@ -72,8 +72,8 @@ def test_a_hub_without_settings_has_the_services_defaults(manager: httpx.Client)
     assert [title.text for title in groups.findall(f"{ATOM}entry/{ATOM}title")] == ["$Default"]
 
 
-def test_an_element_out_of_order_counts_for_nothing(manager: httpx.Client) -> None:
-    """37: as the service's serialiser reads it, the misplaced one has its default."""
+def test_an_element_out_of_order_is_ignored(manager: httpx.Client) -> None:
+    """37: like the service's serializer, which gives it its default."""
     body = _entry("<PartitionCount>2</PartitionCount>", "<MessageRetentionInDays>3</MessageRetentionInDays>")
 
     created = _description(manager.put("/fresh", content=body))
@@ -82,8 +82,8 @@ def test_an_element_out_of_order_counts_for_nothing(manager: httpx.Client) -> No
     assert created.findtext(f"{EH}MessageRetentionInDays") == "7"
 
 
-def test_rules_come_with_a_hub_and_go_with_its_replacement(node: HttpNode, manager: httpx.Client) -> None:
-    """The keys that a client brings are kept as they are."""
+def test_an_update_replaces_the_rules_of_a_hub(node: HttpNode, manager: httpx.Client) -> None:
+    """Keys that a client sends are stored unchanged."""
     rule = (
         '<AuthorizationRule i:type="SharedAccessAuthorizationRule"><ClaimType>SharedAccessKey</ClaimType>'
         "<ClaimValue>None</ClaimValue><Rights><AccessRights>Send</AccessRights></Rights>"
@@ -117,7 +117,7 @@ def test_only_managers_see_keys(node: HttpNode) -> None:
     assert "<PrimaryKey>" not in own.text
 
 
-def test_a_partition_count_stays(manager: httpx.Client) -> None:
+def test_the_partition_count_cannot_change(manager: httpx.Client) -> None:
     """6: 400 on a tier that cannot grow."""
     response = manager.put("/orders", content=_entry("<PartitionCount>8</PartitionCount>"), headers={"If-Match": "*"})
 
@@ -125,7 +125,7 @@ def test_a_partition_count_stays(manager: httpx.Client) -> None:
 
 
 def test_a_hub_is_read_listed_and_deleted(manager: httpx.Client) -> None:
-    """The rest of a hub's life."""
+    """A deleted hub is no longer found."""
     manager.put("/another")
     listed = ElementTree.fromstring(manager.get("/$Resources/EventHubs").content)
     first_page = ElementTree.fromstring(manager.get("/$Resources/EventHubs?$skip=1&$top=1").content)
@@ -155,14 +155,14 @@ def test_a_group_has_metadata_that_can_be_replaced(manager: httpx.Client) -> Non
     assert _description(created, "ConsumerGroupDescription").findtext(f"{EH}UserMetadata") == "a < b"
 
 
-def test_the_default_group_stays(manager: httpx.Client) -> None:
-    """5: refused, and still there."""
+def test_the_default_group_cannot_be_deleted(manager: httpx.Client) -> None:
+    """5: the deletion is refused, and the group still exists."""
     assert manager.delete("/orders/consumergroups/$Default").status_code == 409
     assert manager.get("/orders/consumergroups/$Default").status_code == 200
 
 
 @pytest.mark.parametrize(("version", "is_shown"), [("2014-01", False), ("2015-01", True), ("2017-04", True)])
-def test_a_partition_tells_more_to_newer_clients(manager: httpx.Client, version: str, is_shown: bool) -> None:
+def test_newer_clients_get_more_of_a_partition(manager: httpx.Client, version: str, is_shown: bool) -> None:
     """41: the last two elements from 2015-01 on."""
     manager.post("/orders/partitions/1/messages", content=b"x")
 
@@ -176,7 +176,7 @@ def test_a_partition_tells_more_to_newer_clients(manager: httpx.Client, version:
 
 
 def test_a_partition_shows_its_bytes_per_second(node: HttpNode, manager: httpx.Client) -> None:
-    """What came in and went out between the last two looks; nothing once it is silent."""
+    """The rates of the last second; 0 once there is no traffic."""
     hub, seconds = node.hub("orders"), 2.0
 
     def rates() -> list[int]:
@@ -244,14 +244,14 @@ def test_revoked_publishers_are_listed(manager: httpx.Client) -> None:
         "<a>" * 100 + "</a>" * 100,
     ],
 )
-def test_a_description_that_cannot_be_taken_is_refused(manager: httpx.Client, body: str) -> None:
-    """400, and no hub was made; entities and external documents are never opened."""
+def test_an_invalid_description_is_refused(manager: httpx.Client, body: str) -> None:
+    """No hub is created, and external entities are never loaded."""
     assert manager.put("/fresh", content=body).status_code == 400
     assert manager.get("/fresh").status_code == 404
 
 
 def test_an_entity_bomb_is_refused_before_it_grows() -> None:
-    """A document type is refused where it begins."""
+    """A document type is refused as soon as it begins."""
     levels = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 10))
 
     with pytest.raises(MalformedRequest, match="document type"):
@@ -260,14 +260,14 @@ def test_an_entity_bomb_is_refused_before_it_grows() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a" * 257, "h\u00fcb", "a%2Fb"])
 def test_a_name_outside_the_rules_is_refused(manager: httpx.Client, name: str) -> None:
-    """Service 1.2: 400 that says what is allowed."""
+    """Service 1.2: the 400 says what is allowed."""
     response = manager.put(f"/{name}")
 
     assert response.status_code == 400
     assert "letters, digits" in response.text
 
 
-def test_a_namespace_has_room_for_so_many_hubs(node: HttpNode, manager: httpx.Client) -> None:
+def test_the_number_of_hubs_is_limited(node: HttpNode, manager: httpx.Client) -> None:
     """Service 4.1: 403 when the quota is reached."""
     for index in range(9):
         node.add_hub(f"hub{index}")

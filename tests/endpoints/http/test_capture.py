@@ -65,7 +65,7 @@ def _planned_id(client: httpx.Client) -> str:
 
 
 def test_the_plan_says_what_to_capture_and_how_to_read_it(node: HttpNode, admin: httpx.Client) -> None:
-    """Everything that the job knows of the node comes from here."""
+    """The plan is everything that the job knows about the node."""
     admin.post("/orders/partitions/1/messages", content=b"before")
     empty = admin.get(PLAN).json()
     _capture(admin, encoding="Parquet", intervalInSeconds=60, skipEmptyArchives=True)
@@ -94,8 +94,8 @@ def test_the_plan_stays_the_same_while_nothing_changes(admin: httpx.Client) -> N
     assert admin.get(PLAN).json() == first
 
 
-def test_switched_off_and_on_is_another_stretch(admin: httpx.Client) -> None:
-    """The job's checkpoint of before must not be continued."""
+def test_capture_switched_off_and_on_gets_a_new_id(admin: httpx.Client) -> None:
+    """The job must not continue from its old checkpoint."""
     _capture(admin)
     first = _planned_id(admin)
     _capture(admin, enabled=False)
@@ -107,7 +107,7 @@ def test_switched_off_and_on_is_another_stretch(admin: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", PLAN), ("POST", PROGRESS)])
-def test_only_the_administrators_token_opens_the_door(node: HttpNode, method: str, path: str) -> None:
+def test_only_the_administrator_gets_the_plan(node: HttpNode, method: str, path: str) -> None:
     """The plan holds keys; a key of the namespace, even one with Manage, is not enough."""
     with node.client() as client:
         bare = client.request(method, path, json={"job": {}})
@@ -119,7 +119,7 @@ def test_only_the_administrators_token_opens_the_door(node: HttpNode, method: st
 
 
 def test_a_node_without_a_kafka_port_says_so() -> None:
-    """The job could not read anything."""
+    """The job reads over Kafka."""
     with HttpNode() as node, node.manager() as client:
         answer = client.get(PLAN)
 
@@ -131,7 +131,7 @@ def test_a_node_without_a_kafka_port_says_so() -> None:
 
 
 def test_progress_shows_in_the_management_api(admin: httpx.Client) -> None:
-    """State, lag, last file and the job, under the hub; partitions one by one."""
+    """The state of a hub has lag, last file, the job and each partition."""
     _capture(admin)
     for _ in range(5):
         admin.post("/orders/partitions/0/messages", content=b"x")
@@ -166,8 +166,8 @@ def test_a_hub_whose_query_is_not_up_is_shown_as_starting(admin: httpx.Client) -
     assert (shown["state"], shown["job"]["state"]) == ("Starting", "Starting")
 
 
-def test_a_hub_that_is_not_captured_says_that_it_is_off(admin: httpx.Client) -> None:
-    """Asking is no error."""
+def test_the_state_of_a_hub_without_capture_is_off(admin: httpx.Client) -> None:
+    """The request is not an error."""
     shown = admin.get(STATE).json()["properties"]
     listed = admin.get(f"{HUB}/captureStates").json()["value"]
 
@@ -175,8 +175,8 @@ def test_a_hub_that_is_not_captured_says_that_it_is_off(admin: httpx.Client) -> 
     assert len(listed) == 1
 
 
-def test_each_new_file_is_told_once_in_the_log(admin: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
-    """In the shape that the service gives to Event Grid."""
+def test_each_new_file_is_logged_once(admin: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    """The line has the fields that the Azure service sends to Event Grid."""
     _capture(admin)
     report = _progress(_planned_id(admin))
     with caplog.at_level(logging.INFO, "hubmere.capture"):
@@ -201,15 +201,15 @@ def test_each_new_file_is_told_once_in_the_log(admin: httpx.Client, caplog: pyte
         b'{"job": {"pid": 0}}',
     ],
 )
-def test_a_report_that_cannot_be_read_is_answered_with_what_is_wrong(admin: httpx.Client, body: bytes) -> None:
-    """In the management plane's words."""
+def test_the_refusal_of_an_invalid_report_names_the_problem(admin: httpx.Client, body: bytes) -> None:
+    """It has ARM's error format."""
     answer = admin.post(PROGRESS, content=body)
 
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
 
 
-def test_a_report_about_unknown_hubs_is_taken_and_changes_nothing(admin: httpx.Client) -> None:
+def test_a_report_about_an_unknown_hub_changes_nothing(admin: httpx.Client) -> None:
     """A hub may be deleted while the job reports on it."""
     _capture(admin)
 
@@ -222,8 +222,8 @@ def test_a_report_about_unknown_hubs_is_taken_and_changes_nothing(admin: httpx.C
     assert admin.get(STATE).json()["properties"]["files"] == 0
 
 
-def test_a_report_about_a_partition_that_is_not_there_is_refused(admin: httpx.Client) -> None:
-    """It is the job's mistake, and is told to it."""
+def test_a_report_about_a_missing_partition_is_refused(admin: httpx.Client) -> None:
+    """The job must learn about its mistake."""
     _capture(admin)
 
     answer = admin.post(PROGRESS, json=_progress(_planned_id(admin), partition=4))
@@ -233,7 +233,7 @@ def test_a_report_about_a_partition_that_is_not_there_is_refused(admin: httpx.Cl
 
 
 def test_metrics_have_what_was_captured_and_what_waits(node: HttpNode, admin: httpx.Client) -> None:
-    """The service's names in snake case, and an alarm of our own for what is held."""
+    """Metrics have the service's names, and one of our own for what retention holds back."""
     _capture(admin)
     for _ in range(5):
         admin.post("/orders/partitions/0/messages", content=b"x")
@@ -253,7 +253,7 @@ def test_metrics_have_what_was_captured_and_what_waits(node: HttpNode, admin: ht
 
 
 def test_every_state_and_metric_is_in_the_manual(admin: httpx.Client) -> None:
-    """The words that operators see are explained where they look for them."""
+    """Operators look up states and metrics in the manual."""
     manual = (Path(__file__).parents[3] / "docs" / "reference" / "capture.md").read_text(encoding="utf-8")
     _capture(admin)
     names = {line.split()[2] for line in admin.get("/metrics").text.splitlines() if line.startswith("# TYPE capture")}
@@ -268,8 +268,8 @@ def test_every_state_and_metric_is_in_the_manual(admin: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["Avro", "avrodeflate", "Parquet", "DELTA"])
-def test_every_encoding_is_taken_in_any_case(admin: httpx.Client, encoding: str) -> None:
-    """The last two are ours."""
+def test_every_encoding_is_accepted_in_any_case(admin: httpx.Client, encoding: str) -> None:
+    """The last two do not exist in the Azure service."""
     shown = _capture(admin, encoding=encoding).json()["properties"]["captureDescription"]
 
     assert shown["encoding"].lower() == encoding.lower()
@@ -286,7 +286,7 @@ def test_every_encoding_is_taken_in_any_case(admin: httpx.Client, encoding: str)
 def test_a_destination_outside_the_places_for_files_is_refused(
     admin: httpx.Client, destination: dict[str, object]
 ) -> None:
-    """And the hub stays as it was."""
+    """The hub is unchanged."""
     answer = _capture(admin, destination=destination)
 
     assert answer.status_code == 400
@@ -294,7 +294,7 @@ def test_a_destination_outside_the_places_for_files_is_refused(
 
 
 def test_the_hubs_connection_string_names_the_hub_whosever_rule_it_is(node: HttpNode) -> None:
-    """Rules of the namespace have no hub of their own."""
+    """A rule of the namespace does not name a hub."""
     view = node.broker.catalog.view
     rule = view.rules(view.namespace(NAMESPACE))[0]
 

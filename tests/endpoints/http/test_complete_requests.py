@@ -95,10 +95,10 @@ def byte_by_byte(request: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("split", [lambda request: [request], in_two, byte_by_byte], ids=["whole", "in two", "bytes"])
-def test_an_event_is_taken_however_it_arrives(
+def test_an_event_is_published_however_it_arrives(
     node: HttpNode, heads: list[str], warm: Raw, split: Callable[[bytes], list[bytes]]
 ) -> None:
-    """The same answer, and the same event with its properties."""
+    """The response and the event are the same."""
     for piece in split(an_event(node, b"second", "Content-Type: text/plain")):
         warm.send(piece)
     answer = warm.answer()
@@ -120,8 +120,8 @@ def test_a_repeated_head_is_authorized_once(node: HttpNode, heads: list[str], wa
     assert heads == ["parsed", "cached", "cached"]
 
 
-def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, heads: list[str], warm: Raw) -> None:
-    """Heads that are the same but for one thing, in turn: nothing is kept from one to the other."""
+def test_a_head_applies_to_its_own_event_only(node: HttpNode, heads: list[str], warm: Raw) -> None:
+    """The heads differ in one header each; nothing carries over from one to the next."""
     variants = (
         ("Sensor: a-17", "Content-Type: text/plain"),
         ("Sensor: a-18", "Content-Type: text/plain"),
@@ -164,7 +164,7 @@ def test_what_a_head_says_counts_for_its_own_event_only(node: HttpNode, heads: l
 def test_every_kind_of_request_is_published(
     node: HttpNode, heads: list[str], warm: Raw, request_of: Callable[[HttpNode], bytes]
 ) -> None:
-    """Also those that cannot share a batch with others, and again with the cached head."""
+    """This includes those that cannot share a batch, and repeated ones with a cached head."""
     for _ in range(2):
         warm.send(request_of(node))
         assert _status(warm.answer()) == 201
@@ -185,7 +185,7 @@ def test_every_kind_of_request_is_published(
 def test_the_connection_goes_on_after_a_refusal(
     node: HttpNode, warm: Raw, request_of: Callable[[HttpNode], bytes], status: int
 ) -> None:
-    """Each is counted once, and leaves no trace."""
+    """The refused request stores nothing."""
     warm.send(request_of(node))
     refused = warm.answer()
     warm.send(an_event(node, b"second"))
@@ -209,8 +209,8 @@ def test_requests_behind_one_another_are_answered_in_order(node: HttpNode, heads
     assert "cached" in heads
 
 
-def test_a_client_that_asks_for_the_end_gets_it(node: HttpNode, warm: Raw) -> None:
-    """`Connection: close` is answered in kind."""
+def test_connection_close_is_answered_and_obeyed(node: HttpNode, warm: Raw) -> None:
+    """The response has `Connection: close` too."""
     warm.send(an_event(node, b"last", "Connection: close"))
     rest = warm.rest()
 
@@ -219,8 +219,8 @@ def test_a_client_that_asks_for_the_end_gets_it(node: HttpNode, warm: Raw) -> No
     assert bodies(node) == [b"first", b"last"]
 
 
-def test_an_event_that_the_disk_refuses_is_told(node: HttpNode, disk: Disk, heads: list[str], warm: Raw) -> None:
-    """The answer waits for the group commit and follows its outcome."""
+def test_an_event_that_cannot_be_written_is_refused(node: HttpNode, disk: Disk, heads: list[str], warm: Raw) -> None:
+    """The response waits for the group commit."""
     disk.fails = True
 
     warm.send(an_event(node, b"lost"))
@@ -232,8 +232,8 @@ def test_an_event_that_the_disk_refuses_is_told(node: HttpNode, disk: Disk, head
     disk.fails = False
 
 
-def test_a_hub_that_is_shut_refuses_on_an_open_connection(node: HttpNode, warm: Raw) -> None:
-    """An admission is as old as the last change of an entity, and no older."""
+def test_a_disabled_hub_refuses_on_an_open_connection(node: HttpNode, warm: Raw) -> None:
+    """A cached head is dropped when an entity changes."""
     spec = HubSpec(partition_count=1, status=Status.SEND_DISABLED)
     node.changed(lambda done: node.broker.manager.update_hub("orders-ns", "orders", spec, node.actor(), done))
 
@@ -243,10 +243,8 @@ def test_a_hub_that_is_shut_refuses_on_an_open_connection(node: HttpNode, warm: 
     assert bodies(node) == [b"first"]
 
 
-def test_a_client_that_leaves_before_its_answer_disturbs_nobody(
-    node: HttpNode, disk: Disk, heads: list[str], warm: Raw
-) -> None:
-    """Its event is taken all the same: it was whole."""
+def test_a_client_may_disconnect_before_its_response(node: HttpNode, disk: Disk, heads: list[str], warm: Raw) -> None:
+    """Its event is stored, because the request was complete."""
     disk.open_gate.clear()
     warm.send(an_event(node, b"parting"))
     node.await_requests_under_way(1)
@@ -261,8 +259,8 @@ def test_a_client_that_leaves_before_its_answer_disturbs_nobody(
     assert bodies(node) == [b"first", b"parting", b"next"]
 
 
-def test_a_stopping_node_answers_who_waits_for_the_disk(node: HttpNode, disk: Disk, warm: Raw) -> None:
-    """Nobody is left without a word: it may come back to the next node."""
+def test_a_stopping_node_answers_pending_publications(node: HttpNode, disk: Disk, warm: Raw) -> None:
+    """The client learns that it may retry."""
     disk.open_gate.clear()
     warm.send(an_event(node, b"waiting"))
     node.await_requests_under_way(1)

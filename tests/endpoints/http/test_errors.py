@@ -28,7 +28,7 @@ def _refusals() -> list[type[Refusal]]:
 
 @pytest.mark.parametrize("kind", _refusals(), ids=lambda kind: kind.__name__)
 def test_every_refusal_has_a_row(kind: type[Refusal]) -> None:
-    """A refusal without a row would be told as our bug."""
+    """A refusal without a row would be answered as an internal error."""
     row = row_of(kind)
 
     assert 400 <= row.status <= 599
@@ -36,7 +36,7 @@ def test_every_refusal_has_a_row(kind: type[Refusal]) -> None:
 
 
 def test_no_row_is_for_a_refusal_that_does_not_exist() -> None:
-    """Rows go when their refusals go."""
+    """A row is deleted together with its refusal."""
     known = set(_refusals())
 
     assert set(ROWS) <= known
@@ -52,7 +52,7 @@ def test_statuses_are_those_of_the_reference(kind: type[Refusal], status: int) -
 
 
 def test_an_xml_refusal_has_code_detail_and_tracking() -> None:
-    """The shape that clients and support look for."""
+    """Clients and support look for these parts."""
     tracking = Tracking.begin("ns:orders", 1_700_000_000_000)
 
     response = xml_error(NotFound("sb://ns/orders"), tracking)
@@ -64,7 +64,7 @@ def test_an_xml_refusal_has_code_detail_and_tracking() -> None:
 
 
 def test_markup_and_control_characters_in_a_refusal_stay_text() -> None:
-    """A name is the client's own text and may hold anything."""
+    """A name is the client's text and may contain anything."""
     response = xml_error(NotFound("a<b>&\x00\x1f\ud800"), Tracking.begin("x", 0))
 
     detail = ElementTree.fromstring(response.body).findtext("Detail") or ""
@@ -81,7 +81,7 @@ def test_a_json_refusal_is_arms_envelope_with_the_sub_code() -> None:
     assert body["error"]["message"].startswith("SubCode=40300. ")
 
 
-def test_a_busy_node_says_when_to_come_back() -> None:
+def test_a_busy_node_says_when_to_retry() -> None:
     """The decision of service 13: 503, Retry-After 4 and 50002."""
     response = xml_error(ServerBusy(0.5), Tracking.begin("x", 0))
 
@@ -89,8 +89,8 @@ def test_a_busy_node_says_when_to_come_back() -> None:
     assert b"50002" in response.body
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
-    """RFC 9110, 15.5.6: Allow goes with 405."""
+def test_the_refusal_of_a_method_names_the_allowed_ones() -> None:
+    """RFC 9110, 15.5.6: a 405 has an Allow header."""
     response = xml_error(MethodNotAllowed("PATCH", "GET, PUT"), Tracking.begin("x", 0))
 
     assert response.headers["allow"] == "GET, PUT"

@@ -43,14 +43,14 @@ from hubmere.wire.amqp.codec.decode import decode_value
     ],
 )
 def test_header_values_are_typed_as_the_service_does(text: str, value: object) -> None:
-    """Integers, doubles and booleans are recognised; what would not print back the same stays text."""
+    """Only the canonical form of a number or a boolean is typed."""
     assert parse_property(text) == value
     assert type(parse_property(text)) is type(value)
 
 
 @given(st.text(max_size=60))
 def test_typing_never_fails(text: str) -> None:
-    """Any header value is some property."""
+    """Any header value is a valid property."""
     assert isinstance(parse_property(text), (str, int, float, bool))
 
 
@@ -59,12 +59,12 @@ def test_typing_never_fails(text: str) -> None:
     ["host", "content-type", "content-encoding", "accept-language", "x-ms-retrypolicy", "x-forwarded-for",
      "traceparent", "authorization", "brokerproperties", "user-agent", "expect", "if-match"],
 )  # fmt: skip
-def test_headers_about_the_request_are_no_properties(name: str) -> None:
+def test_headers_of_the_request_are_not_properties(name: str) -> None:
     """The list of service 3."""
     assert not is_property(name.encode())
 
 
-def test_a_header_that_came_twice_is_one_property() -> None:
+def test_a_repeated_header_is_one_property() -> None:
     """RFC 9110, 5.3: repeated fields are one list."""
     assert parse_header_properties([(b"Tag", b"a"), (b"Tag", b"b")]) == {"Tag": "a, b"}
 
@@ -115,21 +115,21 @@ def test_a_batch_keeps_order_bodies_and_properties() -> None:
     assert not events[1].properties
 
 
-def test_a_body_that_is_no_text_is_kept_as_compact_json() -> None:
-    """People post objects where the API wants their text."""
+def test_a_body_that_is_not_a_text_is_stored_as_compact_json() -> None:
+    """Clients post objects where the API expects a text."""
     events = parse_batch(_batch({"Body": {"a": [1, 2]}}, {"Body": 5}, {"Body": None}))
 
     assert [event.body for event in events] == [b'{"a":[1,2]}', b"5", b"null"]
 
 
-def test_a_base64_body_is_opened() -> None:
-    """Described by a service engineer; harmless to offer."""
+def test_a_base64_body_is_decoded() -> None:
+    """A service engineer described this option."""
     encoded = base64.b64encode(b"\x00\xff").decode()
 
     assert parse_batch(_batch({"Body": encoded, "IsBodyBase64": True}))[0].body == b"\x00\xff"
 
 
-def test_the_older_shape_of_properties_is_taken() -> None:
+def test_the_older_form_of_properties_is_accepted() -> None:
     """The 2016 page shows Name and Value pairs."""
     events = parse_batch(
         _batch(
@@ -153,7 +153,7 @@ def test_the_older_shape_of_properties_is_taken() -> None:
         b'[{"Body":NaN}]', b"[" * 100_000, b'[{"Body":' + b"9" * 5000 + b"}]", b"\xff\xfe",
     ],
 )  # fmt: skip
-def test_a_batch_that_cannot_be_read_is_refused_whole(body: bytes) -> None:
+def test_an_invalid_batch_is_refused_as_a_whole(body: bytes) -> None:
     """Service 3: 400, and nothing is stored."""
     with pytest.raises(MalformedRequest):
         parse_batch(body)
@@ -186,7 +186,7 @@ _VALUE = _TEXT | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(al
 def test_an_event_reads_back_as_it_was_posted(
     body: bytes, properties: dict[str, Any], content_type: str | None, label: str | None
 ) -> None:
-    """Sections are written by hand for speed; the generic codec must find in them what was meant."""
+    """Sections are written by hand for speed; the generic codec must read the same event."""
     event = HttpEvent(body=body, properties=properties, content_type=content_type, label=label)
 
     message = message_from_http(event)

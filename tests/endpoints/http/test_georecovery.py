@@ -25,8 +25,8 @@ def _paired(arm: httpx.Client) -> httpx.Response:
     return arm.put(f"{PRIMARY}/{ALIAS}", json={"properties": {"partnerNamespace": f"{SECONDARY}"}})
 
 
-def test_a_pairing_copies_metadata_and_keeps_it_in_step(arm: httpx.Client) -> None:
-    """Hubs and groups that were there and those that come later; never events."""
+def test_a_pairing_replicates_metadata(arm: httpx.Client) -> None:
+    """Existing and later hubs and groups are copied; events are not."""
     paired = _paired(arm)
     arm.put(f"{PRIMARY}/eventhubs/later", json={"properties": {"partitionCount": 2}})
     arm.put(f"{PRIMARY}/eventhubs/orders/consumergroups/mine", json={})
@@ -43,7 +43,7 @@ def test_a_pairing_copies_metadata_and_keeps_it_in_step(arm: httpx.Client) -> No
 
 
 def test_a_secondary_is_changed_through_its_primary(arm: httpx.Client) -> None:
-    """Read-only for managers while it is paired."""
+    """A paired secondary is read-only."""
     _paired(arm)
 
     assert arm.put(f"{SECONDARY}/eventhubs/mine", json={}).status_code == 409
@@ -51,7 +51,7 @@ def test_a_secondary_is_changed_through_its_primary(arm: httpx.Client) -> None:
 
 
 def test_an_alias_follows_the_primary_and_moves_at_failover(node: HttpNode, arm: httpx.Client) -> None:
-    """One connection string, before and after: same host, same key."""
+    """The same connection string works before and after."""
     _paired(arm)
     rule = f"{PRIMARY}/{ALIAS}/authorizationRules/RootManageSharedAccessKey"
     keys = arm.post(f"{rule}/listKeys").json()
@@ -70,7 +70,7 @@ def test_an_alias_follows_the_primary_and_moves_at_failover(node: HttpNode, arm:
 
 
 def test_a_key_regenerated_on_the_primary_is_the_secondarys_too(node: HttpNode, arm: httpx.Client) -> None:
-    """Rules stay in step, or a failover would lock clients out."""
+    """Otherwise a failover would lock clients out."""
     _paired(arm)
     rule = "authorizationRules/RootManageSharedAccessKey"
 
@@ -83,7 +83,7 @@ def test_a_key_regenerated_on_the_primary_is_the_secondarys_too(node: HttpNode, 
 
 
 def test_a_pairing_is_broken_on_the_primary_and_then_deleted(arm: httpx.Client) -> None:
-    """While it replicates an alias cannot go, nor can its namespace."""
+    """Neither an alias nor its namespace can be deleted while it replicates."""
     _paired(arm)
 
     early = [arm.delete(f"{PRIMARY}/{ALIAS}").status_code, arm.delete(SECONDARY).status_code]
@@ -104,7 +104,7 @@ def test_the_same_pairing_twice_is_one(arm: httpx.Client) -> None:
 
 @pytest.mark.parametrize("partner", [NAMESPACE, "nobody-ns"])
 def test_a_pairing_needs_another_namespace(arm: httpx.Client, partner: str) -> None:
-    """Neither with itself nor with one that is not there."""
+    """The partner must exist and be another namespace."""
     response = arm.put(f"{PRIMARY}/{ALIAS}", json={"properties": {"partnerNamespace": partner}})
 
     assert response.status_code in (404, 409)
@@ -119,7 +119,7 @@ def test_a_secondary_must_be_empty(arm: httpx.Client) -> None:
 
 @pytest.mark.parametrize(("name", "is_free"), [("shop", False), ("second-ns", False), ("other", True)])
 def test_aliases_and_namespaces_share_their_names(arm: httpx.Client, name: str, is_free: bool) -> None:
-    """They share the DNS name space."""
+    """Both are DNS names."""
     _paired(arm)
 
     answer = arm.post(f"{PRIMARY}/disasterRecoveryConfigs/checkNameAvailability", json={"name": name}).json()

@@ -14,8 +14,8 @@ from hubmere.endpoints.http.server.routes import ALL
 from hubmere.store.files import Files
 
 
-def test_health_has_the_emulators_shape(node: HttpNode) -> None:
-    """Compose files of the official emulator look for this."""
+def test_health_has_the_format_of_the_emulator(node: HttpNode) -> None:
+    """Compose files for the official emulator check it."""
     with node.client() as client:
         response = client.get("/health")
 
@@ -23,8 +23,8 @@ def test_health_has_the_emulators_shape(node: HttpNode) -> None:
     assert response.json() == {"status": "healthy", "message": "Service is healthy."}
 
 
-def test_ready_tells_what_there_is(node: HttpNode) -> None:
-    """One namespace, one hub."""
+def test_ready_counts_namespaces_and_hubs(node: HttpNode) -> None:
+    """The node has one namespace and one hub."""
     with node.client() as client:
         told = client.get("/ready").json()
 
@@ -34,7 +34,7 @@ def test_ready_tells_what_there_is(node: HttpNode) -> None:
 
 
 def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(node: HttpNode) -> None:
-    """Damage that nobody hears of is found when a copy no longer helps."""
+    """Operators must learn about damage while there is still a copy."""
     hub = node.broker.namespace(NAMESPACE).hub("orders")
     hub.log(1)
     for _ in range(2):
@@ -61,7 +61,7 @@ def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(no
 
 
 def test_conditions_of_the_machine_are_named_in_health_and_readiness(node: HttpNode) -> None:
-    """A disk that fills up is told before it is full."""
+    """A disk that fills up is reported before it is full."""
     node.broker.conditions.set(
         Condition(name="disk", severity=ConditionSeverity.WARNING, text="The disk is nearly full.", remedy="Add room.")
     )
@@ -93,7 +93,7 @@ class _FailingDisk(Files):
 
 
 def test_ready_names_the_partitions_that_are_offline(tmp_path: Path) -> None:
-    """The rest of the node serves on, so it stays ready for them."""
+    """The node still serves the others."""
     disk = _FailingDisk()
     with HttpNode(data=tmp_path, files=disk) as node, node.client(Authorization=node.sas()) as client:
         node.add_hub("orders")
@@ -109,7 +109,7 @@ def test_ready_names_the_partitions_that_are_offline(tmp_path: Path) -> None:
 
 
 def test_connections_are_counted_while_they_are_open(node: HttpNode) -> None:
-    """Kept ones too: a connection is one however many requests it carries."""
+    """A connection counts once, however many requests it has."""
     with node.client() as client:
         client.get("/health")
         client.get("/health")
@@ -120,8 +120,8 @@ def test_connections_are_counted_while_they_are_open(node: HttpNode) -> None:
     assert (during, samples["active_connections"], samples["connections_opened"]) == (1, 1, 1)
 
 
-def test_one_connection_more_than_the_node_holds_publishes_nothing() -> None:
-    """It may ask for health and manage, one request at a time; those that are open stay."""
+def test_a_connection_beyond_the_limit_cannot_publish() -> None:
+    """It may check health and manage, with one request; other connections stay open."""
     with HttpNode(max_connections=1) as node, node.client() as first:
         first.get("/health")
         with node.client() as second:
@@ -160,8 +160,8 @@ def test_every_metric_is_described(node: HttpNode) -> None:
     assert sampled == declared
 
 
-def test_the_description_names_every_path_that_is_routed(node: HttpNode) -> None:
-    """Document and routing are made from one table; this holds it."""
+def test_the_openapi_document_has_every_route(node: HttpNode) -> None:
+    """The document is generated from the routes."""
     with node.client() as client:
         document = client.get("/openapi.json").json()
 
@@ -176,7 +176,7 @@ def test_the_description_names_every_path_that_is_routed(node: HttpNode) -> None
 
 
 def test_operation_ids_are_unique(node: HttpNode) -> None:
-    """Generators of clients name their methods by them."""
+    """Client generators name methods by them."""
     with node.client() as client:
         document = client.get("/openapi.json").json()
 
@@ -185,7 +185,7 @@ def test_operation_ids_are_unique(node: HttpNode) -> None:
 
 
 def test_a_wrong_method_is_405_and_an_unknown_path_is_not_found(node: HttpNode) -> None:
-    """Nothing of the node's own pages can be changed, and no path leads nowhere quietly."""
+    """Every request to an unknown route is refused."""
     with node.manager() as client:
         assert client.post("/health").status_code == 405
         assert client.put("/metrics").status_code == 405

@@ -72,8 +72,8 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
             yield Pair(east, west, east_arm, west_arm)
 
 
-def test_what_was_there_and_what_comes_later_is_on_the_other_node(pair: Pair) -> None:
-    """Hubs with their settings, groups, and rules with their keys."""
+def test_existing_and_later_entities_are_replicated(pair: Pair) -> None:
+    """Hubs have the same settings and groups, and rules the same keys."""
     pair.east_arm.put(f"{PRIMARY}/eventhubs/orders/consumergroups/mine", json={"properties": {"userMetadata": "m"}})
 
     paired = pair.paired(SECONDARY)
@@ -92,8 +92,8 @@ def test_what_was_there_and_what_comes_later_is_on_the_other_node(pair: Pair) ->
     assert pair.west_arm.post(f"{SECONDARY}/{ROOT}/listKeys").json()["primaryKey"] == fresh["primaryKey"]
 
 
-def test_what_goes_on_the_primary_goes_on_the_other_node(pair: Pair) -> None:
-    """Hubs, groups and rules; and a hub that was made anew is made anew there."""
+def test_deletions_are_replicated(pair: Pair) -> None:
+    """This holds for hubs, groups and rules; a re-created hub is re-created on the partner."""
     send = {"properties": {"rights": ["Send"]}}
     pair.east_arm.put(f"{PRIMARY}/eventhubs/gone", json={})
     pair.east_arm.put(f"{PRIMARY}/eventhubs/orders/consumergroups/mine", json={})
@@ -116,8 +116,8 @@ def test_what_goes_on_the_primary_goes_on_the_other_node(pair: Pair) -> None:
     assert pair.names("authorizationRules") == ["RootManageSharedAccessKey"]
 
 
-def test_a_secondary_is_read_only_and_says_who_is_not(pair: Pair) -> None:
-    """Managers are sent to the primary, and so are clients that use the alias."""
+def test_a_secondary_is_read_only_and_names_the_primary(pair: Pair) -> None:
+    """Managers and clients of the alias must use the primary."""
     pair.paired()
     pair.await_step()
     token = pair.west.sas(host="shop.localhost")
@@ -135,8 +135,8 @@ def test_a_secondary_is_read_only_and_says_who_is_not(pair: Pair) -> None:
     assert f"served by the namespace '{NAMESPACE}'" in misdirected.text
 
 
-def test_the_alias_moves_at_failover_and_the_old_primary_lets_it_go(pair: Pair) -> None:
-    """The same token opens the new primary; the old one finds out by itself."""
+def test_failover_moves_the_alias_and_the_old_primary_releases_it(pair: Pair) -> None:
+    """The same token opens the new primary; the old one notices the failover."""
     pair.paired()
     pair.await_step()
     token = pair.east.sas(host="shop.localhost")
@@ -152,8 +152,8 @@ def test_the_alias_moves_at_failover_and_the_old_primary_lets_it_go(pair: Pair) 
     awaited(lambda: pair.east_arm.get(f"{PRIMARY}/{ALIAS}").status_code == 404)
 
 
-def test_a_partner_that_was_away_gets_everything_when_it_is_back(pair: Pair) -> None:
-    """Nothing is lost of what changed meanwhile, and the primary shows what it owes and why."""
+def test_an_unreachable_partner_gets_all_changes_later(pair: Pair) -> None:
+    """The primary shows how many copies are pending and why."""
     pair.paired()
     pair.await_step()
 
@@ -171,8 +171,8 @@ def test_a_partner_that_was_away_gets_everything_when_it_is_back(pair: Pair) -> 
     assert "replicationProblem" not in pair.state()
 
 
-def test_a_pairing_that_is_broken_leaves_both_alone(pair: Pair) -> None:
-    """The alias stays with the primary, the secondary may be changed again, and the alias can go."""
+def test_breaking_a_pairing_makes_both_sides_independent(pair: Pair) -> None:
+    """The primary keeps the alias and may delete it; the secondary is writable again."""
     pair.paired()
     pair.await_step()
 
@@ -186,8 +186,8 @@ def test_a_pairing_that_is_broken_leaves_both_alone(pair: Pair) -> None:
     assert pair.west_arm.put(f"{SECONDARY}/eventhubs/mine", json={}).status_code == 200
 
 
-def test_a_secondary_whose_primary_is_lost_can_leave(pair: Pair) -> None:
-    """Without taking the alias: the primary shows that it is alone, and keeps it."""
+def test_a_secondary_can_leave_a_lost_primary(pair: Pair) -> None:
+    """The primary keeps the alias, and shows that it does not replicate."""
     pair.paired()
     pair.await_step()
 
@@ -207,8 +207,8 @@ def test_a_secondary_whose_primary_is_lost_can_leave(pair: Pair) -> None:
     ],
     ids=["not empty", "not there", "no such namespace"],
 )
-def test_a_partner_that_does_not_agree_is_no_partner(pair: Pair, arrange: Callable[[Pair], Any], status: int) -> None:
-    """The refusal is told to whoever asked, and nothing has changed."""
+def test_the_refusal_of_a_partner_prevents_the_pairing(pair: Pair, arrange: Callable[[Pair], Any], status: int) -> None:
+    """The client gets the partner's reason, and nothing changes."""
     arrange(pair)
 
     refused = pair.paired()
@@ -218,8 +218,8 @@ def test_a_partner_that_does_not_agree_is_no_partner(pair: Pair, arrange: Callab
     assert pair.east_arm.get(f"{PRIMARY}/{ALIAS}").status_code == 404
 
 
-def test_an_alias_that_is_taken_here_releases_the_partner(pair: Pair) -> None:
-    """What the partner agreed to is taken back when this node cannot go on."""
+def test_a_failed_pairing_is_undone_on_the_partner(pair: Pair) -> None:
+    """The partner must not stay a secondary without a primary."""
     pair.east.add_namespace("other-ns")
     pair.east_arm.put(f"{BASE}/other-ns/{ALIAS}", json={})
 
@@ -229,8 +229,8 @@ def test_an_alias_that_is_taken_here_releases_the_partner(pair: Pair) -> None:
     assert pair.west_arm.get(f"{SECONDARY}/{ALIAS}").status_code == 404
 
 
-def test_copies_are_for_administrators_and_for_the_pairing_that_they_name(pair: Pair) -> None:
-    """A manager of the namespace cannot pose as its primary, nor can another pairing."""
+def test_copies_need_the_administrator_and_the_current_pairing(pair: Pair) -> None:
+    """Neither a manager of the namespace nor an old primary can write copies."""
     pair.paired()
     pair.await_step()
     body: dict[str, list[str]] = {"rules": [], "hubs": []}
@@ -244,8 +244,8 @@ def test_copies_are_for_administrators_and_for_the_pairing_that_they_name(pair: 
     assert pair.names("eventhubs") == ["orders"]
 
 
-def test_what_was_confirmed_is_not_owed_until_a_failure(pair: Pair) -> None:
-    """Only what changed goes over the line; after a failure everything does."""
+def test_confirmed_copies_are_sent_again_after_a_failure(pair: Pair) -> None:
+    """Otherwise only changed copies are sent."""
     pair.east.add_hub("later")
     view = pair.east.broker.catalog.view
     copies = copies_of(pair.east.broker.entities, view.namespace(NAMESPACE))

@@ -15,8 +15,8 @@ _SEGMENT = st.text(
 
 
 @given(st.lists(_SEGMENT, max_size=6))
-def test_segments_come_back_as_they_were_quoted(segments: list[str]) -> None:
-    """Encoding is undone once, after the split, so a slash inside a segment stays there."""
+def test_segments_are_decoded_after_the_split(segments: list[str]) -> None:
+    """An encoded slash stays inside its segment."""
     raw = "/" + "/".join(quote(segment, safe="") for segment in segments)
 
     assert split_path(raw.encode()) == tuple(segments)
@@ -25,7 +25,7 @@ def test_segments_come_back_as_they_were_quoted(segments: list[str]) -> None:
 @pytest.mark.parametrize(
     "raw", [b"/a/../b", b"/a/%2e%2e/b", b"/./a", b"/a/%2E", b"/a%00b", b"/a%0d%0aX: y", b"/%ff%fe", b"/" + b"a" * 9000]
 )
-def test_a_path_that_means_two_things_is_refused(raw: bytes) -> None:
+def test_an_ambiguous_path_is_refused(raw: bytes) -> None:
     """Dot segments, control characters, broken encodings and endless paths reach no handler."""
     with pytest.raises(MalformedRequest):
         split_path(raw)
@@ -45,7 +45,7 @@ _SHAPES: RouteTable[str] = RouteTable(
 )
 
 
-def test_words_match_in_any_case_and_names_keep_theirs() -> None:
+def test_fixed_segments_match_in_any_case_and_names_keep_theirs() -> None:
     """SDKs write `ConsumerGroups` and `consumergroups`."""
     match = _SHAPES.find("PUT", ("Orders", "CONSUMERGROUPS", "Mine"))
 
@@ -54,23 +54,23 @@ def test_words_match_in_any_case_and_names_keep_theirs() -> None:
 
 
 def test_a_hub_name_may_span_segments() -> None:
-    """The official emulator lets hub names hold slashes."""
+    """The official emulator allows slashes in hub names."""
     match = _SHAPES.find("GET", ("a", "b", "consumergroups", "c"))
 
     assert match is not None
     assert match.names == {"hub": "a/b", "group": "c"}
 
 
-def test_the_first_shape_that_fits_decides_about_the_method() -> None:
-    """Otherwise PUT /health would quietly mean a hub of that name."""
+def test_the_first_matching_route_decides_about_the_method() -> None:
+    """Otherwise PUT /health would create a hub of that name."""
     with pytest.raises(MethodNotAllowed) as refusal:
         _SHAPES.find("PUT", ("health",))
 
     assert refusal.value.allowed == "GET"
 
 
-def test_a_path_of_no_shape_finds_nothing() -> None:
-    """The empty path has no row in this table."""
+def test_a_path_without_a_route_finds_nothing() -> None:
+    """This table has no route for the empty path."""
     assert _SHAPES.find("GET", ()) is None
 
 

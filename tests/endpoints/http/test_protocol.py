@@ -1,4 +1,4 @@
-"""What an unfriendly peer can do on a connection, and what it gets."""
+"""Hostile and broken clients on an HTTP connection."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from endpoints.http.harness import ADMIN_TOKEN, HttpNode, LogLines
-from hubmere.endpoints.http.server import bounded as guarded
+from hubmere.endpoints.http.server import bounded
 
 
 class Raw:
@@ -89,7 +89,7 @@ def _post(node: HttpNode, *headers: str, path: str = "/orders/messages") -> byte
 def test_a_request_that_two_parsers_may_read_differently_is_refused(
     node: HttpNode, raw: Raw, headers: tuple[str, ...]
 ) -> None:
-    """Smuggling: one 400, the connection closes, and what follows is never taken for a request."""
+    """Request smuggling: there is one 400, and the rest of the input is never parsed."""
     raw.send(_post(node, *headers) + b"4\r\nabcd\r\n0\r\n\r\n" + _post(node, "Content-Length: 1") + b"x")
 
     answers = raw.rest()
@@ -103,8 +103,8 @@ def test_a_request_that_two_parsers_may_read_differently_is_refused(
     "garbage",
     [b"\x16\x03\x01\x02\x00\x01\x00", b"AMQP\x00\x01\x00\x00", b"GET\r\n\r\n", b"\x00" * 100, b"GET / HTTP/9\r\n\r\n"],
 )
-def test_what_is_no_http_is_refused(raw: Raw, garbage: bytes) -> None:
-    """TLS on the plain port, AMQP on the HTTP port, noise."""
+def test_input_that_is_not_http_is_refused(raw: Raw, garbage: bytes) -> None:
+    """Examples are TLS on the plain port, AMQP on the HTTP port, and noise."""
     raw.send(garbage + b"\r\n\r\n")
 
     assert _status(raw.rest()) == 400
@@ -119,14 +119,14 @@ def test_what_is_no_http_is_refused(raw: Raw, garbage: bytes) -> None:
     ],
     ids=["long value", "many", "long name"],
 )
-def test_a_head_that_never_ends_is_cut(raw: Raw, head: bytes) -> None:
-    """431, whether it is one header or many; memory is bounded by the limit."""
+def test_an_endless_head_is_refused(raw: Raw, head: bytes) -> None:
+    """The limit bounds the memory of one header and of many."""
     raw.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n")
 
     assert _status(raw.rest()) == 431
 
 
-def test_a_long_request_line_is_cut(raw: Raw) -> None:
+def test_a_long_request_line_is_refused(raw: Raw) -> None:
     """414 says which part of the head is too long."""
     raw.send(b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
@@ -147,8 +147,8 @@ def test_the_host_of_an_absolute_target_wins_over_the_host_field(node: HttpNode,
     assert node.stored("orders") == []
 
 
-def test_a_trailer_is_no_header(node: HttpNode, raw: Raw) -> None:
-    """RFC 9110, 6.5.1: a token behind the body does not authorize the request."""
+def test_a_trailer_is_not_a_header(node: HttpNode, raw: Raw) -> None:
+    """RFC 9110, 6.5.1: a token after the body does not authorize the request."""
     raw.send(
         b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         + f"1\r\nx\r\n0\r\nAuthorization: {node.sas()}\r\n\r\n".encode()
@@ -173,11 +173,11 @@ def test_a_head_within_the_limit_is_read(node: HttpNode, raw: Raw) -> None:
     ],
     ids=["head", "body"],
 )
-def test_a_request_that_does_not_arrive_is_given_up(
+def test_an_incomplete_request_times_out(
     node: HttpNode, raw: Raw, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slow heads and slow bodies: an end is put to them, and nothing is stored."""
-    monkeypatch.setattr(guarded, "REQUEST_SECONDS", 0.2)
+    """This holds for slow heads and slow bodies; nothing is stored."""
+    monkeypatch.setattr(bounded, "REQUEST_SECONDS", 0.2)
 
     raw.send(start if b"\r\n\r\n" not in start else _post(node, "Content-Length: 9") + b"ab")
 
@@ -185,9 +185,9 @@ def test_a_request_that_does_not_arrive_is_given_up(
     assert node.stored("orders") == []
 
 
-def test_a_quick_client_is_not_given_up(node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time counts from the first byte of each request, not from the beginning of the connection."""
-    monkeypatch.setattr(guarded, "REQUEST_SECONDS", 0.3)
+def test_the_timeout_starts_with_each_request(node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not start with the connection."""
+    monkeypatch.setattr(bounded, "REQUEST_SECONDS", 0.3)
 
     for _ in range(4):
         request = _post(node, "Content-Length: 2")
@@ -200,8 +200,8 @@ def test_a_quick_client_is_not_given_up(node: HttpNode, raw: Raw, monkeypatch: p
 def test_a_refused_body_is_dropped_only_up_to_a_limit(
     node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that goes on sending after its 413 is cut off."""
-    monkeypatch.setattr(guarded, "MAX_DROPPED_BYTES", 1_000_000)
+    """A client that keeps sending after its 413 is disconnected."""
+    monkeypatch.setattr(bounded, "MAX_DROPPED_BYTES", 1_000_000)
     raw.send(_post(node, "Content-Length: 900000000"))
     first = raw.answer()
 
@@ -212,7 +212,7 @@ def test_a_refused_body_is_dropped_only_up_to_a_limit(
 
 
 def test_pipelined_requests_are_answered_in_order(node: HttpNode, raw: Raw) -> None:
-    """Two publications in one packet, then a refusal."""
+    """Two publications arrive in one packet, before a request that is refused."""
     good = _post(node, "Content-Length: 1")
 
     raw.send(good + b"1" + good + b"2" + _post(node, "Content-Length: 1", path="/none/messages") + b"3")
@@ -221,7 +221,7 @@ def test_pipelined_requests_are_answered_in_order(node: HttpNode, raw: Raw) -> N
     assert sorted(event.body or b"" for event in node.stored("orders")) == [b"1", b"2"]
 
 
-def test_a_client_that_waits_for_100_gets_it_only_when_its_body_is_wanted(node: HttpNode, raw: Raw) -> None:
+def test_100_continue_is_sent_only_if_the_body_is_needed(node: HttpNode, raw: Raw) -> None:
     """`Expect: 100-continue` saves a refused client its upload."""
     raw.send(_post(node, "Content-Length: 2", "Expect: 100-continue"))
     interim = raw.answer()
@@ -234,8 +234,8 @@ def test_a_client_that_waits_for_100_gets_it_only_when_its_body_is_wanted(node: 
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
-def test_an_offer_of_another_protocol_is_passed_over(node: HttpNode, raw: Raw, pieces: int) -> None:
-    """Java's client offers HTTP/2 on its first request: body and all are read as if it had not."""
+def test_an_offer_of_another_protocol_is_ignored(node: HttpNode, raw: Raw, pieces: int) -> None:
+    """Java's client offers HTTP/2 with its first request."""
     offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ", "Content-Length: 5")
     request = _post(node, *offer) + b"hello"
     size = -(-len(request) // pieces)
@@ -252,8 +252,8 @@ def test_an_offer_of_another_protocol_is_passed_over(node: HttpNode, raw: Raw, p
     assert all(not event.properties for event in node.stored("orders"))
 
 
-def test_an_offer_in_a_chunked_request_is_passed_over(node: HttpNode, raw: Raw) -> None:
-    """And its Connection: close still counts."""
+def test_an_offer_in_a_chunked_request_is_ignored(node: HttpNode, raw: Raw) -> None:
+    """Its `Connection: close` is still obeyed."""
     head = _post(node, "Connection: close, Upgrade", "Upgrade: other/1", "Transfer-Encoding: chunked")
 
     raw.send(head + b"5\r\nhello\r\n0\r\n\r\n")
@@ -264,8 +264,8 @@ def test_an_offer_in_a_chunked_request_is_passed_over(node: HttpNode, raw: Raw) 
     assert [event.body for event in node.stored("orders")] == [b"hello"]
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body_stores_nothing(node: HttpNode, raw: Raw) -> None:
-    """Half an event is no event."""
+def test_an_incomplete_body_stores_nothing(node: HttpNode, raw: Raw) -> None:
+    """The client disconnects before the end of its body."""
     raw.send(_post(node, "Content-Length: 10") + b"abc")
     raw.close()
 
@@ -279,16 +279,16 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_stores_nothing(node: Htt
     ["/orders/../orders/messages", "/%2e%2e/messages", "/orders%2f..%2f/messages", "/..%5c/messages", "//messages",
      "/orders%00/messages", "/orders;x=y/messages", "/messages", "http://evil.example/orders2/messages"],
 )  # fmt: skip
-def test_a_path_trick_reaches_no_hub(node: HttpNode, raw: Raw, path: str) -> None:
-    """Names are looked up, never joined to a file name; what is no name is not found or refused."""
+def test_path_traversal_reaches_no_hub(node: HttpNode, raw: Raw, path: str) -> None:
+    """Names are looked up, and never used as file names."""
     raw.send(_post(node, "Content-Length: 1", path=path) + b"x")
 
     assert _status(raw.answer()) in (400, 401, 404)
     assert node.stored("orders") == []
 
 
-def test_no_secret_is_logged_or_told(node: HttpNode) -> None:
-    """Keys, tokens and bodies stay out of every line and of every refusal."""
+def test_secrets_are_neither_logged_nor_answered(node: HttpNode) -> None:
+    """No log line and no refusal contains a key, a token or a body."""
     lines = LogLines()
     ours = [logging.getLogger(name) for name in ("hubmere", "uvicorn", "asyncio")]
     for logger in ours:
@@ -327,8 +327,8 @@ def test_a_stopping_node_finishes_requests_and_closes_the_rest(node: HttpNode) -
 def test_a_client_that_does_not_read_its_answers_is_closed(
     node: HttpNode, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its requests wait once the sockets are full of answers, and it does not keep its connection for ever."""
-    monkeypatch.setattr(guarded, "UNREAD_SECONDS", 0.5)
+    """Its requests wait while the socket buffers are full, and its connection times out."""
+    monkeypatch.setattr(bounded, "UNREAD_SECONDS", 0.5)
     request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     with contextlib.suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""Publishing over HTTPS: service 3 and its conformance checks (numbers in the docstrings are those of section 11)."""
+"""Publishing over HTTPS (reference: service 3); numbers in docstrings are the checks of section 11."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def sender(node: HttpNode) -> Iterator[httpx.Client]:
 
 
 def test_the_body_of_a_post_is_the_event(node: HttpNode, sender: httpx.Client) -> None:
-    """23: exactly these bytes, and the answer that the API describes."""
+    """23: the event has exactly these bytes, and the response is that of the API."""
     body = bytes(range(10))
 
     response = sender.post("/orders/messages?api-version=2014-01&timeout=60", content=body)
@@ -36,7 +36,7 @@ def test_the_body_of_a_post_is_the_event(node: HttpNode, sender: httpx.Client) -
 
 
 def test_custom_headers_become_typed_properties(node: HttpNode, sender: httpx.Client) -> None:
-    """24: names as they were sent, numbers and booleans as such."""
+    """24: names keep their case, and numbers and booleans have their types."""
     headers = {"Alert": "Strong Wind", "N": "5", "F": "1.5", "B": "true", "Content-Type": "text/plain"}
 
     sender.post("/orders/messages", content=b"x", headers=headers)
@@ -52,7 +52,7 @@ def test_custom_headers_become_typed_properties(node: HttpNode, sender: httpx.Cl
 
 
 def test_a_batch_is_one_publication_of_many_events(node: HttpNode, sender: httpx.Client) -> None:
-    """25: contiguous sequence numbers in one partition, properties only where they were given."""
+    """25: sequence numbers are contiguous in one partition, and only some events have properties."""
     batch = [{"Body": "a", "UserProperties": {"x": 1}}, {"Body": "b"}, {"Body": "c"}]
 
     response = sender.post("/orders/messages", content=json.dumps(batch), headers=BATCH)
@@ -63,8 +63,8 @@ def test_a_batch_is_one_publication_of_many_events(node: HttpNode, sender: httpx
     assert [list(event.properties) for event in events] == [["x"], [], []]
 
 
-def test_headers_say_nothing_about_the_events_of_a_batch(node: HttpNode, sender: httpx.Client) -> None:
-    """26: neither BrokerProperties nor custom headers."""
+def test_headers_do_not_apply_to_the_events_of_a_batch(node: HttpNode, sender: httpx.Client) -> None:
+    """26: this holds for BrokerProperties and custom headers."""
     headers = {**BATCH, "BrokerProperties": '{"PartitionKey":"k"}', "Custom": "1"}
 
     response = sender.post("/orders/messages", content='[{"Body":"a"}]', headers=headers)
@@ -76,7 +76,7 @@ def test_headers_say_nothing_about_the_events_of_a_batch(node: HttpNode, sender:
 
 @pytest.mark.parametrize("headers", [{"BrokerProperties": '{"PartitionKey":"k"}'}, {"PartitionKey": "k"}])
 def test_a_partition_key_chooses_the_partition(node: HttpNode, sender: httpx.Client, headers: dict[str, str]) -> None:
-    """27: where an AMQP send with that key lands."""
+    """27: it is the partition of an AMQP event with that key."""
     sender.post("/orders/messages", content=b"x", headers=headers)
 
     stored = node.stored("orders", partition_of_key("k", 4))
@@ -93,8 +93,8 @@ def test_one_key_for_all_events_of_a_batch(node: HttpNode, sender: httpx.Client)
     assert node.stored("orders") == []
 
 
-def test_a_partition_in_the_path_takes_the_event(node: HttpNode, sender: httpx.Client) -> None:
-    """28: that one and no other; a partition that is not there takes nothing."""
+def test_a_partition_in_the_path_receives_the_event(node: HttpNode, sender: httpx.Client) -> None:
+    """28: a missing partition is refused."""
     good = sender.post("/orders/Partitions/2/messages", content=b"x")
     bad = sender.post("/orders/partitions/99/messages", content=b"x")
 
@@ -103,7 +103,7 @@ def test_a_partition_in_the_path_takes_the_event(node: HttpNode, sender: httpx.C
 
 
 def test_a_partition_and_a_key_contradict_each_other(node: HttpNode, sender: httpx.Client) -> None:
-    """Service 1.4: both given is refused."""
+    """Service 1.4: a request with both is refused."""
     response = sender.post("/orders/partitions/2/messages", content=b"x", headers={"PartitionKey": "k"})
 
     assert response.status_code == 400
@@ -130,8 +130,8 @@ def test_a_publisher_has_no_other_key(node: HttpNode, sender: httpx.Client) -> N
     assert node.stored("orders") == []
 
 
-def test_a_revoked_publisher_is_shut_out_until_it_is_restored(node: HttpNode, sender: httpx.Client) -> None:
-    """31: at once, and only that publisher."""
+def test_a_revoked_publisher_is_refused_until_it_is_restored(node: HttpNode, sender: httpx.Client) -> None:
+    """31: the revocation takes effect at once, and for that publisher only."""
     revoked = sender.put("/orders/revokedpublishers/dev-01?api-version=2014-05")
     refused = sender.post("/orders/publishers/DEV-01/messages", content=b"x")
     other = sender.post("/orders/publishers/dev-02/messages", content=b"x")
@@ -142,7 +142,7 @@ def test_a_revoked_publisher_is_shut_out_until_it_is_restored(node: HttpNode, se
     assert statuses == [201, 401, 201, 200, 201]
 
 
-def test_a_batch_that_is_no_json_is_refused(node: HttpNode, sender: httpx.Client) -> None:
+def test_a_batch_that_is_not_json_is_refused(node: HttpNode, sender: httpx.Client) -> None:
     """32: 400 in XML, and nothing is stored."""
     response = sender.post("/orders/messages", content=b'[{"Body":', headers=BATCH)
 
@@ -178,7 +178,7 @@ def _local_port(client: httpx.Client, path: str) -> int:
 
 
 def test_a_publication_over_an_overridden_limit_names_both_sizes() -> None:
-    """What was sent and what is allowed stand in the refusal."""
+    """The refusal has the sent and the allowed size."""
     with HttpNode(overrides={"publication_bytes": 1000}) as node:
         node.add_hub("orders")
         with node.client(Authorization=node.sas()) as client:
@@ -197,8 +197,8 @@ def test_custom_headers_count_towards_the_size() -> None:
     assert response.status_code == 413
 
 
-def test_a_post_without_credential_is_told_so_with_a_tracking_id(node: HttpNode) -> None:
-    """34: and the id is in the log."""
+def test_a_post_without_a_credential_is_refused_with_a_tracking_id(node: HttpNode) -> None:
+    """34: the id is also in the log."""
     lines = LogLines()
     logging.getLogger("hubmere.http").addHandler(lines)
     logging.getLogger("hubmere.http").setLevel(logging.INFO)
@@ -214,8 +214,8 @@ def test_a_post_without_credential_is_told_so_with_a_tracking_id(node: HttpNode)
     assert any(tracking_id in line for line in lines.lines)
 
 
-def test_a_hub_that_is_not_there_is_told_only_to_those_who_may_send(node: HttpNode) -> None:
-    """404 for the namespace's token, 401 for a token of another hub."""
+def test_only_authorized_senders_learn_that_a_hub_is_missing(node: HttpNode) -> None:
+    """The namespace's token gets 404, the token of another hub 401."""
     with node.client() as client:
         known = client.post("/nothing/messages", headers={"Authorization": node.sas()})
         other = client.post("/nothing/messages", headers={"Authorization": node.sas("orders")})
@@ -224,8 +224,10 @@ def test_a_hub_that_is_not_there_is_told_only_to_those_who_may_send(node: HttpNo
 
 
 @pytest.mark.parametrize(("status", "expected"), [("SendDisabled", 403), ("Disabled", 403), ("ReceiveDisabled", 201)])
-def test_a_hub_that_takes_no_events_says_so(node: HttpNode, sender: httpx.Client, status: str, expected: int) -> None:
-    """8: the status of the hub decides, live."""
+def test_a_hub_with_sending_disabled_refuses_events(
+    node: HttpNode, sender: httpx.Client, status: str, expected: int
+) -> None:
+    """8: a change of the status takes effect at once."""
     description = f"<EventHubDescription><Status>{status}</Status></EventHubDescription>"
     sender.put("/orders", content=description, headers={"If-Match": "*"})
 
@@ -240,8 +242,8 @@ def test_a_hub_is_found_in_any_case(node: HttpNode, sender: httpx.Client) -> Non
     assert len(node.stored("orders")) == 1
 
 
-def test_keyless_events_go_round(node: HttpNode, sender: httpx.Client) -> None:
-    """11: four times n events, n in each of four partitions."""
+def test_events_without_a_key_are_spread_evenly(node: HttpNode, sender: httpx.Client) -> None:
+    """11: each of four partitions gets a quarter."""
     for _ in range(12):
         sender.post("/orders/messages", content=b"x")
 
@@ -261,7 +263,7 @@ def test_an_empty_body_is_an_empty_event(node: HttpNode, sender: httpx.Client) -
 
 
 def test_the_host_chooses_the_namespace(node: HttpNode) -> None:
-    """A namespace's own host name, and its name in front of the path where host names cannot be used."""
+    """Where host names cannot be used, the path begins with the namespace."""
     node.add_namespace("second-ns")
     node.add_hub("orders", HubSpec(partition_count=1), namespace="second-ns")
     key = node.key(namespace="second-ns")
@@ -277,13 +279,13 @@ def test_the_host_chooses_the_namespace(node: HttpNode) -> None:
 
 
 def test_the_administrator_may_publish(node: HttpNode) -> None:
-    """So that tools need one credential only."""
+    """Tools need one credential only."""
     with node.manager() as client:
         assert client.post("/orders/messages", content=b"x").status_code == 201
 
 
 def test_requests_are_counted_once(node: HttpNode, sender: httpx.Client) -> None:
-    """What a hub takes is counted on the hub, what is refused before that on the namespace."""
+    """Accepted requests count for the hub, those refused before for the namespace."""
     sender.post("/orders/messages", content=b"12345")
     sender.post("/orders/partitions/7/messages", content=b"x")
     sender.post("/missing/messages", content=b"x")
@@ -294,7 +296,7 @@ def test_requests_are_counted_once(node: HttpNode, sender: httpx.Client) -> None
 
 
 def test_a_tier_can_differ_between_namespaces(node: HttpNode) -> None:
-    """The limit is that of the namespace the hub lies in."""
+    """The limit is that of the hub's namespace."""
     node.add_namespace("basic-ns", NamespaceSpec(tier=Tier.BASIC))
     node.add_hub("small", HubSpec(partition_count=1), namespace="basic-ns")
     token = node.sas(host="basic-ns.localhost", key=node.key(namespace="basic-ns"))

@@ -42,7 +42,7 @@ def test_readers_of_the_default_group_go_on_when_its_deletion_is_refused(arm: ht
 
 
 def test_receiving_goes_on_where_sending_is_disabled(arm: httpx.Client) -> None:
-    """8, the other half: a hub is drained that way."""
+    """8: a hub can be drained this way."""
     arm.post("/orders/partitions/1/messages", content=b"before")
     _switch(arm, "SendDisabled")
 
@@ -53,7 +53,7 @@ def test_receiving_goes_on_where_sending_is_disabled(arm: httpx.Client) -> None:
 
 
 def test_a_hub_that_was_disabled_has_all_its_events(arm: httpx.Client) -> None:
-    """9: nobody reads meanwhile, and sequence numbers continue."""
+    """9: readers are refused meanwhile, and sequence numbers continue."""
     for body in (b"a", b"b"):
         arm.post("/orders/partitions/1/messages", content=body)
 
@@ -67,7 +67,7 @@ def test_a_hub_that_was_disabled_has_all_its_events(arm: httpx.Client) -> None:
 
 
 def test_a_thousand_events_of_one_key_are_in_one_partition_in_order(node: HttpNode, arm: httpx.Client) -> None:
-    """10: order is guaranteed by the key."""
+    """10: the key guarantees the order."""
     for first in range(0, 1000, 100):
         batch = [{"Body": str(n), "BrokerProperties": {"PartitionKey": "k"}} for n in range(first, first + 100)]
         arm.post("/orders/messages", content=json.dumps(batch), headers=BATCH_TYPE).raise_for_status()

@@ -16,7 +16,7 @@ def delete_rule(node: HttpNode, name: str) -> None:
 
 
 def test_a_body_that_arrives_after_its_rule_was_deleted_is_refused(node: HttpNode) -> None:
-    """Otherwise a slow body would keep the door open."""
+    """Otherwise a slow body would keep a deleted rule valid."""
     node.add_rule("device", "Send")
     head = (
         "POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
@@ -33,8 +33,8 @@ def test_a_body_that_arrives_after_its_rule_was_deleted_is_refused(node: HttpNod
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_kept_connection_is_refused_once_its_rule_is_deleted(node: HttpNode) -> None:
-    """What is remembered of a token is good for one version of the rules."""
+def test_an_open_connection_is_refused_once_its_rule_is_deleted(node: HttpNode) -> None:
+    """A cached head is valid for one version of the rules."""
     node.add_rule("device", "Send")
     with node.client(Authorization=node.sas(rule="device")) as client:
         before = [client.post("/orders/messages", content=b"x").status_code for _ in range(3)]
@@ -44,8 +44,8 @@ def test_a_kept_connection_is_refused_once_its_rule_is_deleted(node: HttpNode) -
         assert (before, client.post("/orders/messages", content=b"x").status_code) == ([201] * 3, 401)
 
 
-def test_a_look_that_waits_shows_nothing_once_its_rule_is_deleted(node: HttpNode) -> None:
-    """A long poll is answered when events come, by the rules of that moment."""
+def test_a_waiting_request_shows_nothing_once_its_rule_is_deleted(node: HttpNode) -> None:
+    """A long poll is authorized again before it is answered."""
     node.add_rule("reader", "Listen")
     answers: list[httpx.Response] = []
 
@@ -81,8 +81,8 @@ class OpenConnection:
             self.principal = None
 
 
-def test_a_rotation_by_arm_ends_what_is_open_only_when_it_is_asked_to(node: HttpNode) -> None:
-    """`revokeOpenLinks` in the body; without it open links have their grace time."""
+def test_a_rotation_by_arm_closes_open_links_only_on_request(node: HttpNode) -> None:
+    """Without `revokeOpenLinks` open links keep their grace period."""
     node.add_rule("device", "Send")
     rule = (
         f"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{NAMESPACE}"

@@ -28,7 +28,7 @@ def test_a_hub_token_opens_that_hub_only(node: HttpNode) -> None:
 
 
 def test_a_namespace_token_opens_every_hub(node: HttpNode) -> None:
-    """16."""
+    """16: its scope includes all hubs."""
     node.add_hub("other")
 
     assert [_post(node, node.sas(), f"/{hub}/messages") for hub in ("orders", "other")] == [201, 201]
@@ -45,7 +45,7 @@ def test_a_publisher_token_opens_its_own_path_only(node: HttpNode, path: str, st
     assert _post(node, node.sas("orders/publishers/a", rule="devices", hub="orders"), path) == status
 
 
-def test_an_expired_token_is_told_when_it_expired(node: HttpNode) -> None:
+def test_the_refusal_of_an_expired_token_has_its_expiry(node: HttpNode) -> None:
     """18: 401 ExpiredToken."""
     with node.client(Authorization=node.sas("orders", expires_at_s=1_600_000_000)) as client:
         response = client.post("/orders/messages", content=b"x")
@@ -56,7 +56,7 @@ def test_an_expired_token_is_told_when_it_expired(node: HttpNode) -> None:
 
 
 def test_both_keys_work_until_one_is_regenerated(node: HttpNode) -> None:
-    """19: and then the new one works at once, also where the old token was known already."""
+    """19: the new key works at once, also if a token of the old one is cached."""
     view = node.broker.catalog.view
     rule = view.rule(view.namespace(NAMESPACE), "RootManageSharedAccessKey")
     token = node.sas(key=rule.secondary_key)
@@ -71,8 +71,8 @@ def test_both_keys_work_until_one_is_regenerated(node: HttpNode) -> None:
     assert (before, _post(node, token), _post(node, node.sas())) == (201, 401, 201)
 
 
-def test_a_listener_may_not_send_and_a_sender_may_not_look(node: HttpNode) -> None:
-    """20: the missing claim is named."""
+def test_a_listener_may_not_send_and_a_sender_may_not_read(node: HttpNode) -> None:
+    """20: the refusal names the missing claim."""
     node.add_rule("listen", "Listen")
     node.add_rule("send", "Send")
 
@@ -86,8 +86,8 @@ def test_a_listener_may_not_send_and_a_sender_may_not_look(node: HttpNode) -> No
     assert "'Listen' claim(s) are required" in looking.text
 
 
-def test_a_namespace_without_local_auth_takes_no_sas(node: HttpNode) -> None:
-    """21: the administrator still gets in."""
+def test_a_namespace_without_local_auth_accepts_no_sas(node: HttpNode) -> None:
+    """21: the administrator is still accepted."""
     spec = replace(NamespaceSpec.of(node.broker.namespace(NAMESPACE).entity), disable_local_auth=True)
 
     node.changed(lambda done: node.broker.manager.update_namespace(NAMESPACE, spec, node.actor(), done))
@@ -105,8 +105,8 @@ def test_a_bad_credential_is_401(node: HttpNode, credential: str) -> None:
     assert _post(node, credential) == 401
 
 
-def test_the_address_is_asked_for_before_the_credential(node: HttpNode) -> None:
-    """Service 2.3: network rules come first, and the refusal does not name them."""
+def test_the_address_is_checked_before_the_credential(node: HttpNode) -> None:
+    """Service 2.3: the refusal does not name the rules."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8",))
     node.changed(lambda done: node.broker.manager.update_network(NAMESPACE, rules, node.actor(), done))
 
@@ -118,8 +118,8 @@ def test_the_address_is_asked_for_before_the_credential(node: HttpNode) -> None:
     assert "10.0.0.0" not in response.text
 
 
-def test_an_address_that_a_rule_names_is_let_in(node: HttpNode) -> None:
-    """`Deny` with a mask that holds the client."""
+def test_an_address_in_a_rule_is_accepted(node: HttpNode) -> None:
+    """The default is `Deny`, and a mask contains the client."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("127.0.0.0/8",))
     node.changed(lambda done: node.broker.manager.update_network(NAMESPACE, rules, node.actor(), done))
 
@@ -141,7 +141,7 @@ def test_a_token_for_another_host_is_refused(node: HttpNode) -> None:
     ],
 )
 @pytest.mark.parametrize("query", ["", "?timeout=60&api-version=2014-01"])
-def test_a_token_signed_for_the_very_url_that_is_posted_to_is_taken(node: HttpNode, path: str, query: str) -> None:
+def test_a_token_signed_for_the_posted_url_is_accepted(node: HttpNode, path: str, query: str) -> None:
     """Most device code signs the URL that it posts to, with or without the query."""
     token = node.sas(path + query)
 
@@ -151,7 +151,7 @@ def test_a_token_signed_for_the_very_url_that_is_posted_to_is_taken(node: HttpNo
 
 
 def test_a_token_for_the_messages_of_a_hub_reads_nothing(node: HttpNode) -> None:
-    """It opens the one path that it names."""
+    """It covers only the path that it names."""
     with node.client(Authorization=node.sas("orders/messages")) as client:
         looking = client.get("/orders/consumergroups/$Default/partitions/0/messages")
 

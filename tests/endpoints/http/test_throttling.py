@@ -6,8 +6,8 @@ from hubmere.model.tier import Profile
 NAMESPACE_PATH = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{NAMESPACE}"
 
 
-def test_over_its_units_a_namespace_refuses_and_says_when_to_come_back() -> None:
-    """42: one unit is 1 MB/s; the refused publication leaves no trace."""
+def test_a_namespace_over_its_units_refuses_and_says_when_to_retry() -> None:
+    """42: one unit is 1 MB/s; a refused publication stores nothing."""
     with HttpNode(profile=Profile.STANDARD) as node:
         node.add_hub("orders")
         with node.client(Authorization=node.sas()) as client:
@@ -23,7 +23,7 @@ def test_over_its_units_a_namespace_refuses_and_says_when_to_come_back() -> None
 
 
 def test_more_units_help_at_once() -> None:
-    """Scaling is live: no restart, no new connection."""
+    """Scaling needs no restart and no new connection."""
     with HttpNode(profile=Profile.STANDARD) as node:
         node.add_hub("orders")
         with node.client(Authorization=node.sas()) as client, node.manager() as manager:
@@ -74,7 +74,7 @@ def test_only_the_rule_of_a_limited_application_group_is_slowed() -> None:
 
 
 def test_a_group_takes_effect_on_a_connection_that_is_open() -> None:
-    """The short way in knows of it too: a device keeps its connection for days."""
+    """A device keeps its connection, and its cached head, for days."""
     with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
         node.add_hub("orders")
         with node.client(Authorization=node.sas()) as client:
@@ -89,7 +89,7 @@ def test_a_group_takes_effect_on_a_connection_that_is_open() -> None:
 
 
 def test_an_identifier_that_nobody_has_and_one_that_another_group_has_are_refused() -> None:
-    """Each group has clients of its own."""
+    """A rule belongs to at most one group."""
     with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
         first = manager.put(f"{GROUPS_PATH}/a", json=a_group("slow", kind="EntitySASKeyName"))
         strange = manager.put(f"{GROUPS_PATH}/b", json=a_group("slow", kind="Password"))

@@ -102,8 +102,8 @@ def connect(door: HttpNode) -> Iterator[Connect]:
 
 
 @pytest.mark.parametrize("path", ["/$servicebus/websocket", "/$servicebus/websocket/", "/%24ServiceBus/WebSocket"])
-def test_the_door_is_at_the_services_path(connect: Connect, door: HttpNode, path: str) -> None:
-    """With and without a trailing slash."""
+def test_the_path_is_that_of_the_service(connect: Connect, door: HttpNode, path: str) -> None:
+    """A trailing slash makes no difference."""
     client = connect(path)
 
     client.send_binary(_frame(b"hello"))
@@ -113,7 +113,7 @@ def test_the_door_is_at_the_services_path(connect: Connect, door: HttpNode, path
 
 
 def test_the_upgrade_is_answered_as_strict_clients_parse_it(door: HttpNode) -> None:
-    """The Java client looks for these very lines."""
+    """The Java client expects exactly these lines."""
     request = (
         b"GET /$servicebus/websocket HTTP/1.1\r\nHost: ns.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -133,8 +133,8 @@ def test_the_upgrade_is_answered_as_strict_clients_parse_it(door: HttpNode) -> N
     } <= set(lines)
 
 
-def test_the_registered_subprotocol_is_taken_too(connect: Connect, door: HttpNode) -> None:
-    """`amqp` is what the AMQP binding registered."""
+def test_the_registered_subprotocol_is_accepted_too(connect: Connect, door: HttpNode) -> None:
+    """`amqp` is the registered name."""
     client = connect("/$servicebus/websocket", "other", "amqp")
 
     assert client.getsubprotocol() == "amqp"
@@ -142,18 +142,16 @@ def test_the_registered_subprotocol_is_taken_too(connect: Connect, door: HttpNod
 
 
 @pytest.mark.parametrize(("path", "protocol"), [("/$servicebus/websocket", "mqtt"), ("/elsewhere", "AMQPWSB10")])
-def test_another_door_is_closed(connect: Connect, door: HttpNode, path: str, protocol: str) -> None:
-    """Refused before anything is switched."""
+def test_another_path_is_refused(connect: Connect, door: HttpNode, path: str, protocol: str) -> None:
+    """It is refused before the upgrade."""
     with pytest.raises(websocket.WebSocketBadStatusException) as refusal:
         connect(path, protocol)
 
     assert refusal.value.status_code == 403
 
 
-def test_boundaries_of_incoming_messages_mean_nothing_and_outgoing_ones_are_frames(
-    connect: Connect, door: HttpNode
-) -> None:
-    """Half a frame and one and a half frames go in, two whole frames come out, one a message."""
+def test_incoming_boundaries_are_ignored_and_outgoing_messages_are_frames(connect: Connect, door: HttpNode) -> None:
+    """Half a frame and one and a half frames arrive; two messages of one frame each are sent."""
     client = connect()
     stream = b"AMQP\x00\x01\x00\x00" + _frame(b"one") + _frame(b"two")
 
@@ -176,7 +174,7 @@ def test_a_ping_is_answered(connect: Connect, door: HttpNode) -> None:
 
 
 def test_text_is_refused(connect: Connect, door: HttpNode) -> None:
-    """AMQP travels in binary messages."""
+    """AMQP uses binary messages."""
     client = connect()
 
     client.send("text")
@@ -185,8 +183,8 @@ def test_text_is_refused(connect: Connect, door: HttpNode) -> None:
     assert (opcode, data[:2]) == (websocket.ABNF.OPCODE_CLOSE, struct.pack(">H", 1003))
 
 
-def test_a_session_closes_after_its_last_words(connect: Connect, door: HttpNode, seen: list[str]) -> None:
-    """What is queued goes out first, and the session is told exactly once that the connection is gone."""
+def test_a_closing_session_sends_its_queue_first(connect: Connect, door: HttpNode, seen: list[str]) -> None:
+    """The session learns exactly once that the connection is closed."""
     client = connect()
 
     client.send_binary(b"close")
@@ -200,8 +198,8 @@ def test_a_session_closes_after_its_last_words(connect: Connect, door: HttpNode,
     assert seen == ["connected 127.0.0.1 False", "lost"]
 
 
-def test_a_failing_session_ends_its_own_connection_only(connect: Connect, door: HttpNode) -> None:
-    """The other one goes on."""
+def test_a_failing_session_closes_its_own_connection_only(connect: Connect, door: HttpNode) -> None:
+    """Another connection continues."""
     failing, healthy = connect(), connect()
 
     failing.send_binary(b"fail")
@@ -216,7 +214,7 @@ def test_a_failing_session_ends_its_own_connection_only(connect: Connect, door: 
 def test_a_client_that_does_not_read_stops_the_session_until_it_does(
     connect: Connect, door: HttpNode, seen: list[str]
 ) -> None:
-    """Push-back: writable turns false, and is told again once the queue has drained."""
+    """The session is called again once the queue has drained."""
     client = connect()
     client.send_binary(b"flood")
 
@@ -229,8 +227,8 @@ def test_a_client_that_does_not_read_stops_the_session_until_it_does(
     client.close()
 
 
-def test_connections_through_the_door_are_counted(connect: Connect, door: HttpNode) -> None:
-    """Beside those of the AMQP ports."""
+def test_websocket_connections_are_counted(connect: Connect, door: HttpNode) -> None:
+    """They count like those of the AMQP ports."""
     client = connect()
     client.send_binary(_frame(b"x"))
     client.recv()
@@ -242,8 +240,8 @@ def test_connections_through_the_door_are_counted(connect: Connect, door: HttpNo
     assert door.broker.counters.connections_opened == 1
 
 
-def test_a_stopping_node_lets_sessions_say_good_bye(connect: Connect, door: HttpNode) -> None:
-    """The protocol's own words come before the WebSocket's."""
+def test_a_stopping_node_closes_sessions_in_order(connect: Connect, door: HttpNode) -> None:
+    """AMQP is closed before the WebSocket."""
     client = connect()
     client.send_binary(_frame(b"x"))
     client.recv()
@@ -255,7 +253,7 @@ def test_a_stopping_node_lets_sessions_say_good_bye(connect: Connect, door: Http
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.data())
 def test_any_split_of_the_stream_gives_the_same_frames(payloads: list[bytes], data: st.DataObject) -> None:
-    """Frames are cut by their own length, whatever the session's writes were."""
+    """Frames are split by their length, however the session writes."""
     frames = [b"AMQP\x03\x01\x00\x00", *map(_frame, payloads)]
     stream = b"".join(frames)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=6)))

@@ -180,15 +180,15 @@ class _BodyReader:
             await self._unless_refused(free)
         return await self._unless_refused(asyncio.ensure_future(receive()))
 
-    async def _unless_refused(self, wanted: "asyncio.Future[T]") -> T:
+    async def _unless_refused(self, future: "asyncio.Future[T]") -> T:
         """The result of a future, unless the body is refused first."""
         try:
-            await asyncio.wait((wanted, self._refused), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((future, self._refused), return_when=asyncio.FIRST_COMPLETED)
             if self._refused.done():
                 self._refused.result()
-            return wanted.result()
+            return future.result()
         finally:
-            wanted.cancel()
+            future.cancel()
 
     def close(self) -> None:
         """Release the memory: the body is complete, or not needed any more."""

@@ -50,10 +50,10 @@ class AliasHandlers:
         body = models.parse_body(models.AliasBody, await request.body())
         name, namespace = alias_name(request.names["alias"]), arm.namespace.name
         aliases = arm.planned.aliases(namespace)
-        known = next((one for one in aliases if fold(one.name) == fold(name)), None)
-        if known is None or fold(known.partner_namespace) != fold(body.partner):
+        existing = next((one for one in aliases if fold(one.name) == fold(name)), None)
+        if existing is None or fold(existing.partner_namespace) != fold(body.partner):
             await self._pair(request, arm, name, body)
-        return json_response(alias_json(arm, name), 201 if known is None else 200)
+        return json_response(alias_json(arm, name), 201 if existing is None else 200)
 
     async def _pair(self, request: Request, arm: ArmRequest, name: AliasName, body: models.AliasBody) -> None:
         """Look for the partner on this node first, then among the configured partners on other nodes."""

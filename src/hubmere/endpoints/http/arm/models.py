@@ -221,35 +221,35 @@ class HubBody(ArmModel):
 
     def spec(self) -> HubSpec:
         """The spec of the hub."""
-        given = self.properties or HubProperties()
-        retention = given.retention_description or RetentionDescription()
-        timestamp = (given.message_timestamp_description or MessageTimestamp()).timestamp_type
+        properties = self.properties or HubProperties()
+        retention = properties.retention_description or RetentionDescription()
+        timestamp = (properties.message_timestamp_description or MessageTimestamp()).timestamp_type
         policy = retention.cleanup_policy
         lag = retention.min_compaction_lag_time_in_minutes
         return replace(
             HubSpec(),
             **_without_none(
-                partition_count=given.partition_count,
-                retention_hours=_hours(given, retention),
+                partition_count=properties.partition_count,
+                retention_hours=_hours(properties, retention),
                 cleanup_policy=None if policy is None else _parse_enum(CleanupPolicy, policy, "cleanup policy"),
                 tombstone_hours=retention.tombstone_retention_time_in_hours,
                 min_compaction_lag_minutes=retention.min_compaction_lag_in_mins if lag is None else lag,
-                status=None if given.status is None else _parse_enum(Status, given.status, "status"),
+                status=None if properties.status is None else _parse_enum(Status, properties.status, "status"),
                 timestamp_type=None if timestamp is None else _parse_enum(TimestampType, timestamp, "timestamp type"),
-                user_metadata=given.user_metadata,
-                capture=None if given.capture_description is None else given.capture_description.value(),
+                user_metadata=properties.user_metadata,
+                capture=None if properties.capture_description is None else properties.capture_description.value(),
             ),
         )
 
 
-def _hours(given: HubProperties, retention: RetentionDescription) -> int | None:
+def _hours(properties: HubProperties, retention: RetentionDescription) -> int | None:
     """Hours take precedence over days if both are given (reference: service 8)."""
     hours = retention.retention_time_in_hours
     if hours is not None:
         return -1 if hours in _UNLIMITED else hours
     if (retention.cleanup_policy or "").lower() == CleanupPolicy.COMPACT.value.lower():
         return None
-    days = given.message_retention_in_days
+    days = properties.message_retention_in_days
     return None if days is None else days * HOURS_PER_DAY
 
 
@@ -338,20 +338,20 @@ class NetworkBody(ArmModel):
 
     def rules(self) -> NetworkRuleSet:
         """The rule set as a model entity."""
-        given = self.properties or NetworkProperties()
-        action = given.default_action
+        properties = self.properties or NetworkProperties()
+        action = properties.default_action
         return NetworkRuleSet(
             default_action=DefaultAction.ALLOW
             if action is None
             else _parse_enum(DefaultAction, action, "defaultAction"),
-            trusted_service_access=bool(given.trusted_service_access_enabled),
-            ip_masks=tuple(rule.ip_mask for rule in given.ip_rules or ()),
+            trusted_service_access=bool(properties.trusted_service_access_enabled),
+            ip_masks=tuple(rule.ip_mask for rule in properties.ip_rules or ()),
             virtual_networks=tuple(
                 VirtualNetworkRule(
                     subnet_id="" if rule.subnet is None else rule.subnet.id,
                     ignore_missing_endpoint=bool(rule.ignore_missing_vnet_service_endpoint),
                 )
-                for rule in given.virtual_network_rules or ()
+                for rule in properties.virtual_network_rules or ()
             ),
         )
 
@@ -376,8 +376,8 @@ class AliasBody(ArmModel):
     @property
     def partner(self) -> str:
         """The name of the partner; clients give its resource id or its name."""
-        given = (self.properties.partner_namespace if self.properties else None) or ""
-        return given.rstrip("/").rpartition("/")[2]
+        reference = (self.properties.partner_namespace if self.properties else None) or ""
+        return reference.rstrip("/").rpartition("/")[2]
 
     @property
     def alternate_name(self) -> str:

@@ -87,7 +87,7 @@ class OpenApiDocument:
         self._atom = atom
         self._own = own
 
-    async def show(self, _request: Request) -> Response:
+    async def get_openapi(self, _request: Request) -> Response:
         """This document."""
         return Response(self._document, 200, media_type=JSON_TYPE)
 
@@ -104,7 +104,9 @@ class OpenApiDocument:
             paths[openapi_path(pattern)] = {
                 method.lower(): _arm_operation(pattern, h) for method, h in handlers.items()
             }
-        paths["/openapi.json"] = {"get": _describe(self.show, "openapi", _answers((200,), _JSON, _OPEN_REFUSALS))}
+        paths["/openapi.json"] = {
+            "get": _describe(self.get_openapi, "openapi", _answers((200,), _JSON, _OPEN_REFUSALS))
+        }
         return {
             "openapi": "3.1.0",
             "info": {
@@ -220,8 +222,8 @@ def _arm_operation(pattern: str, handler: Handler) -> Json:
         responses["200"] = {"description": _REASONS[200]}
         responses["204"] = {"description": _REASONS[204]}
     else:
-        shown: Json = {_JSON: {"schema": {"$ref": "#/components/schemas/Resource"}}}
-        responses |= {str(status): {"description": _REASONS[status], "content": shown} for status in good}
+        content: Json = {_JSON: {"schema": {"$ref": "#/components/schemas/Resource"}}}
+        responses |= {str(status): {"description": _REASONS[status], "content": content} for status in good}
     prefix = f"arm_{pattern.count('/')}_{'hub' if '{hub}' in pattern else 'alias' if '{alias}' in pattern else 'ns'}"
     operation = _describe(handler, f"{prefix}_{pattern.rpartition('/')[2].strip('{}')}", responses)
     parameters = [*_names(pattern), _query("api-version", _TEXT_PARAMETER)]

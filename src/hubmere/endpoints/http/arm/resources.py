@@ -151,16 +151,16 @@ class ArmHandlers:
 
     async def put_namespace(self, request: Request) -> Response:
         """Create a namespace, or replace its settings."""
-        known = request.context.broker.planned_entities.find_namespace(request.names["namespace"])
-        if known is None:
+        existing = request.context.broker.planned_entities.find_namespace(request.names["namespace"])
+        if existing is None:
             return await self._create_namespace(request, request.sign_in_admin())
         arm = ArmRequest(request)
         body = models.parse_body(models.NamespaceBody, await request.body())
         base = NamespaceSpec(
-            subscription=known.subscription, resource_group=known.resource_group, location=known.location
+            subscription=existing.subscription, resource_group=existing.resource_group, location=existing.location
         )
         entity = await await_change(
-            lambda done: arm.manager.update_namespace(known.name, body.spec(base), arm.actor, done)
+            lambda done: arm.manager.update_namespace(existing.name, body.spec(base), arm.actor, done)
         )
         return json_response(arm.serializer.namespace(entity))
 

@@ -89,9 +89,9 @@ class AtomHandlers:
             raise LimitReached("authorization rules", limit)
         if request.is_update:
             return await self._replace_hub(request, caller, name, spec, rules)
-        known = request.context.broker.entities.find_hub(namespace.name, name)
-        if known is not None:
-            raise AlreadyExists(namespace.resource(known.name))
+        existing = request.context.broker.entities.find_hub(namespace.name, name)
+        if existing is not None:
+            raise AlreadyExists(namespace.resource(existing.name))
         manager, actor = request.context.broker.manager, request.actor(caller)
         checked = hub_name(name)
         hub = await await_change(lambda done: manager.create_hub(namespace.name, checked, spec, actor, done))
@@ -128,13 +128,13 @@ class AtomHandlers:
 
     async def get_hub(self, request: Request) -> Response:
         """A hub's description; keys for managers only."""
-        hub, caller = _readable(request)
+        hub, caller = _readable_hub(request)
         is_manager = caller.may(Rights.MANAGE, hub.name)
         return _entry(_hub_entry(request, caller, hub.entity, is_manager=is_manager), 200)
 
     async def delete_hub(self, request: Request) -> Response:
         """Delete a hub with everything in it."""
-        hub, caller = _managed(request)
+        hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, actor, done))
         return _done()
@@ -143,13 +143,13 @@ class AtomHandlers:
 
     async def list_groups(self, request: Request) -> Response:
         """The consumer groups of a hub."""
-        hub, _ = _readable(request)
+        hub, _ = _readable_hub(request)
         groups, next_url = request.page(request.context.broker.entities.groups(hub.entity))
         return _feed(request, "ConsumerGroups", [_group_entry(request, hub, group) for group in groups], next_url)
 
     async def put_group(self, request: Request) -> Response:
         """Create a consumer group, or replace its metadata with If-Match."""
-        hub, caller = _managed(request)
+        hub, caller = _manageable_hub(request)
         elements = xml.description_of(await request.body(), "ConsumerGroupDescription", _GROUP_ORDER)
         metadata = elements["UserMetadata"].text if "UserMetadata" in elements else ""
         manager, actor = request.context.broker.manager, request.actor(caller)
@@ -163,13 +163,13 @@ class AtomHandlers:
 
     async def get_group(self, request: Request) -> Response:
         """One consumer group."""
-        hub, _ = _readable(request)
+        hub, _ = _readable_hub(request)
         group = request.context.broker.entities.group(hub.entity, request.names["group"])
         return _entry(_group_entry(request, hub, group), 200)
 
     async def delete_group(self, request: Request) -> Response:
         """Delete a consumer group and disconnect its readers."""
-        hub, caller = _managed(request)
+        hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
             lambda done: manager.delete_group(hub.entity.namespace, hub.name, request.names["group"], actor, done)
@@ -192,20 +192,20 @@ class AtomHandlers:
         return _entry(_partition_entry(request, hub, group, request.names["partition"]), 200)
 
     def _group(self, request: Request) -> tuple[HubView, ConsumerGroup]:
-        hub, _ = _readable(request)
+        hub, _ = _readable_hub(request)
         return hub, request.context.broker.entities.group(hub.entity, request.names["group"])
 
     # --- publishers ---
 
     async def list_revoked(self, request: Request) -> Response:
         """The revoked publishers of a hub."""
-        hub, _ = _managed(request)
+        hub, _ = _manageable_hub(request)
         revoked, next_url = request.page(request.context.broker.entities.revoked_publishers(hub.entity))
         return _feed(request, "RevokedPublishers", [_revoked_entry(request, hub, one) for one in revoked], next_url)
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a publisher, effective at once."""
-        hub, caller = _managed(request)
+        hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         name = publisher_name(request.names["publisher"])
         revoked = await await_change(
@@ -215,7 +215,7 @@ class AtomHandlers:
 
     async def get_revoked(self, request: Request) -> Response:
         """One revoked publisher."""
-        hub, _ = _managed(request)
+        hub, _ = _manageable_hub(request)
         revoked = request.context.broker.entities.find_revoked_publisher(hub.entity, request.names["publisher"])
         if revoked is None:
             raise NotFound(hub.namespace.resource(hub.name, "revokedpublishers", request.names["publisher"]))
@@ -223,7 +223,7 @@ class AtomHandlers:
 
     async def restore(self, request: Request) -> Response:
         """Restore a revoked publisher."""
-        hub, caller = _managed(request)
+        hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
             lambda done: manager.restore_publisher(
@@ -242,11 +242,11 @@ def _hub(request: Request, right: Rights) -> tuple[HubView, Caller]:
     return caller.hub(name, right, request.context.now_s), caller
 
 
-def _managed(request: Request) -> tuple[HubView, Caller]:
+def _manageable_hub(request: Request) -> tuple[HubView, Caller]:
     return _hub(request, Rights.MANAGE)
 
 
-def _readable(request: Request) -> tuple[HubView, Caller]:
+def _readable_hub(request: Request) -> tuple[HubView, Caller]:
     return _hub(request, Rights.LISTEN)
 
 

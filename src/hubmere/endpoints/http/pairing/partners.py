@@ -142,16 +142,18 @@ class Partners:
 
     async def pair(self, primary: Namespace, alias: AliasName, partner: str, alternate_name: str, actor: Actor) -> None:
         """Pair a namespace with one on another node; nothing changes here if the partner refuses."""
-        known = self._partners[fold(partner)]
+        configured = self._partners[fold(partner)]
         pairing = uuid.uuid4().hex
-        await self._request_once(known, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
+        await self._request_once(configured, "PUT", alias, "", {"primaryNamespace": primary.name, "pairing": pairing})
         manager = self._broker.manager
         try:
             await await_change(
-                lambda done: manager.pair_away(primary.name, alias, known.name, alternate_name, pairing, actor, done)
+                lambda done: manager.pair_away(
+                    primary.name, alias, configured.name, alternate_name, pairing, actor, done
+                )
             )
         except Refusal:
-            await self._release(known, alias, pairing)
+            await self._release(configured, alias, pairing)
             raise
 
     async def break_pairing(self, alias: GeoAlias, actor: Actor) -> None:

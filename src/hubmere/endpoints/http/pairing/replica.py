@@ -99,8 +99,8 @@ class ReplicaHandlers:
         arm = _admin_request(request)
         body = parse_body(ReplicaBody, await request.body())
         name, primary = alias_name(request.names["alias"]), namespace_name(body.primary_namespace)
-        replicas, place = request.context.broker.replicas, arm.namespace.name
-        await await_change(lambda done: replicas.begin(place, name, primary, body.pairing, arm.actor, done))
+        replicas, namespace = request.context.broker.replicas, arm.namespace.name
+        await await_change(lambda done: replicas.begin(namespace, name, primary, body.pairing, arm.actor, done))
         return json_response(alias_json(arm, name))
 
     async def put_namespace_copy(self, request: Request) -> Response:

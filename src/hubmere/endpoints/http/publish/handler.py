@@ -119,7 +119,7 @@ class PublishHandler:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one POST with 201, or raise the refusal."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        on_done = self._traced(scope, lambda error: _complete(waiting, error))
+        on_done = self._with_span(scope, lambda error: _complete(waiting, error))
         try:
             head = self._authorize(scope, None)
             body = await self._read_body(scope, head, receive)
@@ -140,9 +140,9 @@ class PublishHandler:
 
         Returns the head to pass as `cached` with the connection's next request, None if it was refused before.
         """
-        return self._publish(scope, body, self._traced(scope, on_done), cached)
+        return self._publish(scope, body, self._with_span(scope, on_done), cached)
 
-    def _traced(self, scope: Scope, on_done: OnDone) -> OnDone:
+    def _with_span(self, scope: Scope, on_done: OnDone) -> OnDone:
         return on_done if self.tracer is None else self.tracer(scope, on_done)
 
     def _publish(

@@ -174,11 +174,6 @@ class HttpConnection(BoundedProtocol):
         assert self._node_app is not None
         super()._start_asgi_task(cycle, send_created if error is None else partial(self._node_app.fail, error))
 
-    @property
-    def is_publishing(self) -> bool:
-        """Whether a request that was published without a task is not answered yet."""
-        return self._pending_cycle is not None
-
     def abandon_publish(self) -> None:
         """The node stops and waits no longer: refuse a publication that is not durable yet."""
         if self._pending_cycle is not None:

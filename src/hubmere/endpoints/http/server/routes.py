@@ -29,4 +29,4 @@ OWN: Routes = {
 
 SURFACE = OpenApiDocument(arm=ARM, atom=ATOM, own=OWN)
 
-ALL: Routes = {"openapi.json": {"GET": SURFACE.show}, **OWN, **ARM, **ATOM}
+ALL: Routes = {"openapi.json": {"GET": SURFACE.get_openapi}, **OWN, **ARM, **ATOM}

@@ -106,11 +106,6 @@ class HttpServers:
             first_request_s=self._handshake_timeout_s,
         )
 
-    @property
-    def requests_under_way(self) -> int:
-        """Number of requests and WebSockets that are being served."""
-        return len(self._state.tasks) + sum(connection.is_publishing for connection in self._http_connections())
-
     def _http_connections(self) -> list[HttpConnection]:
         """The connections that have not become WebSockets."""
         return [one for one in self._state.connections if isinstance(one, HttpConnection)]
@@ -141,10 +136,10 @@ class HttpServers:
 
     def _abort_lingering(self) -> None:
         """Abort closed connections whose clients do not read the rest of their responses."""
-        seen, self._lingering = self._lingering, {}
+        previous, self._lingering = self._lingering, {}
         for connection in list(self._state.connections):
             if connection.transport is not None and connection.transport.is_closing():
-                sweeps = seen.get(connection, 0) + 1
+                sweeps = previous.get(connection, 0) + 1
                 self._lingering[connection] = sweeps
                 if sweeps >= _MAX_SWEEPS:
                     connection.transport.abort()

@@ -122,12 +122,12 @@ class WebSocketWire:
         self._share.widen(READ_BYTES)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
-        """Run a callback at a monotonic time, within `guarded`."""
-        return self._loop.call_at(when, self.guarded, callback)
+        """Run a callback at a monotonic time, within `call_session`."""
+        return self._loop.call_at(when, self.call_session, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
-        """Run a callback on the next turn of the loop, within `guarded`."""
-        return self._loop.call_soon(self.guarded, callback)
+        """Run a callback on the next turn of the loop, within `call_session`."""
+        return self._loop.call_soon(self.call_session, callback)
 
     # --- the endpoint calls these ---
 
@@ -136,7 +136,7 @@ class WebSocketWire:
         """Whether the session has closed the wire."""
         return self._is_closing
 
-    def guarded(self, call: Callable[[], None]) -> None:
+    def call_session(self, call: Callable[[], None]) -> None:
         """Call into the session; an error closes this connection and no other."""
         if self._is_lost:
             return
@@ -150,7 +150,7 @@ class WebSocketWire:
     def on_lost(self) -> None:
         """The connection is closed: tell the session, once."""
         if not self._is_lost:
-            self.guarded(self._session.on_lost)
+            self.call_session(self._session.on_lost)
             self._is_lost = True
 
     async def receive_all(self, receive: Receive) -> None:
@@ -176,7 +176,7 @@ class WebSocketWire:
             piece = data[at : at + share.piece_bytes]
             at += len(piece)
             began = time.thread_time()
-            self.guarded(partial(self._session.on_data, piece))
+            self.call_session(partial(self._session.on_data, piece))
             if share.spend(len(piece), time.thread_time() - began):
                 await asyncio.sleep(0)
 
@@ -195,7 +195,7 @@ class WebSocketWire:
         self._queued_bytes -= size_bytes
         if self._is_full and self._queued_bytes <= WRITE_LOW_WATER_BYTES:
             self._is_full = False
-            self.guarded(self._session.on_writable)
+            self.call_session(self._session.on_writable)
 
 
 class WebSocketEndpoint:
@@ -208,16 +208,16 @@ class WebSocketEndpoint:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket until it is closed."""
         await receive()
-        wanted = [name for name in scope["subprotocols"] if name.lower() in map(str.lower, SUBPROTOCOLS)]
-        if not wanted:
+        offered = [name for name in scope["subprotocols"] if name.lower() in map(str.lower, SUBPROTOCOLS)]
+        if not offered:
             await refuse(send)
             return
-        await send({"type": "websocket.accept", "subprotocol": wanted[0]})
+        await send({"type": "websocket.accept", "subprotocol": offered[0]})
         session = self._make_session()
         wire = WebSocketWire(scope, session)
         self._open[wire] = session
         try:
-            wire.guarded(lambda: session.on_connected(wire))
+            wire.call_session(lambda: session.on_connected(wire))
             await _run_both_directions(wire, receive, send)
         finally:
             wire.on_lost()
@@ -226,7 +226,7 @@ class WebSocketEndpoint:
     def stop(self) -> None:
         """Close every session in order: the node is stopping."""
         for wire, session in list(self._open.items()):
-            wire.guarded(session.stop)
+            wire.call_session(session.stop)
 
 
 async def refuse(send: Send) -> None:

@@ -24,7 +24,7 @@ def _publish(client: httpx.Client, *bodies: bytes) -> None:
 
 
 def test_an_event_is_shown_with_its_properties(client: httpx.Client) -> None:
-    """Body as text, properties with their AMQP types."""
+    """The body is a text, and properties have their AMQP types."""
     _publish(client, b"hello")
 
     shown = client.get(PATH).json()
@@ -40,8 +40,8 @@ def test_an_event_is_shown_with_its_properties(client: httpx.Client) -> None:
     assert (shown["nextSequenceNumber"], shown["lastSequenceNumber"]) == (1, 0)
 
 
-def test_a_body_that_is_no_text_is_shown_as_base64(client: httpx.Client) -> None:
-    """JSON holds no bytes."""
+def test_a_binary_body_is_shown_as_base64(client: httpx.Client) -> None:
+    """JSON cannot contain bytes."""
     _publish(client, b"\xff\x00")
 
     event = client.get(PATH).json()["events"][0]
@@ -62,8 +62,8 @@ def test_a_body_that_is_no_text_is_shown_as_base64(client: httpx.Client) -> None
         ("time:2999-01-01T00:00:00+02:00", []),
     ],
 )
-def test_a_look_begins_where_it_is_told(client: httpx.Client, start: str, bodies: list[str]) -> None:
-    """Positions in words."""
+def test_browsing_starts_at_the_given_position(client: httpx.Client, start: str, bodies: list[str]) -> None:
+    """Every form of a position is accepted."""
     _publish(client, b"a", b"b", b"c")
 
     shown = client.get(PATH, params={"from": start}).json()
@@ -71,7 +71,7 @@ def test_a_look_begins_where_it_is_told(client: httpx.Client, start: str, bodies
     assert [event["body"] for event in shown["events"]] == bodies
 
 
-def test_a_look_goes_on_where_the_last_one_ended(client: httpx.Client) -> None:
+def test_the_next_page_continues_the_last_one(client: httpx.Client) -> None:
     """`limit` and `nextSequenceNumber` make pages, also inside a batch."""
     batch = '[{"Body":"a"},{"Body":"b"},{"Body":"c"}]'
     client.post(
@@ -99,16 +99,16 @@ def test_a_look_goes_on_where_the_last_one_ended(client: httpx.Client) -> None:
         "from=first:1",
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_in_json(client: httpx.Client, query: str) -> None:
-    """400 that says what is allowed, in the dialect of tools."""
+def test_an_invalid_request_is_refused_in_json(client: httpx.Client, query: str) -> None:
+    """The 400 says what is allowed."""
     response = client.get(f"{PATH}?{query}")
 
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "BadRequest"
 
 
-def test_a_look_can_wait_for_the_next_event(node: HttpNode, client: httpx.Client) -> None:
-    """So that a tail need not poll: the answer comes with the event."""
+def test_a_request_can_wait_for_the_next_event(node: HttpNode, client: httpx.Client) -> None:
+    """Clients that follow a partition need not poll."""
     _publish(client, b"old")
     answers: list[httpx.Response] = []
 
@@ -124,15 +124,15 @@ def test_a_look_can_wait_for_the_next_event(node: HttpNode, client: httpx.Client
     assert [event["body"] for event in answers[0].json()["events"]] == ["new"]
 
 
-def test_a_look_that_waits_in_vain_is_empty(client: httpx.Client) -> None:
-    """The wait ends by itself."""
+def test_a_wait_without_events_ends_with_an_empty_page(client: httpx.Client) -> None:
+    """The wait has a timeout."""
     shown = client.get(PATH, params={"from": "latest", "wait": 1}).json()
 
     assert (shown["events"], shown["nextSequenceNumber"]) == ([], 0)
 
 
-def test_a_waiting_look_is_told_when_the_node_stops(node: HttpNode) -> None:
-    """503, and the client may try the node's successor."""
+def test_a_waiting_request_is_refused_when_the_node_stops(node: HttpNode) -> None:
+    """The client gets 503 and may retry."""
     answers: list[httpx.Response] = []
 
     with node.client(Authorization=node.sas()) as waiter:
@@ -145,8 +145,8 @@ def test_a_waiting_look_is_told_when_the_node_stops(node: HttpNode) -> None:
     assert answers[0].status_code == 503
 
 
-def test_a_look_takes_no_readers_place(node: HttpNode, client: httpx.Client) -> None:
-    """Any number of looks beside any number of readers."""
+def test_browsing_does_not_count_as_a_reader(node: HttpNode, client: httpx.Client) -> None:
+    """It is possible beside the largest number of readers."""
     _publish(client, b"x")
 
     for _ in range(10):
@@ -164,11 +164,11 @@ def test_a_look_takes_no_readers_place(node: HttpNode, client: httpx.Client) -> 
         ("/orders/messages", 405),
     ],
 )
-def test_a_look_at_what_is_not_there(client: httpx.Client, path: str, status: int) -> None:
+def test_missing_entities_are_not_found(client: httpx.Client, path: str, status: int) -> None:
     """Groups, partitions and hubs must exist; a hub as a whole is not read over HTTP."""
     assert client.get(path).status_code == status
 
 
-def test_posting_to_a_look_is_refused(client: httpx.Client) -> None:
-    """The path of a reader takes no events."""
+def test_posting_to_the_path_for_browsing_is_refused(client: httpx.Client) -> None:
+    """Events cannot be published below a consumer group."""
     assert client.post(PATH, content=b"x").status_code == 405
