@@ -174,7 +174,7 @@ def test_a_hub_that_cannot_be_captured_is_left_out_and_says_why(bench: CaptureBe
 
     assert bench.captures.plan() == []
     assert not bench.captures.has_work
-    assert (status.state, "local auth is off" in status.reason) == (JobState.BLOCKED, True)
+    assert (status.state, "local authentication is disabled" in status.reason) == (JobState.BLOCKED, True)
 
 
 def test_a_destination_that_no_target_has_is_refused_when_it_is_asked_for(bench: CaptureBench) -> None:
