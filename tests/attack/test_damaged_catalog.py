@@ -150,7 +150,7 @@ def test_without_any_copy_hubs_come_back_from_the_log_folders(data: Path, used_f
 
 
 def test_log_folders_without_a_description_become_a_hub_of_their_own(data: Path) -> None:
-    """Events are never thrown away because nobody knows their name any more."""
+    """Events must not be lost because the name of their hub is unknown."""
     _delete(data)
     for path in [*(data / COPIES_FOLDER).iterdir(), *data.glob(f"log/*{DESCRIPTION}")]:
         path.unlink()
@@ -158,7 +158,7 @@ def test_log_folders_without_a_description_become_a_hub_of_their_own(data: Path)
     run = doctor(data, "--rebuild-catalog")
 
     assert run.returncode == Exit.OK, run.stdout + run.stderr
-    assert run.stdout.count("have no description: its hub is called 'recovered-") == 2
+    assert run.stdout.count("have no description: the hub is now called 'recovered-") == 2
 
 
 def test_a_sound_catalog_is_not_rebuilt(data: Path) -> None:

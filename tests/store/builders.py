@@ -87,7 +87,7 @@ def log_ids(engine: LocalEngine) -> list[LogId]:
 
 
 class Owner:
-    """Stands for the node's event loop: what is posted runs when the test lets it."""
+    """Stands in for the node's event loop: posted calls run when the test says so."""
 
     def __init__(self) -> None:
         self._turns: deque[Callable[[], None]] = deque()

@@ -59,7 +59,7 @@ def test_line_is_json_with_everything_in_it(tmp_path: Path) -> None:
 
 
 def test_latest_lines_survive_a_restart(tmp_path: Path) -> None:
-    """Whoever asks after a restart sees what was done before it, newest first and each once."""
+    """After a restart the earlier lines are listed, newest first and each once."""
     first = AuditLog(tmp_path / AUDIT_FILE, max_bytes=10_000)
     first.write(a_line("hubmere/one"))
     first.close()
@@ -84,8 +84,8 @@ def test_torn_line_is_passed_over_and_the_next_begins_on_its_own(tmp_path: Path)
     assert [line.target for line in again.latest()] == ["hubmere/after", "hubmere/whole"]
 
 
-def test_full_file_makes_room_and_the_oldest_goes(tmp_path: Path) -> None:
-    """The folder holds so many files and no more, and no line is cut."""
+def test_full_file_is_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
+    """The number of files is bounded, and no line is split."""
     size_bytes = len(a_line().text()) + 1
     log = AuditLog(tmp_path / AUDIT_FILE, max_bytes=2 * size_bytes)
 
@@ -100,7 +100,7 @@ def test_full_file_makes_room_and_the_oldest_goes(tmp_path: Path) -> None:
     assert "hubmere/hub00" not in "".join(texts)
 
 
-def test_disk_that_refuses_is_told_once_and_lines_stay_in_memory(tmp_path: Path) -> None:
+def test_disk_error_is_reported_once_and_lines_stay_in_memory(tmp_path: Path) -> None:
     """An action is not held up by its own record; when there is room again, lines reach the file again."""
     failures: list[OSError] = []
     disk = FullDisk()
@@ -129,7 +129,7 @@ def test_memory_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '"x"', "{}", '{"time": 1}', '{"time": "2023-11-14", "other": 1}'])
-def test_what_is_no_line_is_told(text: str) -> None:
+def test_text_that_is_no_line_is_refused(text: str) -> None:
     """The reader of the file decides what to do about it."""
     with pytest.raises(ValueError):
         AuditLine.parse(text)

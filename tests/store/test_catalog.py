@@ -64,7 +64,7 @@ def catalog(place: Path | str) -> Iterator[SqliteCatalog]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_hub_is_found_in_any_case_and_shown_in_its_own(catalog: SqliteCatalog) -> None:
+def test_hub_is_found_in_any_case_and_keeps_its_own(catalog: SqliteCatalog) -> None:
     """Conformance: Model 7."""
     with_hub(catalog, "Orders")
 
@@ -148,7 +148,7 @@ def test_change_is_whole_or_nothing(catalog: SqliteCatalog) -> None:
 
 
 def test_change_of_what_is_not_there_is_refused(catalog: SqliteCatalog) -> None:
-    """Replacing and deleting need something to replace and delete."""
+    """Only an existing entity can be replaced or deleted."""
     _, hub = with_hub(catalog)
     absent = a_rule(hub, "absent")
 
@@ -172,7 +172,7 @@ def test_child_without_a_parent_is_refused(catalog: SqliteCatalog) -> None:
 
 
 def test_stale_hub_cannot_touch_its_successor(catalog: SqliteCatalog) -> None:
-    """A hub made anew under the name is another hub."""
+    """A hub created again under the same name is another hub."""
     namespace, old = with_hub(catalog)
     catalog.apply(Delete(old))
     _, new = with_hub(catalog)
@@ -185,7 +185,7 @@ def test_stale_hub_cannot_touch_its_successor(catalog: SqliteCatalog) -> None:
     assert catalog.view.hub(namespace.name, "eh1") == new
 
 
-def test_replaced_entity_is_seen_and_moves_the_version(catalog: SqliteCatalog) -> None:
+def test_replaced_entity_is_visible_and_increases_the_version(catalog: SqliteCatalog) -> None:
     """What was worked out from the older version is known to be stale; records do not count."""
     namespace, hub = with_hub(catalog)
     before = catalog.view.version
@@ -199,8 +199,8 @@ def test_replaced_entity_is_seen_and_moves_the_version(catalog: SqliteCatalog) -
     assert catalog.view.version == after
 
 
-def test_deleting_a_hub_takes_all_that_hangs_on_it_and_leaves_a_tombstone(place: Path | str) -> None:
-    """Rules, groups, revocations, offsets, checkpoints: a hub made anew has no past."""
+def test_deleting_a_hub_removes_its_children_and_leaves_a_tombstone(place: Path | str) -> None:
+    """Rules, groups, revocations, offsets, checkpoints: a hub created again starts without them."""
     catalog = a_catalog(place)
     namespace, hub = with_hub(catalog)
     catalog.apply(
@@ -248,7 +248,7 @@ def test_deleting_a_namespace_deletes_its_hubs(catalog: SqliteCatalog) -> None:
 
 
 def test_deleting_a_group_takes_its_checkpoints(catalog: SqliteCatalog) -> None:
-    """A group made anew starts from the beginning."""
+    """A group created again has no checkpoints."""
     _, hub = with_hub(catalog)
     group = new_group(hub, group_name("Cg1"), limits(), existing=(), now_ms=NOW_MS)
     catalog.apply(Create(group), Put(a_checkpoint(hub, group="cg1")), Put(a_checkpoint(hub, group="$default")))
@@ -410,7 +410,7 @@ def test_waiting_changes_share_one_transaction(tmp_path: Path) -> None:
 
 
 def test_apply_completes_what_was_submitted_before_it() -> None:
-    """Order holds between the waiting and the not waiting way."""
+    """`submit` and `apply` keep one order."""
     loop = HandTurnedLoop()
     catalog = a_catalog(loop=loop)
     seen: list[str | None] = []
@@ -442,7 +442,7 @@ def test_close_writes_what_waits_and_then_refuses(tmp_path: Path) -> None:
 
 
 def test_callback_may_begin_further_changes_while_closing() -> None:
-    """Deleting a hub goes on in callbacks: a graceful stop lets the chain come to its end."""
+    """Deleting a hub continues in callbacks: a graceful stop waits for all of them."""
     catalog = a_catalog()
     _, hub = with_hub(catalog)
 
@@ -485,7 +485,7 @@ def test_callback_that_raises_does_not_silence_the_others(tmp_path: Path) -> Non
 
 
 def test_full_disk_refuses_the_change_and_all_that_stands_on_it(tmp_path: Path) -> None:
-    """What was planned on a change that failed would be a lie; once there is room the catalog goes on."""
+    """A change planned on top of a failed one is refused too; the catalog works again once the disk does."""
     loop = HandTurnedLoop()
     catalog = SqliteCatalog.open(tmp_path / "catalog.db", loop.post, connection_class=SmallDisk)
     disk = catalog._connection
@@ -509,7 +509,7 @@ def test_full_disk_refuses_the_change_and_all_that_stands_on_it(tmp_path: Path) 
 
 
 def test_change_submitted_after_a_failure_that_is_not_yet_known_is_refused(tmp_path: Path) -> None:
-    """Between the failure and the owner hearing of it, plans still stand on what is not there."""
+    """Until the owner learns of the failure, changes are still planned on top of it."""
     loop = HandTurnedLoop()
     catalog = SqliteCatalog.open(tmp_path / "catalog.db", loop.post, connection_class=SmallDisk)
     disk = catalog._connection
@@ -544,7 +544,7 @@ def test_value_that_no_column_holds_is_refused_and_the_writer_lives(catalog: Sql
 
 
 def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A disk that stands still must slow the callers down, not fill the memory."""
+    """A disk that hangs must slow the callers down, not fill the memory."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     monkeypatch.setattr("hubmere.store.catalog.sqlite.MAX_PENDING_CHANGES", 10)
@@ -578,7 +578,7 @@ def test_catalog_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def rows_left(catalog: SqliteCatalog) -> dict[str, int]:
-    """How many rows each table has, by way of the catalog's own connection while its writer rests."""
+    """Row count of each table, read over the catalog's own connection while its writer is idle."""
     counts = {
         table.name: catalog._connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
         for table in TABLES.values()

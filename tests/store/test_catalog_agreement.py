@@ -97,6 +97,6 @@ def test_tables_hold_what_the_view_shows(acts: list[tuple[str, str, str]], toget
 
 
 def stored(catalog: SqliteCatalog) -> list[Item]:
-    """Every row of every table, by way of the catalog's own connection while its writer rests."""
+    """Every row of every table, read over the catalog's own connection while its writer is idle."""
     tables = TABLES.values()
     return [table.from_row(row) for table in tables for row in catalog._connection.execute(table.load_sql)]

@@ -1,4 +1,4 @@
-"""The catalog's check-up: sound files are told sound, every kind of damage is named."""
+"""The offline check of the catalog: sound files pass, every kind of damage is reported."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_sound_catalog_has_no_findings_and_is_not_changed(path: Path) -> None:
         (f"PRAGMA user_version = {len(MIGRATIONS) + 1}", "this program supports"),
     ],
 )
-def test_damage_is_named(path: Path, statement: str, finding: str) -> None:
+def test_damage_is_reported(path: Path, statement: str, finding: str) -> None:
     """The operator must know what to restore."""
     damage(path, statement)
 
@@ -81,13 +81,13 @@ def test_index_that_disagrees_with_its_table_is_found(path: Path) -> None:
     assert findings[0].startswith("SQLite reports: ")
 
 
-def test_path_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_path_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     """A folder where the file should be."""
     assert "cannot be" in check_catalog(tmp_path)[0]
 
 
-def test_file_that_is_not_there_or_no_database_is_told(tmp_path: Path) -> None:
-    """And nothing is created in its place."""
+def test_missing_file_or_other_file_is_reported(tmp_path: Path) -> None:
+    """The check must not create a file."""
     absent, diary = tmp_path / "absent.db", tmp_path / "diary.db"
     diary.write_text("dear diary " * 1000)
 

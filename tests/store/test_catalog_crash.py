@@ -1,4 +1,4 @@
-"""A node that dies: every acknowledged write is there, and no hub is half there."""
+"""A node that dies: every acknowledged write survives, and no hub exists by half."""
 
 import os
 import shutil
@@ -109,7 +109,7 @@ def test_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
 
 
 class Life:
-    """A hub's life between catalog and logs, one step at a time, with the power cut after any of them."""
+    """Creates and deletes a hub step by step, with a power cut after any step."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -63,7 +63,7 @@ def test_file_that_came_up_stays_up(tmp_path: Path) -> None:
 
 
 def test_new_file_has_a_table_for_every_kind(tmp_path: Path) -> None:
-    """What can be written has a place; all tables are strict about their types."""
+    """Every kind of item has a table, and all tables have strict types."""
     connection = open_connection(tmp_path / "catalog.db")
 
     migrate(connection, "catalog.db")
@@ -132,7 +132,7 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     assert path.read_text().startswith("this is a diary")
 
 
-def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     """The operator sees the path, not a traceback."""
     with pytest.raises(CatalogUnusable) as refusal:
         a_catalog(tmp_path / "absent" / "catalog.db")
@@ -140,7 +140,7 @@ def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert "absent" in str(refusal.value)
 
 
-def test_row_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_row_is_reported(tmp_path: Path) -> None:
     """A node that silently drops a hub would lose its events."""
     path = an_old_file(tmp_path / "catalog.db", len(MIGRATIONS))
     connection = open_connection(path)

@@ -35,7 +35,7 @@ def test_in_the_same_boot_the_time_since_then_is_known(tmp_path: Path) -> None:
 def test_after_a_reboot_a_plausible_time_is_believed_but_not_by_retention(
     tmp_path: Path, wall_ms: int, believed_ms: int
 ) -> None:
-    """Nobody knows how long the machine was off; deleting can wait until the time has lasted."""
+    """It is unknown how long the machine was off; retention waits until the time is confirmed."""
     write_anchors(tmp_path, Boot("one"), KEPT)
 
     found = read_anchors(tmp_path, Boot("two"), Anchor(wall_ms, 7.0))

@@ -47,8 +47,8 @@ class GatedFiles(Files):
         Files.fdatasync(fd)
 
 
-def test_everything_written_during_a_round_goes_with_the_next(tmp_path: Path) -> None:
-    """At most one round is under way, and the next carries all that waited: two flushes for eleven appends."""
+def test_everything_written_during_a_round_is_in_the_next(tmp_path: Path) -> None:
+    """At most one round runs at a time, and the next covers all waiting appends: two flushes for eleven appends."""
     owner, files = ThreadedOwner(), GatedFiles()
     files.gate.release(1_000)
     engine = LocalEngine(tmp_path, post=owner.post, files=files)

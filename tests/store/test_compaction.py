@@ -15,7 +15,7 @@ from store.builders import LOG_0, Event, Owner, a_batch, an_engine, compact, eve
 HOUR_MS = 3_600_000
 
 
-class Bench:
+class LogHarness:
     def __init__(self, root: Path, **changes: object) -> None:
         self.root = root
         self.owner = Owner()
@@ -52,157 +52,157 @@ def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:
 
 def test_only_the_last_event_of_each_key_stays(tmp_path: Path) -> None:
     """A reader from the start gets the present state, and sequence numbers have not moved."""
-    bench = Bench(tmp_path)
+    harness = LogHarness(tmp_path)
     for step in range(30):
-        bench.publish((b"k%d" % (step % 3), b"v" * 30), (b"only-%d" % step, b"w"))
-    bench.publish((b"end", b""))
+        harness.publish((b"k%d" % (step % 3), b"v" * 30), (b"only-%d" % step, b"w"))
+    harness.publish((b"end", b""))
 
-    saved = bench.compact()
+    saved = harness.compact()
 
-    kept = {key: sequence for sequence, key, _ in contents(bench.log) if key is not None and key.startswith(b"k")}
+    kept = {key: sequence for sequence, key, _ in contents(harness.log) if key is not None and key.startswith(b"k")}
     assert saved > 0
     assert kept == {b"k0": 54, b"k1": 56, b"k2": 58}
-    assert len(contents(bench.log)) == 30 + 3 + 1
-    assert bench.log.state.committed == 61
+    assert len(contents(harness.log)) == 30 + 3 + 1
+    assert harness.log.state.committed == 61
 
 
 def test_reads_and_starts_step_over_the_gaps(tmp_path: Path) -> None:
     """Every sequence number stays a valid start; reading it gives what is left from there on."""
-    bench = Bench(tmp_path)
+    harness = LogHarness(tmp_path)
     for _ in range(40):
-        bench.publish((b"same", b"v" * 50))
-    bench.compact()
+        harness.publish((b"same", b"v" * 50))
+    harness.compact()
 
-    left = [sequence for sequence, _, _ in contents(bench.log)]
+    left = [sequence for sequence, _, _ in contents(harness.log)]
     for sequence in range(40):
-        chunk = bench.log.read(sequence, 100)
+        chunk = harness.log.read(sequence, 100)
         assert chunk is not None
         assert chunk.first_sequence == min(known for known in left if known >= sequence)
-        assert bench.log.find(Position.offset(sequence, inclusive=True)) == sequence
+        assert harness.log.find(Position.offset(sequence, inclusive=True)) == sequence
 
 
 def test_what_is_left_is_the_same_after_a_restart(tmp_path: Path) -> None:
     """Gaps are no damage; indexes of rewritten segments fit them."""
-    bench = Bench(tmp_path)
+    harness = LogHarness(tmp_path)
     for step in range(60):
-        bench.publish((b"k%d" % (step % 4), b"v" * 30), (b"k%d" % (step % 7), b"w" * 30))
-    bench.compact()
-    before = contents(bench.log)
+        harness.publish((b"k%d" % (step % 4), b"v" * 30), (b"k%d" % (step % 7), b"w" * 30))
+    harness.compact()
+    before = contents(harness.log)
 
-    bench.reopen()
+    harness.reopen()
 
-    assert contents(bench.log) == before
-    assert bench.log.state.committed == 120
+    assert contents(harness.log) == before
+    assert harness.log.state.committed == 120
 
 
 def test_tombstones_stay_until_every_reader_can_have_seen_them(tmp_path: Path) -> None:
     """A deletion that vanished too early would leave readers with the deleted value."""
-    bench = Bench(tmp_path, tombstone_retention_ms=HOUR_MS)
-    bench.publish((b"gone", b"value" * 30))
-    bench.publish((b"gone", None))
+    harness = LogHarness(tmp_path, tombstone_retention_ms=HOUR_MS)
+    harness.publish((b"gone", b"value" * 30))
+    harness.publish((b"gone", None))
     for step in range(20):
-        bench.publish((b"other", b"%d" % step * 30))
+        harness.publish((b"other", b"%d" % step * 30))
 
-    bench.compact(1_000 + HOUR_MS)
-    early = [entry for entry in contents(bench.log) if entry[1] == b"gone"]
-    bench.publish((b"more", b"x"))
-    bench.compact(1_001 + 2 * HOUR_MS)
-    late = [entry for entry in contents(bench.log) if entry[1] == b"gone"]
+    harness.compact(1_000 + HOUR_MS)
+    early = [entry for entry in contents(harness.log) if entry[1] == b"gone"]
+    harness.publish((b"more", b"x"))
+    harness.compact(1_001 + 2 * HOUR_MS)
+    late = [entry for entry in contents(harness.log) if entry[1] == b"gone"]
 
     assert early == [(1, b"gone", False)]
     assert late == []
 
 
-def test_compressed_batches_are_opened_and_kept_parts_written_plain(tmp_path: Path) -> None:
+def test_compressed_batches_are_rewritten_uncompressed(tmp_path: Path) -> None:
     """What is rewritten need not be compressed again; what is not is untouched."""
-    bench = Bench(tmp_path)
-    bench.publish((b"a", b"1" * 300), (b"b", b"2"), attributes=4)
+    harness = LogHarness(tmp_path)
+    harness.publish((b"a", b"1" * 300), (b"b", b"2"), attributes=4)
     for _ in range(10):
-        bench.publish((b"a", b"3" * 80))
+        harness.publish((b"a", b"3" * 80))
 
-    bench.compact()
+    harness.compact()
 
-    first = everything(bench.log)[0][0]
+    first = everything(harness.log)[0][0]
     assert (first.base_sequence_number, first.last_delta, first.record_count, first.codec) == (0, 1, 1, 0)
-    assert (1, b"b", True) in contents(bench.log)
+    assert (1, b"b", True) in contents(harness.log)
 
 
 def test_events_of_aborted_transactions_go_and_hide_nothing(tmp_path: Path) -> None:
     """An aborted write must not take the committed value of its key away."""
-    bench = Bench(tmp_path)
-    bench.publish((b"k", b"kept"))
-    bench.publish((b"k", b"aborted"), attributes=0x10, producer=(9, 0, 0))
+    harness = LogHarness(tmp_path)
+    harness.publish((b"k", b"kept"))
+    harness.publish((b"k", b"aborted"), attributes=0x10, producer=(9, 0, 0))
     for step in range(8):
-        bench.publish((b"fill-%d" % step, b"x" * 100))
-    bench.log.append_marker(9, 0, 1_000, commit=False)
-    bench.owner.run()
+        harness.publish((b"fill-%d" % step, b"x" * 100))
+    harness.log.append_marker(9, 0, 1_000, commit=False)
+    harness.owner.run()
 
-    bench.compact()
+    harness.compact()
 
-    left = [sequence for sequence, key, _ in contents(bench.log) if key == b"k"]
+    left = [sequence for sequence, key, _ in contents(harness.log) if key == b"k"]
     assert left == [0]
 
 
 def test_an_open_transaction_is_not_compacted(tmp_path: Path) -> None:
     """Its events may still be aborted."""
-    bench = Bench(tmp_path)
-    bench.publish((b"k", b"old"))
-    bench.publish((b"k", b"open"), attributes=0x10, producer=(9, 0, 0))
+    harness = LogHarness(tmp_path)
+    harness.publish((b"k", b"old"))
+    harness.publish((b"k", b"open"), attributes=0x10, producer=(9, 0, 0))
     for _ in range(20):
-        bench.publish((b"k", b"x" * 100))
+        harness.publish((b"k", b"x" * 100))
 
-    assert bench.compact() == 0
+    assert harness.compact() == 0
 
 
 def test_keys_beyond_one_pass_wait_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded; a few passes reach the same end."""
     monkeypatch.setattr(compaction, "MAX_KEYS", 8)
-    bench = Bench(tmp_path)
+    harness = LogHarness(tmp_path)
     for step in range(60):
-        bench.publish((b"k%d" % (step % 20), b"v" * 40))
-    bench.publish((b"end", b""))
+        harness.publish((b"k%d" % (step % 20), b"v" * 40))
+    harness.publish((b"end", b""))
 
     for number in range(12):
-        bench.compact(2_000 + number)
+        harness.compact(2_000 + number)
 
-    sealed = [key for _, key, _ in contents(bench.log)]
+    sealed = [key for _, key, _ in contents(harness.log)]
     assert len(sealed) <= 20 + 1 + 8
     assert set(sealed) == {b"k%d" % number for number in range(20)} | {b"end"}
 
 
 def test_events_without_a_key_are_refused(tmp_path: Path) -> None:
-    """Without a key nothing could ever replace them."""
-    bench = Bench(tmp_path)
+    """An event without a key could never be replaced."""
+    harness = LogHarness(tmp_path)
 
     with pytest.raises(InvalidBatch):
-        bench.log.append(a_batch(events=[(b"k", b""), (None, b"v")]), 1_000)
+        harness.log.append(a_batch(events=[(b"k", b""), (None, b"v")]), 1_000)
 
 
 def test_segments_younger_than_the_lag_are_left_alone(tmp_path: Path) -> None:
     """A reader that keeps within the lag sees every event."""
-    bench = Bench(tmp_path, min_compaction_lag_ms=HOUR_MS)
+    harness = LogHarness(tmp_path, min_compaction_lag_ms=HOUR_MS)
     for _ in range(40):
-        bench.publish((b"same", b"v" * 50))
+        harness.publish((b"same", b"v" * 50))
 
-    assert bench.compact(1_500) == 0
-    assert bench.compact(1_001 + HOUR_MS) > 0
+    assert harness.compact(1_500) == 0
+    assert harness.compact(1_001 + HOUR_MS) > 0
 
 
 def test_a_segment_that_went_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
     """Rewriting runs beside the owner's thread; the log may have been trimmed when it is done."""
-    bench = Bench(tmp_path)
+    harness = LogHarness(tmp_path)
     for _ in range(40):
-        bench.publish((b"same", b"v" * 50))
-    bench.engine.maintain(2_000)
-    bench.owner.run()
-    run = bench.log.compaction_pass(2_000)
+        harness.publish((b"same", b"v" * 50))
+    harness.engine.maintain(2_000)
+    harness.owner.run()
+    run = harness.log.compaction_pass(2_000)
     assert run is not None
 
     run.rewrite()
-    bench.log.trim(20)
+    harness.log.trim(20)
     run.adopt(2_000)
-    bench.owner.run()
+    harness.owner.run()
 
-    assert bench.log.state.log_start == 20
+    assert harness.log.state.log_start == 20
     assert not list((tmp_path / "log" / LOG_0).glob("*.cleaned"))
-    assert [sequence for sequence, _, _ in contents(bench.log)][-1] == 39
+    assert [sequence for sequence, _, _ in contents(harness.log)][-1] == 39

@@ -43,7 +43,7 @@ def test_ranges_go_with_the_events_that_retention_removes() -> None:
 
 
 def test_a_dying_disk_does_not_fill_the_memory() -> None:
-    """The list is bounded, the count goes on."""
+    """The list is bounded; the count is not."""
     registry = DamageRegistry()
 
     for number in range(MAX_RANGES_PER_LOG + 50):

@@ -87,7 +87,7 @@ def test_a_log_takes_events_again_when_there_is_room_again() -> None:
     assert len(everything(log)) == 13
 
 
-def test_a_partial_write_that_cannot_be_cut_blocks_until_it_can() -> None:
+def test_a_partial_write_blocks_appends_until_it_is_truncated() -> None:
     """A torn batch in the middle of a file would end the log at the next restart."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
@@ -125,7 +125,7 @@ def test_a_failed_roll_refuses_the_append_and_is_tried_again() -> None:
 
 
 def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
-    """After a failed fsync nobody knows what is on disk: writers are refused, readers keep what was committed."""
+    """After a failed fsync the content of the disk is unknown: writers are refused, readers keep committed events."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     other = engine.open(LOG_1, small_segments())
@@ -147,7 +147,7 @@ def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
 
 
 def test_a_log_is_verified_before_it_takes_events_again() -> None:
-    """What was never committed is cut, what was is walked, and the files are opened anew."""
+    """Uncommitted bytes are truncated, committed ones verified, and the files opened again."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     publish(log, owner, 3)
@@ -187,7 +187,7 @@ def test_healing_waits_longer_after_each_try() -> None:
 
 
 def test_a_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
-    """The memory of producers goes back with the log, or the repeat would be taken for stored."""
+    """Producer state is rolled back with the log, or the retry would count as a duplicate."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     log.append(a_batch(producer=(9, 0, 0)), 1_000)
@@ -203,8 +203,8 @@ def test_a_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
     assert (again.error, again.is_duplicate, again.sequence_number) == (None, False, 1)
 
 
-def test_a_flipped_byte_in_an_old_segment_is_named_and_never_served() -> None:
-    """Readers pass over the broken batch alone; everything around it is served, and nothing is cut."""
+def test_a_flipped_byte_in_an_old_segment_is_reported_and_never_served() -> None:
+    """Readers skip only the broken batch; everything around it is served, and nothing is truncated."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     publish(log, owner, 20)

@@ -35,7 +35,7 @@ def a_disk(*, is_clean: bool = True) -> FaultyFiles:
 
 
 def test_a_sound_folder_is_called_sound() -> None:
-    """Everything is looked at, compacted logs with their gaps included, and nothing is changed."""
+    """All logs are checked, compacted ones with their gaps included, and nothing changes."""
     files = a_disk()
     seen: list[str] = []
     before = files.calls
@@ -51,8 +51,8 @@ def test_a_sound_folder_is_called_sound() -> None:
 
 
 @pytest.mark.parametrize("at", [3, 17, 30, 100])
-def test_a_flipped_byte_is_named_and_left_alone(at: int) -> None:
-    """A broken old batch cannot be mended here: it is reported with its place, now and after a repair."""
+def test_a_flipped_byte_is_reported_and_left_alone(at: int) -> None:
+    """A broken old batch cannot be repaired: it is reported with its position, before and after a repair."""
     files = a_disk()
     size = files.size(FOLDER / (stem(0) + LOG)) // _batches_in_first(files)
     files.corrupt(FOLDER / (stem(0) + LOG), 10 * size + at)
@@ -66,7 +66,7 @@ def test_a_flipped_byte_is_named_and_left_alone(at: int) -> None:
     assert left == finding
 
 
-def test_a_torn_tail_is_cut_because_nobody_was_told_of_it() -> None:
+def test_a_torn_tail_was_never_acknowledged_and_is_truncated() -> None:
     """Behind the recovery point a broken batch is the end of the log."""
     files = a_disk(is_clean=False)
     last = [name for name in files.names(FOLDER) if name.endswith(LOG)][-1]
@@ -95,7 +95,7 @@ def test_a_wrong_index_is_removed_and_made_again() -> None:
     assert check(ROOT, files).is_sound
 
 
-def test_a_missing_segment_and_an_unreadable_list_are_named() -> None:
+def test_a_missing_segment_and_an_unreadable_list_are_reported() -> None:
     """What cannot be mended without a copy is said in so many words."""
     files = a_disk()
     files.unlink(FOLDER / (stem(0) + LOG))
@@ -112,7 +112,7 @@ def _batches_in_first(files: FaultyFiles) -> int:
     return bases[1] - bases[0]
 
 
-def test_undecodable_batch_is_named_and_passed_over_after_a_repair() -> None:
+def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     """A Kafka consumer stops at an intact batch whose records it cannot decode; repairing lets every reader pass."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)

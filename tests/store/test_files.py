@@ -31,7 +31,7 @@ def test_a_pool_closes_what_was_not_used_lately(tmp_path: Path) -> None:
 
 
 def test_a_pinned_handle_stays_open(tmp_path: Path) -> None:
-    """A flush is under way on its descriptor in another thread."""
+    """Another thread is flushing its descriptor."""
     pool = HandlePool(Files(), max_open=1)
     (tmp_path / "a").touch()
     (tmp_path / "b").touch()
@@ -46,7 +46,7 @@ def test_a_pinned_handle_stays_open(tmp_path: Path) -> None:
 
 
 def test_a_handle_with_unsynced_writes_is_synced_before_it_is_closed() -> None:
-    """An error of the write-back would otherwise be reported to nobody; it is kept for the next commit."""
+    """A write-back error would otherwise be lost; it is kept for the next commit."""
     files = FaultyFiles()
     for name in ("/a", "/b", "/c"):
         files.close(files.open(Path(name), create=True))

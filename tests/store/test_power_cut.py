@@ -1,4 +1,4 @@
-"""Power cuts at every call to the operating system: what was acknowledged is there, in order, once; nothing torn."""
+"""Power cuts at every system call: acknowledged events survive, in order, once; no batch is torn."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +20,7 @@ CONFIGS = {LOG_0: small_segments(), LOG_1: COMPACTED}
 
 
 class Diary:
-    """What the writer was told: the first and last sequence number of each acknowledged batch and its bytes."""
+    """What was acknowledged: the first and last sequence number of each batch and its bytes."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[LogId, list[tuple[int, bytes]]] = {LOG_0: [], LOG_1: []}
@@ -35,7 +35,7 @@ class Diary:
 
 
 def a_life(files: FaultyFiles, diary: Diary) -> None:
-    """Everything that a log does in its life, small: appends, rolls, retention, compaction, trim, close."""
+    """A short life of a log: appends, rolls, retention, compaction, trim, close."""
     owner = Owner()
     engine = an_engine(ROOT, owner, files)
     plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
@@ -106,7 +106,7 @@ CALLS = _calls_in_a_life()
 
 @pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name.lower())
 def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
-    """Rule of the house: nothing is acknowledged before it is on disk, so a cut can only take what was not."""
+    """Nothing is acknowledged before it is on disk, so a power cut can only lose unacknowledged events."""
     for cut_at in range(3, CALLS + 2):
         files, diary = FaultyFiles(), Diary()
         files.make_directory(ROOT)
@@ -127,7 +127,7 @@ def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
 
 
 def test_a_power_cut_during_recovery_is_survived_too() -> None:
-    """Recovery cuts and rewrites files itself; a second cut in the middle of it must not do harm."""
+    """Recovery truncates and rewrites files itself; a second power cut in the middle must do no harm."""
     files, diary = FaultyFiles(), Diary()
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
@@ -149,8 +149,8 @@ def test_a_power_cut_during_recovery_is_survived_too() -> None:
         check_compacted(compacted, diary)
 
 
-def test_a_life_without_a_cut_is_as_the_diary_says() -> None:
-    """The script itself must do what the cuts are measured against: roll, trim, compact and acknowledge all."""
+def test_a_scenario_without_a_power_cut_matches_its_diary() -> None:
+    """The scenario itself must roll, trim, compact and acknowledge everything."""
     files, diary = FaultyFiles(), Diary()
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))

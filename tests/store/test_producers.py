@@ -18,7 +18,7 @@ def a_log(root: Path, owner: Owner) -> LocalLog:
     return an_engine(root, owner).open(LOG_0, small_segments())
 
 
-def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_place(tmp_path: Path) -> None:
+def test_a_duplicate_of_the_last_five_batches_gets_its_position(tmp_path: Path) -> None:
     """A producer that did not hear the answer sends again and must not write twice."""
     owner = Owner()
     log = a_log(tmp_path, owner)
@@ -106,7 +106,7 @@ def test_an_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
     assert log.producer_last_sequence(8) is None
 
 
-def test_everybody_who_is_remembered_is_told(tmp_path: Path) -> None:
+def test_all_remembered_producers_are_listed(tmp_path: Path) -> None:
     """For tools that look who writes; none of them is in a transaction."""
     owner = Owner()
     log = a_log(tmp_path, owner)
@@ -130,7 +130,7 @@ def test_sequence_numbers_of_a_producer_wrap(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_repeats_are_known_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
-    """De-duplication survives a clean stop by the snapshot and a crash by walking the log."""
+    """De-duplication survives a clean stop through the snapshot, and a crash through the scan."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
     log = engine.open(LOG_0, small_segments())

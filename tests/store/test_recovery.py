@@ -1,4 +1,4 @@
-"""Opening a log: what is walked, what is cut, what is rebuilt, and what is left alone."""
+"""Opening a log: what is scanned, truncated, rebuilt, and left alone."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_state_is_the_same_after_a_restart() -> None:
 
 @pytest.mark.parametrize("garbage", [b"\0" * 300, b"\xff" * 80, b"short", bytes(a_batch([b"y"]))])
 def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
-    """A torn write, a zero-filled tail, or a whole batch with the wrong number: nobody was told of it."""
+    """A torn write, a zero-filled tail, or a whole batch with the wrong number was never acknowledged."""
     files = a_written_disk(is_clean=False)
     _append(files, FOLDER / (stem(15) + LOG), garbage)
 
@@ -82,7 +82,7 @@ def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
     assert bases(fresh) == list(range(21))
 
 
-def test_only_what_follows_the_recovery_point_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_data_after_the_recovery_point_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a crash the time to open is bounded by the distance between recovery points, not by the log."""
     monkeypatch.setitem(checkpointer.CHECKPOINT_BYTES, "fsync", 400)
     files, owner = a_disk(), Owner()
@@ -143,7 +143,7 @@ def test_a_recovery_point_without_fsync_stands_on_synced_data() -> None:
 
 
 def test_a_lost_recovery_point_costs_time_and_nothing_else() -> None:
-    """Everything is walked from the first retained segment on."""
+    """Everything is scanned from the first retained segment on."""
     files = a_written_disk()
     files.unlink(FOLDER / RECOVERY)
 
@@ -152,7 +152,7 @@ def test_a_lost_recovery_point_costs_time_and_nothing_else() -> None:
     assert bases(log) == list(range(20))
 
 
-def test_a_lost_list_of_segments_is_made_again_while_the_beginning_is_there() -> None:
+def test_a_lost_list_of_segments_is_rebuilt_if_the_first_segment_exists() -> None:
     """From sequence number 0 on the byte positions follow from the sizes."""
     files = a_written_disk()
     offsets = [reopened(files).offset_of(sequence) for sequence in range(20)]
@@ -189,7 +189,7 @@ def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:
         reopened(files)
 
 
-def test_a_file_that_ends_before_the_recovery_point_is_named_and_numbers_are_not_reused() -> None:
+def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_not_reused() -> None:
     """The disk has lost what it had confirmed: the operator hears of it, and checkpoints of readers stay right."""
     files, owner = a_written_disk(), Owner()
     offset = reopened(files).state.last_offset
@@ -222,7 +222,7 @@ def test_leftovers_of_a_crash_are_tidied_away() -> None:
     assert bases(log) == list(range(20))
 
 
-def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start() -> None:
+def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
     """A log that was deleted must not come back."""
     files = a_written_disk()
     files.rename(FOLDER, FOLDER.with_name(f"{LOG_0}.1-delete"))

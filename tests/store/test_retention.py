@@ -43,7 +43,7 @@ def test_the_oldest_segments_past_a_limit_go(config: LogConfig, now_ms: int, gon
     ],
 )
 def test_a_hold_keeps_what_is_still_to_be_fetched_up_to_its_size(hold: RetentionHold, gone: int) -> None:
-    """A segment goes once all of it was fetched, or when the log has outgrown what may be held."""
+    """A segment is deleted once all of it was captured, or when the log is larger than the hold allows."""
     assert count_expired(SEALED, 350, LogConfig(retention_ms=50), 10_000, hold) == gone
 
 

@@ -76,7 +76,7 @@ def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearra
 @settings(max_examples=40, deadline=None)
 @given(runs=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=9), min_size=1, max_size=4), first=st.integers(0))
 def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: list[list[int]], first: int) -> None:
-    """The same bytes and the same memory of the producer, so that each repeat is told its place."""
+    """The bytes and the producer state are the same, so each duplicate gets its position."""
     owner, number = Owner(), (first + 2**31 - 9) % 2**31
     one_by_one, by_runs = a_log(owner), a_log(owner)
 
@@ -114,8 +114,8 @@ def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: 
         "first none",
     ],
 )  # fmt: skip
-def test_a_run_that_is_not_its_producers_next_is_not_taken(producers: list[tuple[int, int, int]]) -> None:
-    """Repeats have a place of their own to be told, gaps are refused one by one."""
+def test_a_run_that_is_not_its_producers_next_is_not_accepted(producers: list[tuple[int, int, int]]) -> None:
+    """Each duplicate gets its own position, and gaps are refused one by one."""
     owner = Owner()
     log = a_log(owner)
     log.append(a_batch(producer=(7, 0, 0)), 5_000)
@@ -147,7 +147,7 @@ def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
 
 
 def spoilt(**changes: int) -> bytearray:
-    """A batch with another header, sealed anew."""
+    """A batch with another header and a new checksum."""
     batch = a_batch()
     write_header(batch, read_header(batch)._replace(**changes))
     seal(batch)
@@ -189,7 +189,7 @@ def without_checksum() -> bytearray:
         "newest time", "producer", "checksum", "unsealed",
     ],
 )  # fmt: skip
-def test_a_run_with_an_odd_batch_is_not_taken(odd: bytearray) -> None:
+def test_a_run_with_an_odd_batch_is_not_accepted(odd: bytearray) -> None:
     """Its batches are offered one by one, so that each gets its own answer; the log has not changed."""
     log = a_log(Owner())
     batches = [a_batch(), odd, a_batch()]
@@ -201,13 +201,13 @@ def test_a_run_with_an_odd_batch_is_not_taken(odd: bytearray) -> None:
 
 
 def test_a_compacted_log_takes_no_runs() -> None:
-    """Its events are opened to see that they have keys."""
+    """Its records must be decoded to check their keys."""
     log = a_log(Owner(), LogConfig(compact=True))
 
     assert log.check_run(a_batch(), [len(a_batch())], NEWEST_MS) is None
 
 
-def test_a_run_larger_than_a_segment_is_not_taken() -> None:
+def test_a_run_larger_than_a_segment_is_not_accepted() -> None:
     """A segment would not hold it; its batches one by one may fit."""
     log = a_log(Owner(), small_segments())
     batches = [a_batch([b"x" * 300])] * 4
@@ -216,7 +216,7 @@ def test_a_run_larger_than_a_segment_is_not_taken() -> None:
 
 
 def test_a_run_that_the_disk_refuses_leaves_no_trace() -> None:
-    """Disk full in the middle of a run: the part that was written is cut away."""
+    """Disk full in the middle of a run: the written part is truncated."""
     owner, files = Owner(), FaultyFiles()
     files.make_directory(ROOT)
     log = an_engine(ROOT, owner, files).open(LOG_0, LogConfig())

@@ -24,7 +24,7 @@ from hubmere.store.memory import MemoryEngine
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, everything, log_ids, small_segments
 
 
-class Bench:
+class LogHarness:
     """An engine with one open log, and the owner's turns."""
 
     def __init__(self, engine: LocalEngine, owner: Owner) -> None:
@@ -53,17 +53,17 @@ def _memory(_root: Path, owner: Owner) -> LocalEngine:
 
 
 @pytest.fixture(params=[_disk, _lazy_disk, _memory], ids=["fsync", "os", "memory"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogHarness]:
     make: Callable[[Path, Owner], LocalEngine] = request.param
     owner = Owner()
-    made = Bench(make(tmp_path, owner), owner)
+    made = LogHarness(make(tmp_path, owner), owner)
     yield made
     made.engine.close()
 
 
-def test_an_empty_log_has_nothing_and_says_so(bench: Bench) -> None:
+def test_an_empty_log_has_nothing_and_says_so(harness: LogHarness) -> None:
     """A new partition starts at sequence number 0 and has no last event."""
-    log = bench.open()
+    log = harness.open()
 
     state = log.state
 
@@ -71,64 +71,64 @@ def test_an_empty_log_has_nothing_and_says_so(bench: Bench) -> None:
     assert log.read(0, 1_000) is None
 
 
-def test_sequence_numbers_are_contiguous_from_zero(bench: Bench) -> None:
+def test_sequence_numbers_are_contiguous_from_zero(harness: LogHarness) -> None:
     """The sequence number counts events, not batches."""
-    log = bench.open()
+    log = harness.open()
 
-    first, second = bench.publish(log, b"a", b"b", b"c"), bench.publish(log, b"d")
+    first, second = harness.publish(log, b"a", b"b", b"c"), harness.publish(log, b"d")
 
     assert (first.sequence_number, second.sequence_number) == (0, 3)
     assert log.state.committed == 4
 
 
-def test_a_receipt_never_completes_inside_the_append_that_returns_it(bench: Bench) -> None:
+def test_a_receipt_never_completes_inside_the_append_that_returns_it(harness: LogHarness) -> None:
     """Callers may rely on holding the receipt before its callback runs."""
-    log = bench.open()
+    log = harness.open()
     done: list[Receipt] = []
     receipts = [log.append(a_batch(), 1_000, done.append) for _ in range(3)]
 
     before = list(done)
-    bench.owner.run()
+    harness.owner.run()
 
     assert before == []
     assert done == receipts
     assert all(receipt.is_done and receipt.error is None for receipt in receipts)
 
 
-def test_nothing_is_visible_before_it_is_committed(bench: Bench) -> None:
-    """One number moves: readers see what writers were told is safe."""
-    log = bench.open()
+def test_nothing_is_visible_before_it_is_committed(harness: LogHarness) -> None:
+    """One number moves: readers see exactly what was acknowledged."""
+    log = harness.open()
     log.append(a_batch(), 1_000)
 
     before = log.read(0, 1_000)
-    bench.owner.run()
+    harness.owner.run()
 
     assert before is None
     assert log.read(0, 1_000) is not None
 
 
-def test_watchers_are_called_on_every_move_until_unwatched(bench: Bench) -> None:
+def test_watchers_are_called_on_every_move_until_unwatched(harness: LogHarness) -> None:
     """A waiting reader is woken by the move that commits its events, and by no other."""
-    log, calls = bench.open(), []
+    log, calls = harness.open(), []
 
     def watcher() -> None:
         calls.append(log.state.committed)
 
     log.watch(watcher)
-    bench.publish(log)
-    bench.publish(log)
+    harness.publish(log)
+    harness.publish(log)
     log.unwatch(watcher)
     log.unwatch(watcher)
-    bench.publish(log)
+    harness.publish(log)
 
     assert calls == [1, 2]
 
 
-def test_watchers_are_called_when_the_start_moves(bench: Bench) -> None:
+def test_watchers_are_called_when_the_start_moves(harness: LogHarness) -> None:
     """A reader whose position was trimmed away would otherwise wait for events that cannot come."""
-    log, calls = bench.open(), []
-    bench.publish(log)
-    bench.publish(log)
+    log, calls = harness.open(), []
+    harness.publish(log)
+    harness.publish(log)
     log.watch(lambda: calls.append(log.state.log_start))
 
     log.trim(1)
@@ -137,9 +137,9 @@ def test_watchers_are_called_when_the_start_moves(bench: Bench) -> None:
     assert calls == [1]
 
 
-def test_a_failing_callback_does_not_reach_the_others(bench: Bench) -> None:
+def test_a_failing_callback_does_not_reach_the_others(harness: LogHarness) -> None:
     """One connection's fault must not stop the acknowledgements of the rest."""
-    log = bench.open()
+    log = harness.open()
     done: list[Receipt] = []
 
     def fail(_: Receipt) -> None:
@@ -147,26 +147,26 @@ def test_a_failing_callback_does_not_reach_the_others(bench: Bench) -> None:
 
     log.append(a_batch(), 1_000, fail)
     log.append(a_batch(), 1_000, done.append)
-    bench.owner.run()
+    harness.owner.run()
 
     assert len(done) == 1
 
 
-def test_reads_give_whole_batches_in_order_across_segments(bench: Bench) -> None:
+def test_reads_give_whole_batches_in_order_across_segments(harness: LogHarness) -> None:
     """A reader that follows `next_sequence` sees every batch once, whatever the size of its reads."""
-    log = bench.open()
+    log = harness.open()
     for number in range(60):
-        bench.publish(log, b"%03d" % number * 20, b"second")
+        harness.publish(log, b"%03d" % number * 20, b"second")
 
     for max_bytes in (1, 100, 333, 5_000, 1 << 20):
         bases = [header.base_sequence_number for header, _ in everything(log, max_bytes)]
         assert bases == list(range(0, 120, 2))
 
 
-def test_a_read_inside_a_batch_gives_the_batch(bench: Bench) -> None:
-    """Batches are never opened: the reader skips what it has seen."""
-    log = bench.open()
-    bench.publish(log, b"a", b"b", b"c")
+def test_a_read_inside_a_batch_gives_the_batch(harness: LogHarness) -> None:
+    """Batches are returned whole: the reader skips the events before its position."""
+    log = harness.open()
+    harness.publish(log, b"a", b"b", b"c")
 
     chunk = log.read(2, 1)
 
@@ -174,11 +174,11 @@ def test_a_read_inside_a_batch_gives_the_batch(bench: Bench) -> None:
     assert (chunk.first_sequence, chunk.next_sequence, chunk.offset) == (0, 3, 0)
 
 
-def test_a_read_outside_the_log_is_refused_with_its_bounds(bench: Bench) -> None:
+def test_a_read_outside_the_log_is_refused_with_its_bounds(harness: LogHarness) -> None:
     """A consumer that lags behind retention must learn where the log begins now."""
-    log = bench.open()
+    log = harness.open()
     for _ in range(10):
-        bench.publish(log)
+        harness.publish(log)
     log.trim(4)
 
     with pytest.raises(SequenceOutOfRange) as below:
@@ -191,33 +191,33 @@ def test_a_read_outside_the_log_is_refused_with_its_bounds(bench: Bench) -> None
     assert log.read(10, 100) is None
 
 
-def test_the_enqueued_time_never_goes_backwards(bench: Bench) -> None:
+def test_the_enqueued_time_never_goes_backwards(harness: LogHarness) -> None:
     """A machine's clock may be set back; the order of a partition may not."""
-    log = bench.open()
-    bench.publish(log, now_ms=5_000)
+    log = harness.open()
+    harness.publish(log, now_ms=5_000)
 
-    late = bench.publish(log, now_ms=4_000)
+    late = harness.publish(log, now_ms=4_000)
 
     assert late.enqueued_at_ms == 5_000
     assert [header.max_time_ms for header, _ in everything(log)] == [5_000, 5_000]
 
 
-def test_producers_keep_their_own_time_when_the_log_says_so(bench: Bench) -> None:
+def test_producers_keep_their_own_time_when_the_log_says_so(harness: LogHarness) -> None:
     """Timestamp type Create: the batch is stored as it came, a stray append-time bit cleared."""
-    log = bench.open(small_segments(append_time=False))
+    log = harness.open(small_segments(append_time=False))
 
     log.append(a_batch(time_ms=77, attributes=0x08), 1_000)
-    bench.owner.run()
+    harness.owner.run()
 
     header = everything(log)[0][0]
     assert (header.max_time_ms, header.attributes & 0x08) == (77, 0)
 
 
-def test_byte_numbers_are_unique_increasing_and_found_again(bench: Bench) -> None:
+def test_byte_numbers_are_unique_increasing_and_found_again(harness: LogHarness) -> None:
     """An AMQP offset names exactly one event, before and after it was committed to disk."""
-    log = bench.open()
+    log = harness.open()
     for number in range(40):
-        bench.publish(log, *[b"v" * (number % 7)] * (1 + number % 3))
+        harness.publish(log, *[b"v" * (number % 7)] * (1 + number % 3))
     end = log.state.committed
 
     offsets = [log.offset_of(sequence) for sequence in range(end)]
@@ -228,22 +228,22 @@ def test_byte_numbers_are_unique_increasing_and_found_again(bench: Bench) -> Non
     assert [log.find(Position.offset(offset)) for offset in offsets] == list(range(1, end + 1))
 
 
-def test_a_receipt_carries_the_byte_number_of_its_first_event(bench: Bench) -> None:
-    """What the publisher is told is what a reader will see."""
-    log = bench.open()
-    bench.publish(log)
+def test_a_receipt_carries_the_byte_number_of_its_first_event(harness: LogHarness) -> None:
+    """The receipt of a publisher has the values that a reader will see."""
+    log = harness.open()
+    harness.publish(log)
 
-    receipt = bench.publish(log, b"a", b"b")
+    receipt = harness.publish(log, b"a", b"b")
 
     assert receipt.offset == log.offset_of(receipt.sequence_number)
     assert log.offset_of(2) == spread_offset(receipt.offset, receipt.size_bytes, 2, 1)
 
 
-def test_byte_numbers_survive_retention(bench: Bench) -> None:
+def test_byte_numbers_survive_retention(harness: LogHarness) -> None:
     """A byte number is never used again, so a checkpoint keeps its meaning when what stood before it is gone."""
-    log = bench.open()
+    log = harness.open()
     for _ in range(50):
-        bench.publish(log, b"x" * 50)
+        harness.publish(log, b"x" * 50)
     before = [log.offset_of(sequence) for sequence in range(30, 50)]
 
     log.trim(30)
@@ -270,11 +270,11 @@ def test_byte_numbers_survive_retention(bench: Bench) -> None:
         (Position.time(9_999), 6),
     ],
 )
-def test_every_start_resolves_between_first_and_end(bench: Bench, position: Position, expected: int) -> None:
+def test_every_start_resolves_between_first_and_end(harness: LogHarness, position: Position, expected: int) -> None:
     """Starts before the beginning give the first event, those at the end give the next one."""
-    log = bench.open()
+    log = harness.open()
     for number in range(6):
-        bench.publish(log, now_ms=1_000 + number)
+        harness.publish(log, now_ms=1_000 + number)
     log.trim(2)
 
     found = log.find(position)
@@ -291,12 +291,12 @@ def test_every_start_resolves_between_first_and_end(bench: Bench, position: Posi
     ],
 )
 def test_a_start_beyond_the_end_is_refused_with_both_values(
-    bench: Bench, position: Position, supplied: str, last: str | None
+    harness: LogHarness, position: Position, supplied: str, last: str | None
 ) -> None:
     """The service names the supplied and the last value; a silent clamp would hide a lost partition."""
-    log = bench.open()
+    log = harness.open()
     for _ in range(6):
-        bench.publish(log)
+        harness.publish(log)
 
     with pytest.raises(PositionBeyondEnd) as refusal:
         log.find(position)
@@ -304,22 +304,22 @@ def test_a_start_beyond_the_end_is_refused_with_both_values(
     assert (refusal.value.supplied, refusal.value.last) == (supplied, last or str(log.state.last_offset))
 
 
-def test_the_last_byte_number_starts_after_the_last_event(bench: Bench) -> None:
+def test_the_last_byte_number_starts_after_the_last_event(harness: LogHarness) -> None:
     """A checkpoint of the last event is where every caught-up reader starts again."""
-    log = bench.open()
-    bench.publish(log, b"a", b"b")
+    log = harness.open()
+    harness.publish(log, b"a", b"b")
 
     assert log.find(Position.offset(log.state.last_offset)) == 2
     assert log.find(Position.offset(log.state.last_offset, inclusive=True)) == 1
 
 
-def test_a_time_inside_a_batch_of_created_times_finds_the_event(bench: Bench) -> None:
-    """With producer times one batch spans many instants; the batch is opened to find the right one."""
-    log = bench.open(small_segments(append_time=False))
+def test_a_time_inside_a_batch_of_created_times_finds_the_event(harness: LogHarness) -> None:
+    """With producer times a batch has many timestamps; its records are decoded to find the right one."""
+    log = harness.open(small_segments(append_time=False))
     for attributes in (0, 4):
         log.append(a_batch([b"a", b"b", b"c"], time_ms=100, time_deltas=[0, 50, 90], attributes=attributes), 1_000)
     log.append(a_batch([b"late"], time_ms=500), 1_000)
-    bench.owner.run()
+    harness.owner.run()
 
     assert log.find(Position.time(150, inclusive=True)) == 1
     assert log.find(Position.time(150)) == 2
@@ -327,11 +327,11 @@ def test_a_time_inside_a_batch_of_created_times_finds_the_event(bench: Bench) ->
     assert log.find(Position.time(501)) == 7
 
 
-def test_retention_by_time_lets_whole_segments_go(bench: Bench) -> None:
-    """Nothing younger than the retention goes, however small the rest is."""
-    log = bench.open(small_segments(retention_ms=1_000))
+def test_retention_by_time_lets_whole_segments_go(harness: LogHarness) -> None:
+    """Nothing younger than the retention is deleted, however small the rest is."""
+    log = harness.open(small_segments(retention_ms=1_000))
     for number in range(40):
-        bench.publish(log, b"x" * 60, now_ms=10_000 + 100 * number)
+        harness.publish(log, b"x" * 60, now_ms=10_000 + 100 * number)
 
     gone = log.apply_retention(14_000)
 
@@ -342,11 +342,11 @@ def test_retention_by_time_lets_whole_segments_go(bench: Bench) -> None:
     assert oldest <= 13_000
 
 
-def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(bench: Bench) -> None:
-    """What somebody still has to fetch outlives its retention, in whole segments."""
-    log = bench.open(small_segments(retention_ms=1_000))
+def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(harness: LogHarness) -> None:
+    """Events that must still be captured outlive their retention, in whole segments."""
+    log = harness.open(small_segments(retention_ms=1_000))
     for number in range(40):
-        bench.publish(log, b"x" * 60, now_ms=10_000 + number)
+        harness.publish(log, b"x" * 60, now_ms=10_000 + number)
 
     held = log.apply_retention(100_000, RetentionHold(20, 10**9))
     first, overdue_bytes = log.state.log_start, log.overdue_bytes(100_000)
@@ -358,48 +358,48 @@ def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(bench: Ben
     assert (log.state.log_start, log.overdue_bytes(100_000)) == (40, 0)
 
 
-def test_retention_by_size_keeps_at_least_the_limit(bench: Bench) -> None:
+def test_retention_by_size_keeps_at_least_the_limit(harness: LogHarness) -> None:
     """The limit is a floor of what is kept, as long as that much was written."""
-    log = bench.open(small_segments(retention_ms=None, retention_bytes=2_500))
+    log = harness.open(small_segments(retention_ms=None, retention_bytes=2_500))
     for _ in range(60):
-        bench.publish(log, b"x" * 60)
+        harness.publish(log, b"x" * 60)
 
     log.apply_retention(2_000)
 
     assert 2_500 <= log.state.size_bytes < 2_500 + 1_000
 
 
-def test_numbers_go_on_after_retention_emptied_the_log(bench: Bench) -> None:
+def test_numbers_go_on_after_retention_emptied_the_log(harness: LogHarness) -> None:
     """A partition without events still knows where it was."""
-    log = bench.open(small_segments(retention_ms=1_000))
+    log = harness.open(small_segments(retention_ms=1_000))
     for _ in range(5):
-        bench.publish(log, now_ms=1_000)
+        harness.publish(log, now_ms=1_000)
     last_offset, size = log.state.last_offset, log.state.size_bytes
 
     log.apply_retention(100_000)
     emptied = log.state
-    receipt = bench.publish(log, now_ms=100_001)
+    receipt = harness.publish(log, now_ms=100_001)
 
     assert (emptied.log_start, emptied.committed, emptied.size_bytes) == (5, 5, 0)
     assert (emptied.last_offset, emptied.last_enqueued_ms) == (last_offset, 1_000)
     assert (receipt.sequence_number, receipt.offset) == (5, size)
 
 
-def test_a_log_kept_for_ever_keeps_everything(bench: Bench) -> None:
+def test_a_log_kept_for_ever_keeps_everything(harness: LogHarness) -> None:
     """No retention means none, also when segments are old."""
-    log = bench.open(small_segments(retention_ms=None))
+    log = harness.open(small_segments(retention_ms=None))
     for _ in range(40):
-        bench.publish(log)
+        harness.publish(log)
 
     gone = log.apply_retention(10**15)
 
     assert (gone, log.state.log_start) == (0, 0)
 
 
-def test_trimming_beyond_the_end_is_refused_and_behind_the_start_is_nothing(bench: Bench) -> None:
+def test_trimming_beyond_the_end_is_refused_and_behind_the_start_is_nothing(harness: LogHarness) -> None:
     """DeleteRecords may name any number; only what exists can go."""
-    log = bench.open()
-    bench.publish(log)
+    log = harness.open()
+    harness.publish(log)
 
     with pytest.raises(SequenceOutOfRange):
         log.trim(2)
@@ -410,22 +410,22 @@ def test_trimming_beyond_the_end_is_refused_and_behind_the_start_is_nothing(benc
 
 
 @pytest.mark.parametrize("at", [10, 16, 21, 25, 57, 62])
-def test_a_flipped_byte_in_an_offered_batch_is_refused_and_leaves_no_trace(bench: Bench, at: int) -> None:
-    """What does not match its checksum was damaged on the way and must be sent again."""
-    log = bench.open()
+def test_a_flipped_byte_in_an_offered_batch_is_refused_and_leaves_no_trace(harness: LogHarness, at: int) -> None:
+    """A batch that does not match its checksum was damaged in transit and must be sent again."""
+    log = harness.open()
     batch = a_batch()
     batch[at] ^= 1
 
     with pytest.raises((CorruptBatch, InvalidBatch)):
         log.append(batch, 1_000)
-    bench.owner.run()
+    harness.owner.run()
 
     assert log.state.committed == 0
 
 
-def test_batches_that_break_the_format_are_refused(bench: Bench) -> None:
+def test_batches_that_break_the_format_are_refused(harness: LogHarness) -> None:
     """Control batches are the service's own; a transaction needs a producer; a header needs 61 bytes."""
-    log = bench.open()
+    log = harness.open()
 
     for batch in (
         bytearray(60),
@@ -440,13 +440,13 @@ def test_batches_that_break_the_format_are_refused(bench: Bench) -> None:
     assert log.state.committed == 0
 
 
-def test_a_stored_batch_differs_from_the_offered_one_in_its_stamp_only(bench: Bench) -> None:
+def test_a_stored_batch_differs_from_the_offered_one_in_its_stamp_only(harness: LogHarness) -> None:
     """Records stay closed and unchanged between publisher and reader."""
-    log = bench.open()
-    bench.publish(log)
+    log = harness.open()
+    harness.publish(log)
     offered = bytes(a_batch([b"payload"]))
 
-    bench.publish(log, b"payload")
+    harness.publish(log, b"payload")
 
     header, body = everything(log)[1]
     assert body == offered[61:]
@@ -455,15 +455,15 @@ def test_a_stored_batch_differs_from_the_offered_one_in_its_stamp_only(bench: Be
     )
 
 
-def test_a_deleted_log_starts_anew(bench: Bench) -> None:
+def test_a_deleted_log_starts_empty(harness: LogHarness) -> None:
     """A hub that was deleted and made again under the same id has no past."""
-    log = bench.open()
-    bench.publish(log)
+    log = harness.open()
+    harness.publish(log)
     waiting = log.append(a_batch(), 1_000)
 
-    bench.engine.delete(LOG_0)
-    bench.owner.run()
-    again = bench.open()
+    harness.engine.delete(LOG_0)
+    harness.owner.run()
+    again = harness.open()
 
     assert waiting.is_done
     assert again.state.committed == 0
@@ -471,68 +471,68 @@ def test_a_deleted_log_starts_anew(bench: Bench) -> None:
         log.append(a_batch(), 1_000)
 
 
-def test_existing_lists_the_logs_that_are_there(bench: Bench) -> None:
+def test_existing_lists_the_logs_that_are_there(harness: LogHarness) -> None:
     """The node finds its partitions again without the catalog's help."""
-    bench.open()
-    bench.engine.open(LOG_1, LogConfig())
-    bench.engine.delete(LOG_1)
-    bench.engine.delete(LOG_1)
+    harness.open()
+    harness.engine.open(LOG_1, LogConfig())
+    harness.engine.delete(LOG_1)
+    harness.engine.delete(LOG_1)
 
-    assert log_ids(bench.engine) == [LOG_0]
+    assert log_ids(harness.engine) == [LOG_0]
 
 
-def test_the_policy_cannot_change(bench: Bench) -> None:
+def test_the_policy_cannot_change(harness: LogHarness) -> None:
     """Compacted logs number their offsets otherwise; a change would move every checkpoint."""
-    log = bench.open()
+    log = harness.open()
 
     with pytest.raises(InvalidArgument):
         log.reconfigure(LogConfig(compact=True))
 
 
-def test_a_smaller_segment_size_takes_effect_at_once(bench: Bench) -> None:
+def test_a_smaller_segment_size_takes_effect_at_once(harness: LogHarness) -> None:
     """Settings may change while a log is open."""
-    log = bench.open(LogConfig())
+    log = harness.open(LogConfig())
     for _ in range(10):
-        bench.publish(log)
+        harness.publish(log)
 
     log.reconfigure(small_segments(segment_bytes=100, retention_ms=0))
-    bench.publish(log)
-    bench.publish(log)
+    harness.publish(log)
+    harness.publish(log)
 
     assert log.apply_retention(2_000) >= 2
 
 
-def test_many_small_reads_at_the_tail_see_each_commit(bench: Bench) -> None:
+def test_many_small_reads_at_the_tail_see_each_commit(harness: LogHarness) -> None:
     """A reader that keeps up reads single batches from the positions at hand."""
-    log = bench.open(LogConfig())
+    log = harness.open(LogConfig())
     for number in range(50):
-        bench.publish(log, b"%d" % number)
+        harness.publish(log, b"%d" % number)
         chunk = log.read(number, 10)
         assert chunk is not None
         assert [header.base_sequence_number for header, _ in batches_of(chunk)] == [number]
 
 
 @pytest.mark.parametrize("append_time", [True, False])
-def test_an_unsealed_batch_is_sealed_by_the_log(bench: Bench, append_time: bool) -> None:
+def test_an_unsealed_batch_is_sealed_by_the_log(harness: LogHarness, append_time: bool) -> None:
     """Batches made from AMQP messages get their checksum once, when their last byte is known."""
-    log = bench.open(small_segments(append_time=append_time))
+    log = harness.open(small_segments(append_time=append_time))
     batch = a_batch([b"made inside"])
     batch[17:21] = bytes(4)
 
     log.append(batch, 1_000)
-    bench.owner.run()
+    harness.owner.run()
 
     assert len(everything(log)) == 1
 
 
-def test_a_batch_with_more_events_than_bytes_is_kept_open(bench: Bench) -> None:
+def test_a_batch_with_more_events_than_bytes_is_kept_open(harness: LogHarness) -> None:
     """Equal events compress below one byte each; their byte numbers must be unique all the same."""
-    log = bench.open(LogConfig())
+    log = harness.open(LogConfig())
     batch = a_batch([b"same"] * 2000, attributes=4)
     assert len(batch) < 2000
 
     receipt = log.append(batch, 1_000)
-    bench.owner.run()
+    harness.owner.run()
 
     chunk = log.read(0, 1 << 20)
     assert chunk is not None
@@ -544,9 +544,9 @@ def test_a_batch_with_more_events_than_bytes_is_kept_open(bench: Bench) -> None:
     assert (receipt.sequence_number, receipt.error) == (0, None)
 
 
-def test_a_count_that_no_bytes_can_hold_is_refused(bench: Bench) -> None:
+def test_a_count_that_no_bytes_can_hold_is_refused(harness: LogHarness) -> None:
     """A header may claim anything; what it claims must fit."""
-    log = bench.open()
+    log = harness.open()
     batch = a_batch([b"x"])
     write_header(batch, read_header(batch)._replace(last_delta=99_999, record_count=100_000))
     seal(batch)
