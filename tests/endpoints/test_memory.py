@@ -73,7 +73,7 @@ async def test_large_allocations_leave_room_for_small_ones() -> None:
     assert not full.account.admits(64 * KIB)
     assert newcomer.account.admits(64 * KIB)
     assert not newcomer.account.admits(128 * KIB)
-    assert newcomer.account.room_bytes(128 * KIB) == 64 * KIB
+    assert newcomer.account.available_bytes(128 * KIB) == 64 * KIB
     assert budget.is_tight
 
 

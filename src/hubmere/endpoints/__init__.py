@@ -1,1 +1,1 @@
-"""The only network: sockets, TLS, timers, and the dialect of each protocol."""
+"""The network side of a node: sockets, TLS, timers, and one package per protocol."""

@@ -1,8 +1,8 @@
-"""Accepts TLS connections one by one, so that those in their handshake are bounded too.
+"""Accepts TLS connections, and bounds those that are still in their handshake.
 
-A server of the event loop tells about a TLS connection only when its handshake is done; until then it costs memory and
-a file descriptor that nobody counts. Here a handshake has a deadline and a bounded number run at once: when there is
-one too many, the oldest is given up, so that clients that never finish do not keep out those that do.
+A server of the event loop reports a TLS connection only after its handshake. Until then the connection uses memory and
+a file descriptor that nothing counts. Here each handshake has a deadline, and a bounded number of them run at once. If
+there are too many, the oldest is cancelled, so that clients that never finish do not block clients that do.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from hubmere.endpoints.connections import ConnectionLimits
 
 log = logging.getLogger("hubmere.connection")
 
-# Clients that connect faster than the loop accepts wait here; the kernel's own cap (somaxconn) usually rules.
+# Queue for clients that connect faster than the loop accepts; the kernel's limit (somaxconn) is usually lower.
 BACKLOG = 4096
-# Connections that are accepted in one turn of the loop.
+# Connections to accept in one turn of the loop.
 _ACCEPTS_PER_TURN = 32
-# Handshakes at once: a quarter of all connections, and enough for a few clients on a small node.
+# Concurrent handshakes: a quarter of all connections, but enough for a few clients on a small node.
 _HANDSHAKE_SHARE = 4
 _MIN_HANDSHAKES = 16
-# A process without free file descriptors tries again after this time.
+# Delay before the next attempt when the process has no free file descriptor.
 _RETRY_SECONDS = 1.0
 
 
 class TlsAcceptor:
-    """One TLS port. `may_enter` says whether a peer's address could be served at all.
+    """One TLS port. `can_accept` says whether a connection from an address would be within the limits.
 
     Thread rule: the node's loop only.
     """
@@ -39,29 +39,29 @@ class TlsAcceptor:
         tls: ssl.SSLContext,
         *,
         limits: ConnectionLimits | None,
-        may_enter: Callable[[str], bool],
+        can_accept: Callable[[str], bool],
         handshake_timeout_s: float,
     ) -> None:
         self._listening = listening
         self._make_protocol = make_protocol
         self._tls = tls
-        self._may_enter = may_enter
+        self._can_accept = can_accept
         self._handshake_timeout_s = handshake_timeout_s
         most = _MIN_HANDSHAKES if limits is None else limits.limit // _HANDSHAKE_SHARE
-        self._most_at_once = max(most, _MIN_HANDSHAKES)
+        self._max_handshakes = max(most, _MIN_HANDSHAKES)
         self._loop = asyncio.get_running_loop()
-        # In the order of their coming.
+        # In the order in which they started.
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._is_closed = False
 
     def start(self) -> None:
-        """Accept from now on."""
+        """Start to accept connections."""
         self._listening.setblocking(False)
         self._listening.listen(BACKLOG)
         self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more, and give up handshakes that are under way."""
+        """Stop accepting, and cancel handshakes."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -77,30 +77,30 @@ class TlsAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Without a free file descriptor the port stays readable: wait instead of trying in every turn.
+                # Without a free file descriptor the port stays readable: wait instead of retrying in every turn.
                 log.error("cannot accept connections: %s", error)
                 self._loop.remove_reader(self._listening.fileno())
-                self._loop.call_later(_RETRY_SECONDS, self._accept_again)
+                self._loop.call_later(_RETRY_SECONDS, self._resume)
                 return
-            if self._may_enter(str(address[0])):
-                self._begin(accepted)
+            if self._can_accept(str(address[0])):
+                self._start_handshake(accepted)
             else:
                 accepted.close()
 
-    def _accept_again(self) -> None:
+    def _resume(self) -> None:
         if not self._is_closed:
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
-    def _begin(self, accepted: socket.socket) -> None:
-        if len(self._handshakes) >= self._most_at_once:
+    def _start_handshake(self, accepted: socket.socket) -> None:
+        if len(self._handshakes) >= self._max_handshakes:
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
             oldest.cancel()
-        task = self._loop.create_task(self._shake_hands(accepted))
+        task = self._loop.create_task(self._handshake(accepted))
         self._handshakes[task] = None
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _handshake(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -108,7 +108,7 @@ class TlsAcceptor:
                 self._make_protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
             )
         except OSError as error:
-            log.debug("a TLS handshake failed: %s", error)
+            log.debug("TLS handshake failed: %s", error)
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 CA_LIFETIME = timedelta(days=3650)
-# The longest that Apple's and other system verifiers accept from a CA that a user has trusted by hand.
+# The longest lifetime that verifiers of Apple and others accept from a CA that a user has installed.
 SERVER_LIFETIME = timedelta(days=825)
-# Both begin a little in the past, for machines whose clock is behind the one that made them.
+# Both start in the past, for machines whose clock is behind.
 _CLOCK_ALLOWANCE = timedelta(hours=1)
 # RFC 5280, A.1: ub-common-name.
 _MAX_COMMON_NAME_CHARS = 64
@@ -32,7 +32,7 @@ LOCAL_NAMES = ("localhost", "*.localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A certificate and its private key as PEM, and until when it is good."""
+    """A certificate and its private key as PEM, and when it expires."""
 
     certificate: bytes
     key: bytes
@@ -52,11 +52,10 @@ class Authority(Protocol):
 
 
 def server_names(hostnames: Sequence[str], labels: Sequence[str], machine: str) -> tuple[str, ...]:
-    """Every name under which a node may be reached, each once, in a stable order.
+    """Every host name of a node, each once, in a stable order.
 
-    `labels` are the names of namespaces and aliases, which stand in front of the node's own. A wildcard covers them.
-    OpenSSL takes none with a single label behind it, so that below `localhost`, or `*.example`, they are listed one by
-    one.
+    `labels` are the names of namespaces and aliases, which precede the node's domain. A wildcard covers them. OpenSSL
+    does not accept a wildcard before a single label, so below `localhost`, or `*.example`, they are listed one by one.
     """
     own = [f"{label.lower()}.localhost" for label in labels]
     below = [name for hostname in hostnames for name in _names_below(hostname, labels)]
@@ -80,13 +79,13 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def folded_names(names: Sequence[str]) -> frozenset[str]:
-    """Names as `covers` compares them; a node may have thousands, and every handshake asks."""
+def fold_names(names: Sequence[str]) -> frozenset[str]:
+    """Names in the form that `covers` compares; a node may have thousands, and every handshake compares them."""
     return frozenset(name.lower() for name in names)
 
 
 def covers(names: frozenset[str], host: str) -> bool:
-    """Whether a certificate for these folded names is good for a host name, as RFC 6125 and OpenSSL compare them."""
+    """Whether a certificate for these folded names is valid for a host name, as RFC 6125 and OpenSSL compare them."""
     folded = host.lower().rstrip(".")
     _, _, domain = folded.partition(".")
     return folded in names or ("." in domain and WILDCARD + domain in names)
@@ -99,7 +98,7 @@ def build_ca(now: datetime) -> Identity:
 
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # The serial in the name keeps the authorities of several data folders apart in a trust store.
+    # The serial number in the name distinguishes the CAs of several data folders in a trust store.
     name = _name(f"Hubmere local CA {serial % 0x1_0000_0000:08x}")
     builder = (
         _builder(name, name, key, now, CA_LIFETIME)
@@ -107,7 +106,7 @@ def build_ca(now: datetime) -> Identity:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(is_ca=True), critical=True)
     )
-    return _signed(builder, key, key, now + CA_LIFETIME)
+    return _sign(builder, key, key, now + CA_LIFETIME)
 
 
 def build_server_certificate(ca: Authority, names: Sequence[str], now: datetime) -> Identity:
@@ -133,7 +132,7 @@ def build_server_certificate(ca: Authority, names: Sequence[str], now: datetime)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
     )
-    return _signed(builder, key, signer, now + lifetime)
+    return _sign(builder, key, signer, now + lifetime)
 
 
 def server_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
@@ -198,7 +197,7 @@ def _builder(
     )
 
 
-def _signed(
+def _sign(
     builder: "x509.CertificateBuilder",
     key: "EllipticCurvePrivateKey",
     signer: "EllipticCurvePrivateKey",

@@ -1,8 +1,8 @@
-"""How many connections the node holds, and for whom.
+"""Limits on the number of open connections: in total, per protocol and per network address.
 
-One number bounds all ports together. Of it, one protocol and one network address get a share each, so that neither can
-take everything. HTTP has a small reserve on top for health checks and management: an operator gets in when nobody else
-does. In the reserve a newcomer replaces the oldest connection that has not sent a request.
+One number bounds all ports together. A protocol and a network address get a share of it each, so that neither can use
+all connections. HTTP has a small reserve beyond the limit for health checks and management, so that an operator can
+connect to a full node. In the reserve a new connection replaces the oldest one that has not sent a request.
 """
 
 import logging
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hubmere.connection")
 
-# Connections for health checks and management beyond the limit: some probes and a few people.
+# Connections for health checks and management beyond the limit: some probes and a few operators.
 RESERVED = 16
-# How often a refusal is logged, so that an attack leaves a few lines only.
+# Minimum time between two log lines about refusals, so that an attack does not fill the log.
 _LOG_INTERVAL_S = 10.0
 _ALL = 100
 
@@ -29,10 +29,10 @@ class Reserved(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether no request has come on it yet."""
+        """Whether it has not sent a request yet."""
 
     def give_way(self) -> None:
-        """Close at once for one that came later."""
+        """Close at once, in favour of a newer connection."""
 
 
 @dataclass(slots=True)
@@ -52,26 +52,26 @@ class ConnectionLimits:
     streams: "set[Stream]" = field(default_factory=set)
     _by_protocol: Counter[str] = field(default_factory=Counter)
     _by_address: Counter[str] = field(default_factory=Counter)
-    # In the order of their coming; a dictionary for its order.
+    # In the order in which they were opened.
     _reserve: dict[Reserved, None] = field(default_factory=dict)
     _logged_at: float = float("-inf")
 
     @property
     def count(self) -> int:
-        """Connections that are held, those of the reserve left out."""
+        """Open connections without those of the reserve."""
         return self._by_protocol.total()
 
     # --- streams ---
 
     def admit(self, stream: "Stream") -> bool:
-        """Count a connection in; False when it cannot be held."""
+        """Count a new connection; False if a limit is reached."""
         if not self.enter(stream.protocol, stream.peer):
             return False
         self.streams.add(stream)
         return True
 
     def forget(self, stream: "Stream") -> None:
-        """Count a connection out."""
+        """Count a closed connection."""
         if stream in self.streams:
             self.streams.discard(stream)
             self.leave(stream.protocol, stream.peer)
@@ -79,7 +79,7 @@ class ConnectionLimits:
     # --- any connection ---
 
     def enter(self, protocol: str, address: str) -> bool:
-        """Count a connection in; False, and a line in the log, when it cannot be held."""
+        """Count a new connection; False, and a log line, if a limit is reached."""
         why = self._why_full(protocol, address)
         if why is not None:
             self._log_refusal(protocol, address, why)
@@ -90,7 +90,7 @@ class ConnectionLimits:
         return True
 
     def leave(self, protocol: str, address: str) -> None:
-        """Count a connection out."""
+        """Count a closed connection."""
         self._by_protocol[protocol] -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -98,7 +98,7 @@ class ConnectionLimits:
         self.on_close()
 
     def has_room(self, protocol: str, address: str) -> bool:
-        """Whether a connection could be held now."""
+        """Whether one more connection would be within the limits."""
         return self._why_full(protocol, address) is None
 
     def _why_full(self, protocol: str, address: str) -> str | None:
@@ -124,7 +124,7 @@ class ConnectionLimits:
     # --- the reserve ---
 
     def enter_reserve(self, connection: Reserved) -> bool:
-        """Let a connection use the reserve, in the place of a silent one if need be; False when all are in use."""
+        """Let a connection use the reserve, if necessary instead of a silent one; False if all are in use."""
         if len(self._reserve) >= RESERVED:
             silent = next((one for one in self._reserve if one.is_silent), None)
             if silent is None:
@@ -135,5 +135,5 @@ class ConnectionLimits:
         return True
 
     def leave_reserve(self, connection: Reserved) -> None:
-        """A connection uses the reserve no longer."""
+        """A connection does not use the reserve any more."""
         self._reserve.pop(connection, None)

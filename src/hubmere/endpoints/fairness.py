@@ -1,16 +1,17 @@
-"""A bounded share of each loop turn for every connection, so that one that floods does not delay the others.
+"""A bounded share of each loop turn for every connection, so that a flood on one does not delay the others.
 
 All connections share one event loop. A connection that always has input would be read again and again before any other
 one is: libuv reads a socket up to 32 times in a row, and each read may hold tens of thousands of small requests. The
 rule here is the same for every protocol:
 
-1. A read is handed over in pieces. After each piece the time that it took is compared with a budget.
-2. A piece that took longer than the budget makes the next ones smaller; cheap ones make them larger again, up to a
-   size that is small for peers that have not signed in. A piece that took much longer bounds that size for good.
+1. Input is handled in pieces. After each piece the time that it took is compared with a budget.
+2. A piece that took longer than the budget makes the next ones smaller; cheap pieces make them larger again, up to a
+   limit, which is small for clients that are not authenticated. A piece that took much longer lowers that limit for
+   the rest of the connection.
 3. When the budget of a turn is spent, reading stops until the next turn, in which every other connection is served.
 
-Time is the processor's, so that a busy machine does not look like a costly client. Small reads are not measured: one of
-them per turn is always cheap, and libuv goes on to other sockets after it.
+The time is processor time, so that a busy machine does not look like an expensive client. Small reads are not measured:
+one of them per turn is always cheap, and libuv continues with other sockets after it.
 """
 
 import asyncio
@@ -18,26 +19,26 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-# What one connection may use of a loop turn. An innocent request takes about three turns, so that it waits for a flood
-# about three times this long.
+# Processor time of one connection per loop turn. A request of another client takes about three turns, so a flood delays
+# it by about three times this.
 TURN_SECONDS: Final = 0.002
 # Pieces never become smaller than this: the smallest requests are about ten bytes.
 MIN_PIECE_BYTES: Final = 512
-# Reads up to this size are handed over unmeasured.
+# Reads up to this size are not measured.
 UNMEASURED_BYTES: Final = 2048
-# Pieces begin with this size, before anything is known about their cost.
+# Size of the first piece, before anything is known about the cost.
 FIRST_PIECE_BYTES: Final = 16 * 1024
-# The largest piece of a peer that has not signed in, or that was found to send costly input: the most costly requests
-# of this many bytes take less than 50 ms.
+# The largest piece of a client that is not authenticated, or that has sent expensive input: the most expensive requests
+# of this size take less than 50 ms.
 MAX_COSTLY_BYTES: Final = 64 * 1024
-# A piece that takes this many times the budget was costly.
+# A piece that takes this many times the budget is expensive.
 _COSTLY: Final = 5
-# The largest piece that a text protocol's parser is given at once.
+# The largest piece for the parser of a text protocol.
 MAX_PARSED_BYTES: Final = 16 * 1024
 
 
 class LoopShare:
-    """How much of a connection's input is taken at once, by what the last pieces cost.
+    """How much of a connection's input is handled at once, derived from the cost of the last pieces.
 
     Thread rule: the node's loop only.
     """
@@ -51,7 +52,7 @@ class LoopShare:
         self.piece_bytes = min(largest_bytes, FIRST_PIECE_BYTES)
 
     def spend(self, size_bytes: int, took_s: float) -> bool:
-        """Note what a piece cost. True when the budget of this turn is spent; the next turn begins with a full one."""
+        """Record the cost of a piece; True if the budget of this turn is spent. Every turn has a full budget."""
         if took_s > TURN_SECONDS:
             if took_s > _COSTLY * TURN_SECONDS:
                 self._is_costly = True
@@ -67,7 +68,7 @@ class LoopShare:
         return True
 
     def widen(self, largest_bytes: int) -> None:
-        """Take larger pieces, if all have been cheap: the peer has signed in.
+        """Allow larger pieces for a client that has authenticated, if all pieces were cheap so far.
 
         The next piece is large at once: 64 small Kafka requests in flight are 17 KB, and a read that splits them costs
         a tenth of their rate.
@@ -82,14 +83,14 @@ class LoopShare:
 
 
 class SlicedInput:
-    """Hands the input of one transport to a parser in pieces; stands in for the transport where reading is paused.
+    """Feeds the input of one transport to a parser in pieces; a protocol uses it in place of the transport.
 
-    `feed` takes the pieces in order. While reading is paused, by the protocol or because the answers are not read,
-    nothing is fed and what was already received waits here: at most one read of the transport.
+    `feed` gets the pieces in order. While reading is paused, by the protocol or because the client does not read the
+    responses, nothing is fed, and received bytes wait here: at most one read of the transport.
     Thread rule: the node's loop only.
     """
 
-    __slots__ = ("_at", "_data", "_feed", "_holds", "_is_planned", "_loop", "_share", "_transport")
+    __slots__ = ("_at", "_data", "_feed", "_holds", "_is_scheduled", "_loop", "_share", "_transport")
 
     def __init__(self, transport: Any, feed: Callable[[bytes], None]) -> None:
         self._transport = transport
@@ -99,10 +100,10 @@ class SlicedInput:
         self._data = b""
         self._at = 0
         self._holds: set[str] = set()
-        self._is_planned = False
+        self._is_scheduled = False
 
     def __getattr__(self, name: str) -> Any:
-        """Everything but the control of reading is the transport's."""
+        """Everything except the control of reading is delegated to the transport."""
         return getattr(self._transport, name)
 
     def receive(self, data: bytes) -> None:
@@ -120,46 +121,46 @@ class SlicedInput:
         return self._at < len(self._data)
 
     def drop(self) -> None:
-        """Forget what waits: nobody will read it."""
+        """Discard waiting bytes."""
         self._data, self._at = b"", 0
 
     def pause_reading(self) -> None:
-        """Take no more input: the protocol has enough to do."""
+        """Stop feeding, on behalf of the protocol."""
         self.hold("protocol")
 
     def resume_reading(self) -> None:
-        """Take input again."""
+        """Feed again."""
         self.release("protocol")
 
     def hold(self, reason: str) -> None:
-        """Take no more input for a reason, until that reason is gone."""
+        """Stop feeding for a reason, until `release` is called with it."""
         self._holds.add(reason)
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def release(self, reason: str) -> None:
-        """A reason is gone; when it was the last one, input is taken again."""
+        """Remove a reason; feed again if it was the last one."""
         if reason in self._holds:
             self._holds.discard(reason)
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._holds or self._transport.is_closing():
             return
         if self.has_rest:
-            if not self._is_planned:
-                self._is_planned = True
-                self._loop.call_soon(self._run_planned)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self._run_scheduled)
         else:
             self._transport.resume_reading()
 
-    def _run_planned(self) -> None:
-        self._is_planned = False
+    def _run_scheduled(self) -> None:
+        self._is_scheduled = False
         if not self._transport.is_closing():
             self._run()
 
     def _run(self) -> None:
-        """Feed pieces until the turn's budget is spent, the protocol pauses, or nothing is left."""
+        """Feed pieces until the budget of the turn is spent, reading is paused, or nothing is left."""
         share = self._share
         while self.has_rest and not self._holds and not self._transport.is_closing():
             piece = self._data[self._at : self._at + share.piece_bytes]
@@ -173,4 +174,4 @@ class SlicedInput:
             share.end_turn()
         if self.has_rest and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._go_on()
+        self._resume()

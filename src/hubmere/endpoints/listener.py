@@ -1,4 +1,4 @@
-"""Ports, TLS and graceful stop: binds what the settings name, and ends connections in order."""
+"""Listening ports with or without TLS, and the graceful stop of their connections."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.stream import Stream, StreamSession
 
-# A client that began TLS must finish it.
+# Time for a client to complete its TLS handshake.
 _HANDSHAKE_SECONDS = 30.0
-# How long a stopping node lets its clients answer their good-byes.
-_GOODBYE_SECONDS = 1.0
+# Time for clients of a stopping node to answer the close of their connection.
+_CLOSE_SECONDS = 1.0
 
 
 class PortInUse(Exception):
-    """A port that the settings name is taken or not ours to open."""
+    """A configured port is in use, or may not be opened."""
 
     def __init__(self, service: str, host: str, port: int, why: str) -> None:
         super().__init__(service, host, port, why)
@@ -29,13 +29,13 @@ class PortInUse(Exception):
         self.why = why
 
     def __str__(self) -> str:
-        """One line for the terminal."""
+        """Message for the terminal."""
         return f"cannot serve {self.service} on {self.host}:{self.port}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One port that is served."""
+    """One listening port."""
 
     service: str
     host: str
@@ -43,9 +43,9 @@ class Port:
 
 
 def bind(service: str, host: str, port: int) -> tuple[socket.socket, Port]:
-    """A bound socket (port 0: any free one), and the port that it got."""
+    """Bind a socket (port 0: any free port); returns it with its actual port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, asyncio switches Nagle's delay off on every accepted connection.
+    # If the protocol is given, asyncio disables Nagle's algorithm on every accepted connection.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -75,7 +75,7 @@ class Listener:
         *,
         protocol: str,
     ) -> None:
-        """Accept connections on a bound socket; `protocol` is whose share of the connections they use."""
+        """Accept connections on a bound socket; `protocol` is the one whose share of the connections they use."""
 
         def make_stream() -> Stream:
             return Stream(self._limits, make_session, protocol)
@@ -89,20 +89,20 @@ class Listener:
             make_stream,
             tls,
             limits=self._limits,
-            may_enter=partial(self._limits.has_room, protocol),
+            can_accept=partial(self._limits.has_room, protocol),
             handshake_timeout_s=self._handshake_timeout_s,
         )
         acceptor.start()
         self._servers.append(acceptor)
 
     async def stop(self) -> None:
-        """Stop accepting, say good-bye on every connection, and end those that do not answer."""
+        """Stop accepting, close every connection in its protocol's way, and abort those that do not answer."""
         for server in self._servers:
             server.close()
         for stream in list(self._limits.streams):
             stream.stop()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 while self._limits.streams:
                     await asyncio.sleep(0.01)
         for stream in list(self._limits.streams):

@@ -1,22 +1,22 @@
-"""The node's memory budget: what buffers of all connections may hold together.
+"""The node's memory budget: a bound on the buffers of all connections together.
 
-Each connection has an `Account` and says how much it holds: unfinished requests and deliveries, answers that the peer
-has not read. Small amounts (`UNCOUNTED_BYTES`) are not counted, so small requests cost nothing.
+Each connection has an `Account` and reports how much it holds: incomplete requests and deliveries, and responses that
+the peer has not read. Small amounts (`UNCOUNTED_BYTES`) are not counted, so small requests cost nothing.
 
 Algorithm:
-1. Whoever is about to allocate much asks first (`Account.admits`, `Account.room_bytes`); what grows with each read is
-   counted after the read (`Account.set`).
+1. A large allocation is requested first (`Account.admits`, `Account.available_bytes`). Buffers that grow with each read
+   are counted after the read (`Account.set`).
 2. When the budget is used up it is *tight*. While it is tight, connections that hold a part of a message are not read
    (they `wait` and are called in order when memory is free), reads are small (`Account.read_bytes`), large requests are
-   not begun, and fetches are answered with less or wait. Connections with small requests go on.
-3. When the budget is still tight after `PATIENCE_S`, every account is measured again, and holders are refused, in their
+   not started, and fetches wait or return less. Connections with small requests continue.
+3. If the budget is still tight after `PATIENCE_S`, every account is measured again, and holders are refused, in their
    protocol's terms, until `_RESUME_SHARE` of the budget is in use: first those that hold no less than when the budget
    became tight, the largest first. Each refusal is logged and counted.
-4. When less than `_RESUME_SHARE` is in use, the budget is not tight any more, those who wait are called as long as this
-   is so, and free memory is given back to the system (`trim`).
+4. When less than `_RESUME_SHARE` is in use, the budget is not tight any more. Waiting holders are called as long as it
+   stays so, and free memory is returned to the system (`trim`).
 
-So nobody waits for ever: a connection that holds a part of a message goes on when another lets go, and others let go or
-are refused after `PATIENCE_S`.
+No connection waits for ever: one that holds a part of a message continues when others release memory, and after
+`PATIENCE_S` others do so or are refused.
 """
 
 import asyncio
@@ -27,38 +27,38 @@ from typing import Final, Protocol
 
 log = logging.getLogger("hubmere.memory")
 
-# What a connection may hold without being counted; 20,000 connections hold 80 MB so.
+# Bytes of a connection that are not counted; 20,000 connections can hold 80 MB in this way.
 UNCOUNTED_BYTES: Final = 4096
-# What one read takes while the budget is tight: enough for small requests, little enough for many connections.
+# Size of one read while the budget is tight: enough for small requests, and affordable for many connections.
 _TIGHT_READ_BYTES: Final = 4096
-# What a connection that holds nothing may still allocate while larger ones wait: requests and answers of most clients.
+# What a connection that holds nothing may allocate while larger ones wait: requests and responses of most clients.
 _SMALL_BYTES: Final = 64 * 1024
-# How long a tight budget is left to itself: honest peers finish a request of some MB in far less.
+# How long the budget may stay tight before holders are refused: a request of some MB arrives in far less time.
 PATIENCE_S: Final = 1.0
 # Large allocations are admitted up to this share of the budget; the rest is for small ones.
 _LARGE_SHARE: Final = 0.8
 # Below this share a tight budget is free again.
 _RESUME_SHARE: Final = 0.7
-# What one of those who wait may read before it is counted, and how many are called in one turn of the loop.
+# What a waiting holder may read before it is counted, and how many are called in one turn of the loop.
 _WOKEN_BYTES: Final = 512 * 1024
-_MOST_WOKEN: Final = 64
-# When memory is given back to the system after the budget was used up.
+_MAX_WOKEN: Final = 64
+# When to return memory to the system after the budget was tight.
 _TRIM_AFTER_S: Final = (0.1, 1.0, 5.0)
 _UNLIMITED_BYTES: Final = 1 << 62
 
 
 class Holder(Protocol):
-    """Who holds counted memory: a connection, or a request body."""
+    """A holder of counted memory: a connection, or a request body."""
 
     def held_bytes(self) -> int:
-        """How much is held now."""
+        """Bytes that are held now."""
 
     def refuse_memory(self, why: str) -> None:
-        """Let go of everything, and tell the peer in its protocol's terms."""
+        """Release everything, and report the reason in the protocol's terms."""
 
 
 class Account:
-    """What one holder holds. Thread rule: the loop's thread only."""
+    """The memory of one holder. Thread rule: the loop's thread only."""
 
     __slots__ = ("_budget", "_holder", "_mark_bytes", "held_bytes")
 
@@ -70,55 +70,55 @@ class Account:
 
     @property
     def is_tight(self) -> bool:
-        """Whether the budget is used up: nothing new and large is begun."""
+        """Whether the budget is used up: nothing large is started."""
         return self._budget.is_tight
 
     @property
     def read_bytes(self) -> int:
-        """The most that one read should take while the budget is tight."""
+        """Size of one read while the budget is tight."""
         return _TIGHT_READ_BYTES
 
     def set(self, size_bytes: int) -> None:
-        """So much is held now."""
+        """Report how many bytes are held now."""
         counted = size_bytes if size_bytes > UNCOUNTED_BYTES else 0
         if counted != self.held_bytes:
             self._budget.change(self, counted)
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether so much more may be allocated now; if not, the budget is tight: wait, then ask again."""
-        if size_bytes <= UNCOUNTED_BYTES or self.room_bytes(size_bytes) >= size_bytes:
+        """Whether this much more may be allocated now; if not, the budget is tight: `wait`, then ask again."""
+        if size_bytes <= UNCOUNTED_BYTES or self.available_bytes(size_bytes) >= size_bytes:
             return True
         self._budget.press()
         return False
 
     def press(self) -> None:
-        """Something waits for memory."""
+        """Mark the budget as tight: something waits for memory."""
         self._budget.press()
 
-    def room_bytes(self, wanted_bytes: int) -> int:
-        """How much of a wish may be allocated now."""
+    def available_bytes(self, wanted_bytes: int) -> int:
+        """How many of the wanted bytes may be allocated now."""
         budget = self._budget
-        room = budget.large_limit_bytes - budget.used_bytes
-        if room >= wanted_bytes:
+        available = budget.large_limit_bytes - budget.used_bytes
+        if available >= wanted_bytes:
             return wanted_bytes
         small = budget.limit_bytes - budget.used_bytes
         if not self.held_bytes and small >= _SMALL_BYTES:
-            return max(room, min(wanted_bytes, _SMALL_BYTES))
-        return max(room, 0)
+            return max(available, min(wanted_bytes, _SMALL_BYTES))
+        return max(available, 0)
 
     def wait(self, on_free: Callable[[], None]) -> None:
-        """Have a call made when memory is free again."""
+        """Call `on_free` when memory is free again."""
         self._budget.wait(on_free)
 
     def close(self) -> None:
-        """The holder is gone. It is forgotten, so that nothing keeps it until the garbage collector runs."""
+        """Release everything, and drop the holder, so that no reference cycle keeps it alive."""
         self.set(0)
         self._holder = _NOBODY
 
-    # --- what the budget uses
+    # --- used by the budget
 
     def mark(self) -> None:
-        """Remember what is held now."""
+        """Remember how much is held now."""
         self._mark_bytes = self.held_bytes
 
     @property
@@ -127,11 +127,11 @@ class Account:
         return self.held_bytes >= self._mark_bytes
 
     def measure(self) -> None:
-        """Count again: sockets take bytes without saying so."""
+        """Ask the holder again: sockets accept bytes without notice."""
         self.set(self._holder.held_bytes())
 
     def refuse(self, why: str) -> None:
-        """Have the holder let go."""
+        """Make the holder release its memory."""
         self._holder.refuse_memory(why)
         self.set(0)
 
@@ -144,16 +144,16 @@ class _Nobody:
         return 0
 
     def refuse_memory(self, why: str) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
 
 _NOBODY: Final = _Nobody()
 
 
 class MemoryBudget:
-    """What all connections of a node may hold together. Thread rule: the loop's thread only.
+    """The memory of all connections of a node. Thread rule: the loop's thread only.
 
-    `on_refused` is called for each refusal, `trim` when much was let go.
+    `on_refused` is called for each refusal, `trim` after much was released.
     """
 
     def __init__(
@@ -176,11 +176,11 @@ class MemoryBudget:
         self._trimming: list[asyncio.TimerHandle] = []
 
     def account(self, holder: Holder) -> Account:
-        """A new account, with nothing on it."""
+        """A new account for a holder."""
         return Account(self, holder)
 
     def change(self, account: Account, size_bytes: int) -> None:
-        """An account holds another amount from now on."""
+        """Change the amount of an account."""
         self.used_bytes += size_bytes - account.held_bytes
         account.held_bytes = size_bytes
         if size_bytes:
@@ -193,13 +193,13 @@ class MemoryBudget:
             self._relax()
 
     def wait(self, on_free: Callable[[], None]) -> None:
-        """Have a call made when memory is free again; at once on the next turn of the loop if it is."""
+        """Call `on_free` when memory is free again, on the next turn of the loop if it is free now."""
         self._waiting.append(on_free)
         if not self.is_tight:
             self._wake_soon()
 
     def press(self) -> None:
-        """The budget is used up."""
+        """Mark the budget as tight."""
         if self.is_tight:
             return
         self.is_tight = True
@@ -212,7 +212,7 @@ class MemoryBudget:
         self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._relieve)
 
     def _relieve(self) -> None:
-        """The budget was tight for long enough: measure, then refuse holders until there is room."""
+        """The budget was tight for too long: measure, then refuse holders until it is not."""
         self._timer = None
         for account in list(self._accounts):
             account.measure()
@@ -228,7 +228,7 @@ class MemoryBudget:
         for account in order:
             if not self.is_tight:
                 return
-            log.warning("a holder of %d bytes is refused: %s", account.held_bytes, why)
+            log.warning("refused a holder of %d bytes: %s", account.held_bytes, why)
             self._on_refused()
             account.refuse(why)
 
@@ -239,7 +239,7 @@ class MemoryBudget:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        log.info("the memory budget has room again: %d of %d bytes", self.used_bytes, self.limit_bytes)
+        log.info("the memory budget is free again: %d of %d bytes", self.used_bytes, self.limit_bytes)
         self._wake_soon()
         self._trim_soon()
 
@@ -249,10 +249,10 @@ class MemoryBudget:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Call as many as there is room for; what they read is counted before the next ones are called."""
+        """Call as many waiting holders as the budget allows; what they read is counted before the next are called."""
         self._is_waking = False
-        room = max(self.large_limit_bytes - self.used_bytes, 0)
-        for _ in range(min(max(room // _WOKEN_BYTES, 1), _MOST_WOKEN, len(self._waiting))):
+        free_bytes = max(self.large_limit_bytes - self.used_bytes, 0)
+        for _ in range(min(max(free_bytes // _WOKEN_BYTES, 1), _MAX_WOKEN, len(self._waiting))):
             if self.is_tight:
                 return
             self._waiting.popleft()()
@@ -260,7 +260,7 @@ class MemoryBudget:
             self._wake_soon()
 
     def _trim_soon(self) -> None:
-        """Give memory back now, and again when those who were refused are gone."""
+        """Return memory to the system now, and again when refused holders are gone."""
         for trimming in self._trimming:
             trimming.cancel()
         loop = asyncio.get_running_loop()

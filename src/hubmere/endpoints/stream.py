@@ -1,9 +1,9 @@
-"""One asyncio protocol that drives any engine: bytes in, bytes out, timers, and push-back both ways.
+"""The asyncio protocol below AMQP and Kafka: bytes in, bytes out, timers, and back-pressure in both directions.
 
-A Session (one per connection, written per protocol) sees a Wire: something to write to that may be a TCP socket, a TLS
-socket or a WebSocket. The session never touches asyncio. Everything of one connection happens on the node's loop, in
-calls made by this module; an exception that escapes a session ends that connection and no other. Each connection has
-a bounded share of every loop turn (`fairness`).
+A `Session` implements one protocol for one connection. It writes to a `Wire`, which is a TCP socket, a TLS socket or a
+WebSocket, and does not use asyncio. Everything of one connection runs on the node's loop, in calls made by this
+module. An exception that escapes a session ends that connection and no other. Each connection has a bounded share of
+every loop turn (`fairness`).
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, UNMEASURED_BYTES, LoopS
 
 log = logging.getLogger("hubmere.connection")
 
-# Above this many unsent bytes the session is told to stop producing: about ten writes of 64 to 128 KB.
+# Above this many unsent bytes `is_writable` is False: about ten writes of 64 to 128 KB.
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 WRITE_LOW_WATER_BYTES = 256 * 1024
-# What one read takes at most, as uvloop has it.
+# The largest read, as in uvloop.
 READ_BYTES: Final = 256 * 1024
-# A closed connection whose peer does not read what is left for it is ended after this time.
+# A closed connection whose peer does not read the remaining bytes is aborted after this time.
 LINGER_SECONDS: Final = 30.0
-# Where bytes arrive that have no place of their own: all connections share it, so they are copied before the next read.
+# Read buffer that all connections share; bytes in it are copied before the next read.
 SCRATCH: Final = memoryview(bytearray(READ_BYTES))
 
 
@@ -36,33 +36,33 @@ class Wire(Protocol):
 
     @property
     def is_secure(self) -> bool:
-        """Whether TLS protects it."""
+        """Whether the connection uses TLS."""
 
     @property
     def is_writable(self) -> bool:
-        """False while the socket holds as much as it should."""
+        """False while too many bytes are unsent."""
 
     @property
     def unsent_bytes(self) -> int:
-        """What was written and is not with the operating system yet."""
+        """Bytes that were written and that the operating system has not accepted yet."""
 
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
-        """Send buffers in order, in one piece where that can be; never blocks."""
+        """Send buffers in order, with one system call if possible; never blocks."""
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send queued bytes, then close."""
 
     def abort(self) -> None:
         """Close at once."""
 
     def pause_reading(self) -> None:
-        """Stop taking bytes from the client."""
+        """Stop reading from the client."""
 
     def resume_reading(self) -> None:
-        """Take bytes from the client again."""
+        """Read from the client again."""
 
     def trust_peer(self) -> None:
-        """The client has signed in: it may send more at a time."""
+        """The client is authenticated: it may send more at a time."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> "Timer":
         """Run a callback at a monotonic time."""
@@ -75,30 +75,30 @@ class Timer(Protocol):
     """A pending call."""
 
     def cancel(self) -> None:
-        """Forget it."""
+        """Cancel the call."""
 
 
 class Session(Protocol):
-    """What a protocol's endpoint does with one connection."""
+    """One connection of a protocol's endpoint."""
 
     def on_connected(self, wire: Wire) -> None:
-        """The connection is there."""
+        """The connection is open."""
 
     def on_data(self, data: bytes) -> None:
         """Bytes from the client, in order."""
 
     def on_writable(self) -> None:
-        """The socket can take more again."""
+        """The socket accepts more again."""
 
     def on_lost(self) -> None:
-        """The connection is gone: free everything. Called exactly once, also after close()."""
+        """The connection is gone: release everything. Called exactly once, also after `close`."""
 
     def stop(self) -> None:
-        """The node is stopping: say good-bye in the protocol's way, then close the wire."""
+        """The node is stopping: close the protocol in its own way, then close the wire."""
 
 
 class StreamSession(Session, Protocol):
-    """A session that can be read for straight from a socket."""
+    """A session that provides the buffers for reads from a socket."""
 
     def get_buffer(self) -> memoryview:
         """Buffer for the next read: `SCRATCH`, or one that the session owns."""
@@ -108,13 +108,13 @@ class StreamSession(Session, Protocol):
 
 
 class Registry(Protocol):
-    """Who counts the connections."""
+    """Counts the connections of the node."""
 
     def admit(self, stream: "Stream") -> bool:
-        """Whether one more may be served; counts it if so."""
+        """Whether one more connection is within the limits; counts it if so."""
 
     def forget(self, stream: "Stream") -> None:
-        """A connection is gone."""
+        """Count a connection that is gone."""
 
 
 class Stream(asyncio.BufferedProtocol):
@@ -136,7 +136,7 @@ class Stream(asyncio.BufferedProtocol):
     )
 
     def __init__(self, registry: Registry, make_session: Callable[[], StreamSession], protocol: str = "") -> None:
-        # Whose share of the node's connections it uses, and the client's network address without its port.
+        # The protocol whose share of the connections it uses, and the client's network address without its port.
         self.protocol = protocol
         self.peer = ""
         self._registry = registry
@@ -145,17 +145,17 @@ class Stream(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._share = LoopShare(MAX_COSTLY_BYTES)
         self._buffer_bytes = 0
-        # Why nothing is read: the session wants it so, or the share of this turn is used up.
+        # Reasons not to read: the session has paused reading, or the share of this turn is used up.
         self._is_paused = False
         self._is_waiting_for_turn = False
         self.session: StreamSession | None = None
         self.is_writable = True
 
-    # --- asyncio calls these ---
+    # --- called by asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; an overfull node closes it before it costs anything."""
-        # uvloop's transports have the methods of asyncio's without being of that class.
+        """A client has connected; a full node closes the connection before it costs anything."""
+        # The transports of uvloop have the methods of asyncio's class but do not inherit from it.
         made = self._transport = cast("asyncio.Transport", transport)
         name = made.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) else ""
@@ -165,7 +165,7 @@ class Stream(asyncio.BufferedProtocol):
         made.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES)
         session = self._make_session()
         self.session = session
-        self._guarded(lambda: session.on_connected(self))
+        self._run_guarded(lambda: session.on_connected(self))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Buffer for the next read; `buffer_updated` follows before anything else happens."""
@@ -184,7 +184,7 @@ class Stream(asyncio.BufferedProtocol):
         try:
             self.session.buffer_updated(nbytes)
         except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
-            self._failed()
+            self._on_failure()
             return
         if is_measured:
             if self._share.spend(nbytes, time.thread_time() - began):
@@ -209,13 +209,13 @@ class Stream(asyncio.BufferedProtocol):
         self.is_writable = False
 
     def resume_writing(self) -> None:
-        """The socket has room."""
+        """The socket accepts more again."""
         self.is_writable = True
         if self.session is not None:
-            self._guarded(self.session.on_writable)
+            self._run_guarded(self.session.on_writable)
 
     def eof_received(self) -> bool:
-        """Half-closed peers are done with us."""
+        """Close a connection whose peer has closed its side."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -226,23 +226,23 @@ class Stream(asyncio.BufferedProtocol):
             try:
                 session.on_lost()
             except Exception:
-                log.exception("cleaning up after a lost connection failed")
+                log.exception("cleanup after a lost connection failed")
         self._transport = None
 
-    # --- the session calls these ---
+    # --- called by the session ---
 
     @property
     def is_secure(self) -> bool:
-        """Whether TLS protects it."""
+        """Whether the connection uses TLS."""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits in the transport."""
+        """Bytes in the transport's write buffer."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, *parts: bytes | bytearray | memoryview) -> None:
-        """Send buffers; dropped when the connection is already gone."""
+        """Send buffers; they are discarded if the connection is gone."""
         if self._transport is None:
             return
         if len(parts) == 1:
@@ -251,7 +251,7 @@ class Stream(asyncio.BufferedProtocol):
             self._transport.writelines(parts)
 
     def close(self) -> None:
-        """Send what is queued, then close; a peer that does not read it is given up after a while."""
+        """Send queued bytes, then close; abort after a while if the peer does not read them."""
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.get_write_buffer_size():
                 self._loop.call_later(LINGER_SECONDS, self.abort)
@@ -263,13 +263,13 @@ class Stream(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop taking bytes from the client."""
+        """Stop reading from the client."""
         self._is_paused = True
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take bytes from the client again, in this connection's next turn."""
+        """Read from the client again, in this connection's next turn."""
         self._is_paused = False
         if self._transport is None or self._is_waiting_for_turn:
             return
@@ -277,30 +277,30 @@ class Stream(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def trust_peer(self) -> None:
-        """The client has signed in: it may send more at a time."""
+        """The client is authenticated: it may send more at a time."""
         self._share.widen(READ_BYTES)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
-        """Run a callback at a monotonic time, under this connection's guard."""
-        return self._loop.call_at(when, self._guarded, callback)
+        """Run a callback at a monotonic time; an exception ends this connection."""
+        return self._loop.call_at(when, self._run_guarded, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> asyncio.Handle:
-        """Run a callback on the next turn of the loop, under this connection's guard."""
-        return self._loop.call_soon(self._guarded, callback)
+        """Run a callback on the next turn of the loop; an exception ends this connection."""
+        return self._loop.call_soon(self._run_guarded, callback)
 
     def stop(self) -> None:
-        """Let the session say good-bye."""
+        """Close the session in its protocol's way."""
         if self.session is not None:
-            self._guarded(self.session.stop)
+            self._run_guarded(self.session.stop)
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _run_guarded(self, call: Callable[[], None]) -> None:
         if self.session is None:
             return
         try:
             call()
         except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
-            self._failed()
+            self._on_failure()
 
-    def _failed(self) -> None:
-        log.exception("a connection from %s failed and is closed", self.peer)
+    def _on_failure(self) -> None:
+        log.exception("a connection from %s is closed because of an internal error", self.peer)
         self.abort()

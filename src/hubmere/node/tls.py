@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hubmere.broker.broker import Broker
 from hubmere.endpoints import certificates
-from hubmere.endpoints.tls import FollowingTls
+from hubmere.endpoints.tls import RenewingTls
 from hubmere.model.names import fold
 from hubmere.settings import Settings
 from hubmere.store.secrets import NodeSecrets
@@ -33,10 +33,10 @@ def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTl
     def is_label(text: str) -> bool:
         return fold(text) in broker.namespaces or broker.catalog.view.find_alias(text) is not None
 
-    following = FollowingTls(
+    renewing = RenewingTls(
         partial(_names, settings, broker), is_label, partial(_issue, secrets), settings.tls_client_ca
     )
-    return NodeTls(following.context, str(secrets.tls_files.ca.resolve()))
+    return NodeTls(renewing.context, str(secrets.tls_files.ca.resolve()))
 
 
 def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:

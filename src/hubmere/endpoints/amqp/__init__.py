@@ -1,1 +1,1 @@
-"""The AMQP 1.0 endpoint: what a connection, its links and its two service nodes do with the broker."""
+"""The AMQP 1.0 endpoint: connections, their links, and the two service nodes `$cbs` and `$management`."""

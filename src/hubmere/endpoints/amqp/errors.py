@@ -1,9 +1,9 @@
-"""Refusal to condition: the one table by which AMQP clients learn why something was refused.
+"""The table from refusals to AMQP error conditions.
 
-Each row says the condition, the status of a reply of the claims or management node, and whether a publisher's link is
-detached for it (reference: AMQP 6). A rejected outcome is final for the Azure SDK for Python, which retries none, while
-every SDK reopens a detached link; so whatever passes by itself (throttling, a partition being verified) detaches, and
-whatever the sender has to change (a message too large, a gap in its numbers) rejects. `RecentlyBusy` goes with it.
+Each row has the condition, the status of a reply of the claims or management node, and whether a publisher's link is
+detached (reference: AMQP 6). The Azure SDK for Python does not retry a rejected delivery, but every SDK reopens a
+detached link. Temporary refusals (throttling, a partition being verified) therefore detach the link, and refusals that
+the sender must act on (a message too large, a gap in its numbers) reject the delivery. `RecentlyBusy` belongs to that.
 """
 
 import uuid
@@ -18,7 +18,7 @@ from hubmere.wire.amqp.codec.performatives import Error, Rejected
 
 
 class RenewToken(errors.Unauthorized):
-    """The last claim under a link is over; the peer puts a new token and attaches again."""
+    """The last claim that allowed a link has expired; the peer puts a new token and attaches again."""
 
     def __init__(self, link: str, right: str, resource: str) -> None:
         super().__init__(link, right, resource)
@@ -27,25 +27,25 @@ class RenewToken(errors.Unauthorized):
         self.resource = resource
 
     def text(self) -> str:
-        """As the service says it (reference: AMQP 2.4)."""
+        """The text of the service (reference: AMQP 2.4)."""
         why = errors.ClaimMissing(self.right, self.resource).text()
         return f"The link '{self.link}' is force detached. Code: RenewToken. Details: {why}"
 
 
 class SecondClaimsLink(errors.Refusal):
-    """A connection puts its tokens on one link to the claims node."""
+    """A connection has a second link to the claims node."""
 
     def __init__(self, link: str) -> None:
         super().__init__(link)
         self.link = link
 
     def text(self) -> str:
-        """What is there already."""
+        """Name the link that is attached."""
         return f"A connection has one sending link to '$cbs', and '{self.link}' is attached."
 
 
 class Row(NamedTuple):
-    """How a refusal is told."""
+    """How a refusal is reported."""
 
     condition: Condition
     status: int
@@ -86,7 +86,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.AlreadyExists: Row(Condition.ENTITY_ALREADY_EXISTS, 409),
     errors.Conflict: Row(Condition.MESSAGING_PRECONDITION_FAILED, 409),
     errors.FailedOver: Row(Condition.MESSAGING_PRECONDITION_FAILED, 409),
-    # Clients try again, and find the primary once the alias has moved.
+    # Clients retry, and reach the primary once the alias has moved.
     errors.AliasElsewhere: Row(Condition.CONNECTION_FORCED, 503, True),
     errors.InvalidArgument: _ARGUMENT,
     errors.InvalidName: _ARGUMENT,
@@ -115,7 +115,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.ProducerFenced: Row(Condition.PRODUCER_EPOCH_STOLEN, 410),
     errors.SequenceGap: Row(Condition.OUT_OF_ORDER_SEQUENCE, 400),
     errors.TransactionRefused: Row(Condition.NOT_ALLOWED, 400),
-    # The disk: all of these pass, so clients are told to come back.
+    # Disk problems are temporary, so clients retry.
     errors.StorageRefusal: _BUSY,
     errors.StorageFull: _BUSY,
     errors.PartitionOffline: _BUSY,
@@ -127,36 +127,36 @@ TABLE: Mapping[type[Refusal], Row] = {
 
 
 def row_of(refusal: Refusal) -> Row:
-    """The row of a refusal, or of the nearest kind of it that has one."""
+    """The row of a refusal, or of its nearest base class that has one."""
     return next(TABLE[kind] for kind in type(refusal).__mro__ if kind in TABLE)
 
 
 def tracked(text: str, namespace: str, entity: str, now_ms: int) -> str:
-    """A description as the service ends it, so that what a client logs can be found again (reference: AMQP 5.6).
+    """A description with the tracking part of the service, by which a client's log is found (reference: AMQP 5.6).
 
-    `entity` is what `entity_name` makes of a hub or a part of one, empty where none is meant.
+    `entity` is the `entity_name` of a hub or of a part of one, or empty.
     """
     tracker = f"{namespace}:eventhub:{entity}" if entity else namespace
     return f"{text} {tracking_part(tracker, now_ms)}"
 
 
 def tracking_part(tracker: str, now_ms: int) -> str:
-    """The end of a description."""
+    """The tracking part of a description."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"TrackingId:{uuid.uuid4()}_G1, SystemTracker:{tracker}, Timestamp:{moment}"
 
 
 def entity_name(hub: str, partition: object = None, group: str | None = None) -> str:
-    """A hub, one of its partitions or a consumer group there, as tracking parts name it: `orders~0|$default`."""
+    """A hub, one of its partitions or a consumer group, as in tracking parts: `orders~0|$default`."""
     numbered = hub if partition is None else f"{hub}~{partition}"
     return numbered if group is None else f"{numbered}|{group}"
 
 
 class RecentlyBusy:
-    """Hubs that sent a publisher away a moment ago: who attaches to one now is sent away at once.
+    """Hubs that have just refused a publisher: a new attach to one of them is refused at once.
 
-    The Azure SDK for Python backs off and tries again when an attach is refused, but gives an event up when the link is
-    detached under it; without this it would be back at once and lose its event on the second try.
+    The Azure SDK for Python backs off and retries when an attach is refused, but drops an event when its link is
+    detached. Without this class it would attach again at once and lose the event at the second attempt.
     Thread rule: the loop's thread only.
     """
 
@@ -166,25 +166,25 @@ class RecentlyBusy:
         self._refusals: dict[tuple[str, str], tuple[float, Refusal]] = {}
 
     def note(self, hub_uid: str, refusal: Refusal, now: float) -> None:
-        """A publisher was sent away for a reason that passes; the rates of an application group are its own."""
-        if isinstance(refusal, _PASSING):
+        """Record a temporary refusal; rates of an application group concern that group only."""
+        if isinstance(refusal, _TEMPORARY):
             group = refusal.group if isinstance(refusal, errors.ApplicationGroupThrottled) else ""
             self._refusals[hub_uid, group] = (now + _BUSY_SECONDS, refusal)
 
     def check(self, hub_uid: str, now: float, group: str = "") -> None:
-        """Refuse who comes too early, for the same reason."""
-        for place in {(hub_uid, ""), (hub_uid, group)}:
-            until, refusal = self._refusals.get(place, (0.0, None))
+        """Refuse a publisher that attaches too early, with the same reason."""
+        for key in {(hub_uid, ""), (hub_uid, group)}:
+            until, refusal = self._refusals.get(key, (0.0, None))
             if refusal is not None and now < until:
                 raise refusal
-            self._refusals.pop(place, None)
+            self._refusals.pop(key, None)
 
 
-# Less than the first pause of any SDK that pauses, long enough for buckets to fill a little.
+# Shorter than the first back-off of any SDK, and long enough for quota buckets to refill a little.
 _BUSY_SECONDS = 0.5
-_PASSING = (errors.ServerBusy, errors.StorageRefusal)
+_TEMPORARY = (errors.ServerBusy, errors.StorageRefusal)
 
 
 def rejected(condition: Condition, description: str) -> Rejected:
-    """The outcome of a delivery that is not taken."""
+    """The outcome of a delivery that is not accepted."""
     return Rejected(Error(condition, description))

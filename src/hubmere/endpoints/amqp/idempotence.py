@@ -1,8 +1,8 @@
-"""Idempotent producers: which id, epoch and last number a link starts with, and which older links give way.
+"""Idempotent producers: the id, epoch and last number with which a link starts, and the fencing of older links.
 
-The log tells repeats from gaps (reference: AMQP 4.5); this module only reads and writes the three attach properties,
-and keeps the links of one producer apart: once a higher epoch is there, what links of lower ones send is refused. They
-stay attached, because SDKs tell their users of a superseded producer only when a send is refused for it.
+The log distinguishes repeats from gaps (reference: AMQP 4.5). This module reads and writes the three attach properties,
+and fences links of one producer: once a link with a higher epoch is attached, deliveries on links with lower ones are
+refused. Those stay attached, because SDKs report a fenced producer only when a send is refused.
 """
 
 import secrets
@@ -22,14 +22,14 @@ _SEQUENCE = "com.microsoft:producer-sequence-number"
 _MAX_ID = 2**63 - 1
 _MAX_EPOCH = 2**15 - 1
 _MAX_SEQUENCE = 2**31 - 1
-# New ids lie between 2^52 and 2^53: above every id that Kafka producers are given in turn, and still exact in
-# JavaScript's numbers. 52 random bits make a second use of one improbable for as long as a log remembers producers.
+# New ids lie between 2^52 and 2^53: above the ids that Kafka producers get, and exact as JavaScript numbers.
+# With 52 random bits a collision is improbable for as long as a log remembers producers.
 _RANDOM_BITS = 52
 _FIRST_NEW_ID = 1 << _RANDOM_BITS
 
-# Epoch and last sequence number of a producer in a log.
-Known = Callable[[int], tuple[int, int] | None]
-# The log's hub and partition, and the producer's id.
+# Returns epoch and last sequence number of a producer in a log, if known.
+LastSequence = Callable[[int], tuple[int, int] | None]
+# Uid of the hub, partition, and id of the producer.
 ProducerKey = tuple[str, int, int]
 
 
@@ -42,7 +42,7 @@ class ProducerTerms:
     last_sequence: int
 
     def properties(self) -> dict[Value, Value]:
-        """As the attach that answers tells them."""
+        """The properties of the attach that answers the peer."""
         return {
             Symbol(_ID): Long(self.producer_id),
             Symbol(_EPOCH): Short(self.epoch),
@@ -55,11 +55,11 @@ def wants_idempotence(attach: Attach) -> bool:
     return CAPABILITY in (attach.desired_capabilities or ())
 
 
-def agree(asked: Mapping[Value, Value] | None, known: Known) -> ProducerTerms:
-    """The terms for what a sender asked: an id of its own or a new one, and the number that it counts from.
+def agree(asked: Mapping[Value, Value] | None, last_sequence_of: LastSequence) -> ProducerTerms:
+    """The terms for a sender: its own id or a new one, and the number that it counts from.
 
-    A sender that lost its connection asks for the last number of which it knows that it was accepted, and sends again
-    what came after it under the same numbers: told the log's own last number instead, it would publish that twice.
+    A sender that lost its connection names the last number that it knows was accepted, and sends later events again
+    under the same numbers. If it got the log's last number instead, it would publish them twice.
     """
     properties = asked or {}
     producer_id = _number(properties, _ID, _MAX_ID)
@@ -67,14 +67,14 @@ def agree(asked: Mapping[Value, Value] | None, known: Known) -> ProducerTerms:
     sequence = _number(properties, _SEQUENCE, _MAX_SEQUENCE)
     if producer_id is None:
         return ProducerTerms(producer_id=_new_id(), epoch=epoch or 0, last_sequence=sequence or 0)
-    past = known(producer_id)
-    if past is None:
+    known = last_sequence_of(producer_id)
+    if known is None:
         return ProducerTerms(producer_id=producer_id, epoch=epoch or 0, last_sequence=sequence or 0)
-    last_epoch, last = past
+    last_epoch, last = known
     if epoch is not None and epoch < last_epoch:
         raise ProducerFenced(producer_id, epoch, last_epoch)
     if sequence is None:
-        # Below zero: known by a transaction marker only.
+        # Below zero: the producer has written only a transaction marker.
         sequence = max(last, 0)
     return ProducerTerms(producer_id=producer_id, epoch=last_epoch if epoch is None else epoch, last_sequence=sequence)
 
@@ -93,10 +93,10 @@ def _number(properties: Mapping[Value, Value], name: str, largest: int) -> int |
 
 
 class OldSequence(ProducerRefused):
-    """Numbers that were used before, for other events than these."""
+    """The sequence numbers were used before, for other events."""
 
     def text(self) -> str:
-        """Unlike a repeat, accepting it without storing it would lose events."""
+        """Accepting it as a repeat, without storing it, would lose events."""
         return "The producer sent an old sequence number with a batch that is not a repeat of an earlier one."
 
 
@@ -105,7 +105,7 @@ class ProducerLink(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The epoch with which it was attached."""
+        """The epoch of the producer."""
 
     def fence(self, refusal: Refusal) -> None:
         """Refuse all further deliveries with this reason."""
@@ -123,22 +123,22 @@ class Producers:
         self._links: dict[ProducerKey, list[ProducerLink]] = {}
 
     def check(self, key: ProducerKey, epoch: int) -> None:
-        """Refuse a link whose producer has a newer one open."""
+        """Refuse a link if its producer has a link with a higher epoch."""
         current = max((link.epoch for link in self._links.get(key, ())), default=epoch)
         if epoch < current:
             raise ProducerFenced(key[2], epoch, current)
 
     def join(self, key: ProducerKey, link: ProducerLink) -> None:
-        """A link was attached: those of older epochs give way."""
-        there = self._links.setdefault(key, [])
-        for other in [other for other in there if other.epoch < link.epoch]:
+        """Register a link, and fence the links with lower epochs."""
+        links = self._links.setdefault(key, [])
+        for other in [other for other in links if other.epoch < link.epoch]:
             other.fence(ProducerFenced(key[2], other.epoch, link.epoch))
-        there.append(link)
+        links.append(link)
 
     def leave(self, key: ProducerKey, link: ProducerLink) -> None:
-        """A link is gone."""
-        there = self._links.get(key, [])
-        if link in there:
-            there.remove(link)
-        if not there:
+        """Remove a link that is gone."""
+        links = self._links.get(key, [])
+        if link in links:
+            links.remove(link)
+        if not links:
             self._links.pop(key, None)

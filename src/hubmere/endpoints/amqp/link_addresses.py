@@ -1,8 +1,8 @@
-"""Link addresses and filters become hub, partition, group and Position.
+"""Parses link addresses and filters: hub, partition, consumer group and `Position`.
 
 Accepts every form that deployed clients write (reference: AMQP 4.1, 5.1, 5.2): with or without scheme, host and leading
-slash, percent-encoded, keywords in any case, selectors with quoted and bare values. Decides nothing about existence or
-rights. What has no meaning is refused as `InvalidArgument`.
+slash, percent-encoded, keywords in any case, selectors with quoted and bare values. Says nothing about existence or
+rights. Anything else is refused as `InvalidArgument`.
 """
 
 import re
@@ -31,7 +31,7 @@ class ServiceNode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """A hub, or a part of one; names as they were written."""
+    """A hub, or a part of one; names as the client wrote them."""
 
     hub: str
     group: str | None = None
@@ -40,7 +40,7 @@ class HubAddress:
 
     @property
     def below(self) -> tuple[str, ...]:
-        """The path below the hub, for rights."""
+        """The path below the hub, by which rights are checked."""
         group = () if self.group is None else ("consumergroups", self.group)
         partition = () if self.partition is None else ("partitions", self.partition)
         publisher = () if self.publisher is None else ("publishers", self.publisher)
@@ -51,7 +51,7 @@ Address = ServiceNode | HubAddress
 
 
 def parse_address(value: Value) -> Address:
-    """What a source or target means."""
+    """Parse the address of a source or target."""
     if not isinstance(value, str) or not value or len(value) > MAX_ADDRESS_CHARACTERS:
         raise InvalidArgument("address", value, "the name of an event hub, of a part of one, '$cbs' or '$management'")
     segments = _segments(value)
@@ -64,7 +64,7 @@ def parse_address(value: Value) -> Address:
 
 
 def _segments(text: str) -> list[str]:
-    """The path without scheme, authority, query and empty parts."""
+    """The path segments without scheme, authority and query."""
     _, found, rest = text.partition("://")
     path = rest.partition("/")[2] if found else text
     return [unquote(part) for part in path.partition("?")[0].split("/") if part]
@@ -91,7 +91,7 @@ _TAILS: Mapping[str, Callable[[str, str], HubAddress]] = {
 
 
 def reader_address(text: str, address: HubAddress) -> str:
-    """The address at which one partition is read, for a client that named a hub or a consumer group some other way.
+    """A valid address to read one partition, for a client that named a hub or a consumer group in another form.
 
     One documented form is `//namespace/hub/group`: the last two names are then hub and group.
     """
@@ -106,7 +106,7 @@ def reader_address(text: str, address: HubAddress) -> str:
 # --- where a reader starts --------------------------------------------------------------------------------------------
 
 _SELECTOR_NAME = "apache.org:selector-filter:string"
-# The number of the Apache selector filter, and the one that the .NET client writes.
+# The descriptor code of the Apache selector filter, and the one that the .NET client writes.
 _SELECTOR_CODES = frozenset({0x468C_0000_0004, 0x13_7000_000A})
 _SELECTOR_START = "amqp.annotation."
 
@@ -118,7 +118,7 @@ _NUMBER = re.compile(rf"-?[0-9]{{1,{_MAX_DIGITS}}}(?:\.[0-9]+)?")
 
 
 def position_of(filters: Mapping[Value, Value] | None) -> Position:
-    """Where a source with these filters starts; from the oldest event when no filter says otherwise."""
+    """Where a reader with these filters starts: at the oldest event unless a selector names a position."""
     selectors = list(_selectors(filters or {}))
     if not selectors:
         return Position.first()
@@ -128,7 +128,7 @@ def position_of(filters: Mapping[Value, Value] | None) -> Position:
 
 
 def _selectors(filters: Mapping[Value, Value]) -> Iterator[str]:
-    """Selectors are known by their descriptor or by how they read: the keys of the map differ from client to client."""
+    """The selectors, found by descriptor or by content: the keys of the map differ between clients."""
     for entry in filters.values():
         descriptor, value = (entry.descriptor, entry.value) if isinstance(entry, Described) else (None, entry)
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
@@ -140,7 +140,7 @@ def _selectors(filters: Mapping[Value, Value]) -> Iterator[str]:
 
 
 def parse_selector(text: str) -> Position:
-    """The position that a selector asks for."""
+    """The position that a selector names."""
     found = _SELECTOR.fullmatch(text)
     anchor = _ANCHORS.get(fold(found["name"])) if found else None
     if found is None or anchor is None:
@@ -169,7 +169,7 @@ def _numbered(value: str, inclusive: bool, make: Callable[..., Position]) -> Pos
     if _NUMBER.fullmatch(value) is None:
         raise InvalidArgument("position", value, "a whole number")
     number = int(value.partition(".")[0])
-    # -1 is the service's word for the beginning; nothing lies before it.
+    # -1 means the beginning, as in the service.
     return Position.first() if number < 0 else make(number, inclusive=inclusive)
 
 

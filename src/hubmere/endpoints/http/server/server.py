@@ -89,7 +89,7 @@ class HttpServers:
             tls,
             limits=self._limits,
             # A connection beyond the limit may still use a reserved one, which is decided once it is established.
-            may_enter=lambda _address: True,
+            can_accept=lambda _address: True,
             handshake_timeout_s=self._handshake_timeout_s,
         )
         acceptor.start()

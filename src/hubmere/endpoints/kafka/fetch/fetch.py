@@ -220,7 +220,7 @@ class _Fetch:
         body: FetchRequest = self._request.body
         known_bytes = sum([len(result.answer.records) for result in before])
         wanted_bytes = min(max(body.max_bytes, 0), MAX_FETCH_BYTES)
-        available_bytes = self._session.account.room_bytes(wanted_bytes)
+        available_bytes = self._session.account.available_bytes(wanted_bytes)
         space_bytes = max(available_bytes - known_bytes, 0)
         # A first batch that is larger than asked for is sent, unless memory is what sets the bound.
         is_short = available_bytes < wanted_bytes

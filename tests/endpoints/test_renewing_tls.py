@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from hubmere.endpoints.certificates import covers, folded_names, server_names
+from hubmere.endpoints.certificates import covers, fold_names, server_names
 from hubmere.model.addresses import Addresses
 from hubmere.model.connection_string import ConnectionString
 from hubmere.settings import load
@@ -109,7 +109,7 @@ def test_every_namespace_has_a_name_that_the_certificate_covers(
     """Connection strings and certificates are made from the same settings."""
     addresses = Addresses(namespace="first", hostnames=hostnames)
 
-    names = folded_names(server_names(hostnames, ["first", "second"], "machine"))
+    names = fold_names(server_names(hostnames, ["first", "second"], "machine"))
 
     assert (addresses.host, addresses.host_of("first"), addresses.host_of("Second")) == (own, own, second)
     assert covers(names, own)
@@ -129,7 +129,7 @@ def test_every_namespace_has_a_name_that_the_certificate_covers(
 )
 def test_wildcard_stands_for_one_label_with_two_behind_it(name: str, is_covered: bool) -> None:
     """As OpenSSL reads it; a name that only others accept must be listed."""
-    assert covers(folded_names(("*.Example.org", "*.single", "exact.single")), name) is is_covered
+    assert covers(fold_names(("*.Example.org", "*.single", "exact.single")), name) is is_covered
 
 
 @pytest.mark.parametrize("text", ["*.", "*.*.example", "*example", "a.*.example", "*.10.0.0.1", "*"])
