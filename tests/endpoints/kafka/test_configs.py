@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hubmere.endpoints.kafka.admin.configs import INERT, TOPIC_ENTRIES, Defaults, changed, topic_configs
+from hubmere.endpoints.kafka.admin.configs import INERT, TOPIC_ENTRIES, Defaults, apply_entry, topic_configs
 from hubmere.model.entity import Hub, Retention
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import hub_name, namespace_name
@@ -57,21 +57,21 @@ def test_every_entry_of_kafka_is_known() -> None:
 @pytest.mark.parametrize("name", sorted(INERT))
 def test_entry_with_nothing_to_act_on_changes_nothing(name: str) -> None:
     """It is no mistake either, and no client can notice."""
-    wish = HubSpec(partition_count=2)
+    apply_entries = HubSpec(partition_count=2)
 
-    assert changed(wish, name, "1", Limits()) == wish
+    assert apply_entry(apply_entries, name, "1", Limits()) == apply_entries
 
 
 def test_unknown_entry_is_refused() -> None:
     """A misspelt entry must not look as if it had an effect."""
     with pytest.raises(InvalidArgument, match=r"retention\.weeks"):
-        changed(HubSpec(), "retention.weeks", "1", Limits())
+        apply_entry(HubSpec(), "retention.weeks", "1", Limits())
 
 
 @pytest.mark.parametrize("name", sorted(TOPIC_ENTRIES))
 def test_entry_set_back_is_taken(name: str) -> None:
     """Whatever it is about: null asks for the default."""
-    assert changed(HubSpec(), name, None, Limits()).retention_hours is None
+    assert apply_entry(HubSpec(), name, None, Limits()).retention_hours is None
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in TOPIC_ENTRIES.values() if entry.change is None])
@@ -80,9 +80,9 @@ def test_entry_that_is_fixed_takes_its_own_value_alone(name: str) -> None:
     defaults = Defaults(limits=Limits(), segment_bytes=1 << 28)
     (shown,) = topic_configs(a_hub(), defaults, [name])
 
-    assert changed(HubSpec(), name, shown.value, Limits()) == HubSpec()
+    assert apply_entry(HubSpec(), name, shown.value, Limits()) == HubSpec()
     with pytest.raises(InvalidArgument, match="fixed here"):
-        changed(HubSpec(), name, "12345", Limits())
+        apply_entry(HubSpec(), name, "12345", Limits())
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_entry_that_is_fixed_takes_its_own_value_alone(name: str) -> None:
 )
 def test_entry_becomes_a_setting_and_is_shown(name: str, text: str, field: str, value: int | None) -> None:
     """As it was given, and as the topic's own unless it stands for none."""
-    wish = changed(HubSpec(), name, text, Limits())
-    assert wish.log_settings is not None
+    apply_entries = apply_entry(HubSpec(), name, text, Limits())
+    assert apply_entries.log_settings is not None
 
-    hub = replace(a_hub(), log_settings=wish.log_settings)
+    hub = replace(a_hub(), log_settings=apply_entries.log_settings)
     (shown,) = topic_configs(hub, Defaults(limits=Limits(), segment_bytes=1 << 28), [name])
 
-    assert getattr(wish.log_settings, field) == value
+    assert getattr(apply_entries.log_settings, field) == value
     assert (shown.value, shown.source is ConfigSource.TOPIC) == (text, value is not None)
 
 
@@ -113,7 +113,7 @@ def test_entry_becomes_a_setting_and_is_shown(name: str, text: str, field: str, 
 def test_entry_that_is_no_number_is_refused(name: str) -> None:
     """With what was expected."""
     with pytest.raises(InvalidArgument, match="a whole number"):
-        changed(HubSpec(), name, "many", Limits())
+        apply_entry(HubSpec(), name, "many", Limits())
 
 
 def test_segment_age_without_a_setting_is_the_one_in_force() -> None:

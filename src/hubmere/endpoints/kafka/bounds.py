@@ -1,8 +1,8 @@
-"""How many entries one request may have: a bound for what a few bytes make the node do, far above what clients need.
+"""How many entries one request may have: limits the work of a small request, far above what clients need.
 
-A request with more entries than `MAX_ENTRIES` ends its connection, as one that is too large does; Kafka has no other
-answer that fits every request. Requests that name topics, groups or resources get an answer for each name up to
-`slices.MAX_NAMES`, and beyond that INVALID_REQUEST for each.
+A request with more than `MAX_ENTRIES` entries closes the connection, like one that is too large; Kafka has no other
+error that fits every request. Requests that name topics, groups or resources get a result for each of up to
+`slices.MAX_NAMES` names, and INVALID_REQUEST for each if there are more.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -73,8 +73,8 @@ COUNTS: Final[Mapping[int, Count]] = {
 }
 
 
-def bounded(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-    """The same handlers, for requests within the bound alone."""
+def with_bounds(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+    """The same handlers with a check of the number of entries."""
     return {key: _bounded(handler, COUNTS[key]) if key in COUNTS else handler for key, handler in handlers.items()}
 
 

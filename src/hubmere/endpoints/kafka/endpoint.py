@@ -1,7 +1,7 @@
-"""Kafka for a node: which APIs are served by which handler, the session of each connection, and one timer.
+"""The Kafka endpoint of a node: the table of handlers, the session of each connection, and the coordinators' timer.
 
-The table from API key to handler is put together here; what it lacks is not advertised. The timer goes off at the next
-deadline of the coordinators (sessions, rebalances, transactions), whoever has set it.
+APIs without a handler in the table are not advertised. The timer fires at the next deadline of the coordinators:
+sessions, rebalances, transactions.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from hubmere.broker import Broker, ConsumerGroupConfig
 from hubmere.endpoints.kafka import positions, sasl, transactions
 from hubmere.endpoints.kafka.admin import config_requests, inspection, metadata
 from hubmere.endpoints.kafka.admin import topics as admin
-from hubmere.endpoints.kafka.bounds import bounded
+from hubmere.endpoints.kafka.bounds import with_bounds
 from hubmere.endpoints.kafka.fetch import fetch
 from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
@@ -39,7 +39,7 @@ _SASL: Final[Mapping[int, Handler]] = {
     SASL_HANDSHAKE.key: sasl.handshake,
     SASL_AUTHENTICATE.key: sasl.authenticate,
 }
-_SIGNED_IN: Final[Mapping[int, Handler]] = {
+_HANDLERS: Final[Mapping[int, Handler]] = {
     **produce.HANDLERS,
     **fetch.HANDLERS,
     **positions.HANDLERS,
@@ -52,13 +52,13 @@ _SIGNED_IN: Final[Mapping[int, Handler]] = {
     **config_requests.HANDLERS,
     **inspection.HANDLERS,
 }
-_KEYS: Final = (API_VERSIONS.key, *_SASL, *_SIGNED_IN)
-_OPEN: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
-HANDLERS: Final[Mapping[int, Handler]] = bounded({**_OPEN, **_SIGNED_IN})
+_KEYS: Final = (API_VERSIONS.key, *_SASL, *_HANDLERS)
+_SIGN_IN_HANDLERS: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
+HANDLERS: Final[Mapping[int, Handler]] = with_bounds({**_SIGN_IN_HANDLERS, **_HANDLERS})
 
 
 class KafkaEndpoint:
-    """Makes the session of each connection. Thread rule: the loop's thread only; made while the loop runs."""
+    """Creates the session of each connection. Thread rule: the loop's thread only; created while the loop runs."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class KafkaEndpoint:
         self._clock = clock
         self._coordinators = broker.coordinators
         self._loop = asyncio.get_running_loop()
-        # The deadline is kept beside its timer: uvloop's handle for a call that is due already has no `when()`.
+        # The deadline is stored here because uvloop's handle of a call that is already due has no `when()`.
         self._timer: Timer | None = None
         self._timer_deadline = 0.0
         self._shared = Shared(
@@ -85,7 +85,7 @@ class KafkaEndpoint:
             memory=memory or MemoryBudget(),
             served=ServedApis({key: APIS[key].versions for key in HANDLERS}),
             handlers=HANDLERS,
-            sign_in_handlers=_OPEN,
+            sign_in_handlers=_SIGN_IN_HANDLERS,
             connection_view=connection_view,
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
@@ -99,25 +99,25 @@ class KafkaEndpoint:
         self._watch_deadlines()
 
     def session(self, *, is_secure: bool) -> KafkaSession:
-        """The session of one new connection."""
+        """A session for a new connection."""
         return KafkaSession(self._shared, is_secure=is_secure)
 
     def close(self) -> None:
-        """Let no timer go off any more; the coordinators' state is in the catalog."""
+        """Stop the timer; the coordinators' state is in the catalog."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _watch_deadlines(self) -> None:
-        """Set the timer to the next deadline, unless it goes off before that."""
+        """Set the timer to the next deadline, unless it fires before that."""
         deadline = self._coordinators.next_deadline()
         if deadline is None or (self._timer is not None and self._timer_deadline <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_deadline = self._loop.call_at(deadline, self._tick), deadline
+        self._timer, self._timer_deadline = self._loop.call_at(deadline, self._advance), deadline
 
-    def _tick(self) -> None:
+    def _advance(self) -> None:
         self._timer = None
         try:
             self._coordinators.advance(self._clock.monotonic(), self._clock.now_ms())

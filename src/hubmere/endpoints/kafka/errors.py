@@ -1,7 +1,7 @@
-"""Refusal to code: one table from the tree of refusals to Kafka's numbered errors (reference: kafka 1.8).
+"""Refusals to error codes: one table for the whole tree of refusals (reference: kafka 1.8).
 
-A test walks the tree and fails on a missing row. Whether a client tries again by itself hangs on the code, so what
-passes by itself gets one that clients retry.
+A test walks the tree and fails on a missing row. Clients decide by the code whether to retry, so refusals that pass by
+themselves have a retriable code.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _E = ErrorCode
 
 TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.Refusal: _E.INVALID_REQUEST,
-    # Who may: at sign-in these never reach a topic, later they are about one.
+    # Authentication and rights. At sign-in the session answers with its own code; later these concern a topic.
     errors.Unauthorized: _E.TOPIC_AUTHORIZATION_FAILED,
     errors.AdminRequired: _E.TOPIC_AUTHORIZATION_FAILED,
     errors.MissingToken: _E.SASL_AUTHENTICATION_FAILED,
@@ -50,14 +50,14 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.NotSupported: _E.INVALID_REQUEST,
     # A namespace whose tier has no Kafka: the service's own answer (reference: kafka 1.1).
     errors.NotInTier: _E.TOPIC_AUTHORIZATION_FAILED,
-    # Clients ask for metadata again, and go on.
+    # Clients refresh their metadata and continue.
     errors.EntityUpdated: _E.NOT_LEADER_OR_FOLLOWER,
     errors.EntityDisabled: _E.TOPIC_AUTHORIZATION_FAILED,
     errors.LimitReached: _E.POLICY_VIOLATION,
     errors.ReceiverLimit: _E.POLICY_VIOLATION,
     errors.PublicationTooLarge: _E.MESSAGE_TOO_LARGE,
     errors.ServerBusy: _E.THROTTLING_QUOTA_EXCEEDED,
-    # A client that has to pause longer than its request may take would send it again and again.
+    # Not retriable: the client would time out and send the same request again and again.
     errors.ThrottledTooLong: _E.POLICY_VIOLATION,
     # The service's own answer to a producer over the rates of its application group.
     errors.ApplicationGroupThrottled: _E.POLICY_VIOLATION,
@@ -79,7 +79,7 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.CorruptBatch: _E.CORRUPT_MESSAGE,
     errors.InvalidBatch: _E.INVALID_RECORD,
     errors.UndecodableMessage: _E.INVALID_RECORD,
-    # Clients look the leader up again and retry, which reaches the node once it is back.
+    # Clients refresh their metadata and retry until the node is back.
     errors.ShuttingDown: _E.NOT_LEADER_OR_FOLLOWER,
     refusals.CoordinationRefused: _E.COORDINATOR_NOT_AVAILABLE,
     refusals.GroupRefused: _E.COORDINATOR_NOT_AVAILABLE,
@@ -117,8 +117,8 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
 
 
 def code_of(refusal: Refusal) -> ErrorCode:
-    """The code of a refusal, or of the nearest kind of it that has one."""
+    """The error code of a refusal, or of its nearest base class in the table."""
     if isinstance(refusal, errors.EntityDisabled) and refusal.status == Status.DISABLED:
-        # Reference, kafka 1.8: a hub that is disabled as a whole is not there for Kafka clients.
+        # Reference, kafka 1.8: a disabled hub does not exist for Kafka clients.
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return next(TABLE[kind] for kind in type(refusal).__mro__ if kind in TABLE)

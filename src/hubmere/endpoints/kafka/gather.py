@@ -1,4 +1,4 @@
-"""Gather: an answer that is complete when each of its parts has come, in whatever order and turn they come."""
+"""Gather: collects the parts of a response that complete in any order."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -8,8 +8,8 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-def repeated(keys: Iterable[K]) -> frozenset[K]:
-    """What a request names more than once."""
+def duplicates_of(keys: Iterable[K]) -> frozenset[K]:
+    """The keys that occur more than once."""
     return frozenset(key for key, count in Counter(keys).items() if count > 1)
 
 
@@ -29,7 +29,7 @@ class Gather(Generic[T]):
             done([])
 
     def put(self, index: int, part: T) -> None:
-        """One part is there."""
+        """Add one part."""
         assert index not in self._parts
         self._parts[index] = part
         self._missing -= 1

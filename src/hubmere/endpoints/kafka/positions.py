@@ -1,6 +1,6 @@
-"""ListOffsets and OffsetForLeaderEpoch: finding a place in a partition (reference: kafka 2.9).
+"""Handlers for ListOffsets and OffsetForLeaderEpoch (reference: kafka 2.9).
 
-Only a search by a producer's own time opens a batch, and only the one that holds the answer.
+Only a search by a producer's timestamp decodes a batch, and only the one that contains the result.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from typing import Final
 from hubmere.broker import PartitionView, leader_epoch_refusal
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED
-from hubmere.endpoints.kafka.gather import repeated
+from hubmere.endpoints.kafka.gather import duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
+from hubmere.endpoints.kafka.slices import Steps, encode_part, in_slices
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
 from hubmere.records.header import read_header, split_batches
@@ -43,20 +43,20 @@ _NONE: Final = (-1, -1)
 
 @in_slices
 def list_offsets(session: KafkaSession, request: Request) -> Steps:
-    """The offsets for times and for the two ends; a partition that is named twice is refused, as in Kafka."""
+    """Offsets for timestamps and for the two ends; a partition that is named twice is refused, as in Kafka."""
     body: ListOffsetsRequest = request.body
     committed_only = body.isolation_level == READ_COMMITTED
-    twice = repeated((topic.name, part.index) for topic in body.topics for part in topic.partitions)
+    duplicates = duplicates_of((topic.name, part.index) for topic in body.topics for part in topic.partitions)
     topics: list[EncodedStruct] = []
     for topic in body.topics:
         partitions: list[ListOffsetsPartitionResponse] = []
         for part in topic.partitions:
-            if (topic.name, part.index) in twice:
+            if (topic.name, part.index) in duplicates:
                 partitions.append(_duplicate(part.index))
             else:
-                partitions.append(_find(session, topic.name, part, committed_only=committed_only))
+                partitions.append(_list_offset(session, topic.name, part, committed_only=committed_only))
             yield
-        topics.append(encoded(request, ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))))
+        topics.append(encode_part(request, ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))))
     session.respond(request, ListOffsetsResponse(topics=tuple(topics)))
 
 
@@ -67,7 +67,7 @@ def _duplicate(index: int) -> ListOffsetsPartitionResponse:
     )
 
 
-def _find(
+def _list_offset(
     session: KafkaSession, topic: str, partition: ListOffsetsPartition, *, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     try:
@@ -104,22 +104,22 @@ def _find_offset(view: PartitionView, wanted_ms: int, *, committed_only: bool) -
 
 
 def _time_of(view: PartitionView, offset: int) -> int:
-    """The time of one record: in the header when the service has stamped it, else inside the batch."""
+    """The time of one record: from the header if the log has stamped it, else from the record."""
     chunk = view.read(offset, 1)
     assert chunk is not None
     batch = next(split_batches(chunk.data))
     header = read_header(batch)
     if header.is_append_time:
         return header.max_time_ms
-    # After compaction the record may be gone and the next one stand for it.
+    # Compaction may have removed the record: then the next one counts.
     times = (record.time_ms for record in decode_records(batch) if record.sequence_number >= offset)
     return next(times, header.max_time_ms)
 
 
 @in_slices
 def offset_for_leader_epoch(session: KafkaSession, request: Request) -> Steps:
-    """Where an epoch ended. Older epochs are not kept apart: to a reader that is beyond the end it is the end that says
-    that events were lost, and that is told for each of them.
+    """Where a leader epoch ended. The ends of older epochs are not stored: each of them gets the end of the log, which
+    tells a reader that is beyond it that events were lost.
     """
     body: OffsetForLeaderEpochRequest = request.body
     topics: list[EpochTopicResponse] = []

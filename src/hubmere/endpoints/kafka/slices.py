@@ -1,13 +1,14 @@
-"""Long answers in slices: work that is larger than its request is done in parts, with other clients served between.
+"""Long requests in slices: their work is done in parts, and other clients are served between two parts.
 
 A few bytes of a request can name thousands of topics, partitions or groups. The handler of such a request is a
 generator that yields after each entry:
 
 1. The first slice runs at once. Nearly every request ends in it, and nothing below happens.
-2. What is left joins the queue of all long answers of the node. Each turn of the event loop runs one slice of the
-   first job, which then goes to the end of the queue; so other clients are served between two slices, and a second
-   long answer takes no longer turns than one.
-3. Until its answer is complete, a connection is not read and its next requests wait: it has one long answer at a time.
+2. The rest joins the queue of all long requests of the node. Each turn of the event loop runs one slice of the first
+   job, which then goes to the end of the queue. So other clients are served between two slices, and two long requests
+   make no turn longer than one.
+3. Until the response is complete, the connection is not read and its next requests wait: it has one long request at a
+   time.
 """
 
 import asyncio
@@ -38,17 +39,17 @@ MAX_ENTRIES: Final = 50_000
 MAX_NAMES: Final = 10_000
 TOO_MANY_NAMES: Final = f"More than {MAX_NAMES} names in one request"
 
-# Yields after each entry; has answered the request when it ends.
+# Yields after each entry; the request is answered when it ends.
 Steps = Iterator[None]
 
 
 def run_slice(steps: Steps) -> bool:
-    """Do one slice of the work; whether all of it is done."""
+    """Do one slice of the work; True when all of it is done."""
     return len(list(islice(steps, SLICE_ENTRIES))) < SLICE_ENTRIES
 
 
-def result_of(steps: Generator[None, None, T]) -> T:
-    """Do work at once that is known to be short."""
+def run_to_end(steps: Generator[None, None, T]) -> T:
+    """Do all of the work at once, if it is known to be short."""
     while True:
         try:
             next(steps)
@@ -57,14 +58,14 @@ def result_of(steps: Generator[None, None, T]) -> T:
             return result
 
 
-def encoded(request: Request, value: object) -> EncodedStruct:
-    """A part of an answer as it goes out, so that the whole need not be encoded at once."""
+def encode_part(request: Request, value: object) -> EncodedStruct:
+    """Encode a part of a response, so that the whole need not be encoded at once."""
     version = request.version
     return encode_struct(type(value), version, request.api.is_flexible(version), value)
 
 
 def in_slices(handler: "Callable[[KafkaSession, Request], Steps]") -> "Callable[[KafkaSession, Request], None]":
-    """The handler for a request whose work is given as a generator."""
+    """Turn a generator into the handler of a request."""
 
     @wraps(handler)
     def handle(session: "KafkaSession", request: Request) -> None:
@@ -74,30 +75,30 @@ def in_slices(handler: "Callable[[KafkaSession, Request], Steps]") -> "Callable[
 
 
 class Slices:
-    """The long answers of all connections, in turns. Thread rule: the loop's thread only."""
+    """The long requests of all connections, in turns. Thread rule: the loop's thread only."""
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[KafkaSession, Steps]] = deque()
-        self._is_planned = False
+        self._is_scheduled = False
 
     def add(self, session: "KafkaSession", steps: Steps) -> None:
-        """Take over what is left of an answer after its first slice."""
+        """Queue the rest of a request after its first slice."""
         self._jobs.append((session, steps))
-        self._plan()
+        self._schedule()
 
-    def _plan(self) -> None:
-        if self._jobs and not self._is_planned:
-            self._is_planned = True
+    def _schedule(self) -> None:
+        if self._jobs and not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """One slice of the first job."""
-        self._is_planned = False
+        """Run one slice of the first job."""
+        self._is_scheduled = False
         session, steps = self._jobs.popleft()
         try:
             if session.run_next_slice(steps):
                 self._jobs.append((session, steps))
-        except Exception:  # the top of a task: one client's fault must not stop the others' answers
-            log.exception("an answer to %s failed", session.wire.peer)
-            session.disconnect("an answer failed")
-        self._plan()
+        except Exception:  # the top of a task: one client's error must not affect the others
+            log.exception("a long request of %s failed", session.wire.peer)
+            session.disconnect("a long request failed")
+        self._schedule()

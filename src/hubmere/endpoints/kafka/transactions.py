@@ -1,7 +1,7 @@
-"""Producer ids and transactions: requests become calls of the coordinator (reference: kafka 2.12 and 2.13).
+"""Handlers for producer ids and transactions: requests become calls of the coordinator (reference: kafka 2.12, 2.13).
 
-Whoever may send gets a producer id; a transactional one may write where it has the right to send, and commit offsets
-for groups if it may listen too. Clients from before 2.7 know a fenced producer by another code.
+A producer id needs the right to send. A transaction may write to hubs with that right, and commit offsets of groups
+with the right to listen. Clients before 2.7 know another error code for a fenced producer.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ from hubmere.wire.kafka.messages.transactions import (
     TxnOffsetCommitTopicResponse,
 )
 
-# The versions since which clients know PRODUCER_FENCED (KIP-588); TxnOffsetCommit never says it.
+# The versions since which clients know PRODUCER_FENCED (KIP-588); TxnOffsetCommit never returns it.
 _FENCED_SINCE: Final[Mapping[int, int]] = {
     INIT_PRODUCER_ID.key: 4,
     ADD_PARTITIONS_TO_TXN.key: 2,
@@ -67,7 +67,7 @@ def _code(request: Request, refusal: Refusal) -> ErrorCode:
     if is_fenced and request.version < _FENCED_SINCE.get(request.api.key, _NEVER):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if isinstance(refusal, refusals.StaleMemberEpoch):
-        # As in Kafka: producers know no member epochs.
+        # As in Kafka: producers do not know member epochs.
         return ErrorCode.ILLEGAL_GENERATION
     return code_of(refusal)
 
@@ -76,7 +76,7 @@ def _code(request: Request, refusal: Refusal) -> ErrorCode:
 
 
 def init_producer_id(session: KafkaSession, request: Request) -> None:
-    """An id to number batches with; for a transactional id the one of its current producer."""
+    """A new producer id, or the id and the next epoch of a transactional id."""
     body: InitProducerIdRequest = request.body
     has_id, has_epoch = body.producer_id >= 0, body.producer_epoch >= 0
 
@@ -96,7 +96,7 @@ def init_producer_id(session: KafkaSession, request: Request) -> None:
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED if is_plain else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         session.respond(request, InitProducerIdResponse(error_code=code))
     elif body.transactional_id is None:
-        # One that comes back after an error gets a new id too: its old numbers stay with the old id.
+        # A producer that asks again after an error gets a new id too: its old sequence numbers stay with the old id.
         take = session.shared.broker.coordinators.producer_ids.take
         take(lambda number, refusal: reply((number, 0) if refusal is None else refusal))
     else:
@@ -110,50 +110,50 @@ def init_producer_id(session: KafkaSession, request: Request) -> None:
         session.shared.watch_deadlines()
 
 
-# --- what a transaction covers ---------------------------------------------------------------------------------------
+# --- partitions and offsets of a transaction -------------------------------------------------------------------------
 
 
 @in_slices
 def add_partitions_to_txn(session: KafkaSession, request: Request) -> Steps:
-    """Enlist partitions: all of them, or none and each is told why."""
+    """Add partitions to a transaction: all of them, or none with an error for each."""
     body: AddPartitionsToTxnRequest = request.body
-    places: list[tuple[str, int]] = []
+    partitions: list[tuple[str, int]] = []
     codes: Codes = []
     for topic in body.topics:
         parts: list[tuple[int, ErrorCode]] = []
         for index in topic.partitions:
-            parts.append((index, _enlist(session, topic.name, index, places)))
+            parts.append((index, _enlist(session, topic.name, index, partitions)))
             yield
         codes.append((topic.name, parts))
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
-        session.respond(request, _added(codes, failed))
+        session.respond(request, _add_response(codes, failed))
 
     if any(code for _, parts in codes for _, code in parts):
-        session.respond(request, _added(codes, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        session.respond(request, _add_response(codes, ErrorCode.OPERATION_NOT_ATTEMPTED))
         return
     producer = (body.producer_id, body.producer_epoch)
     try:
         session.coordinator.transactions.add_partitions(
-            body.transactional_id, producer, places, session.now, session.now_ms, done
+            body.transactional_id, producer, partitions, session.now, session.now_ms, done
         )
     except Refusal as refusal:
         done(refusal)
     session.shared.watch_deadlines()
 
 
-def _enlist(session: KafkaSession, topic: str, index: int, places: list[tuple[str, int]]) -> ErrorCode:
+def _enlist(session: KafkaSession, topic: str, index: int, partitions: list[tuple[str, int]]) -> ErrorCode:
     try:
         hub = session.caller.hub(topic, Rights.SEND, session.now_s)
         hub.require_partition(index)
     except Refusal as refusal:
         return code_of(refusal)
-    places.append((hub.uid, index))
+    partitions.append((hub.uid, index))
     return ErrorCode.NONE
 
 
-def _added(codes: Codes, failed: ErrorCode) -> AddPartitionsToTxnResponse:
+def _add_response(codes: Codes, failed: ErrorCode) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         topics=tuple(
             AddPartitionsToTxnTopicResult(
@@ -168,7 +168,7 @@ def _added(codes: Codes, failed: ErrorCode) -> AddPartitionsToTxnResponse:
 
 
 def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
-    """Enlist a group whose offsets are to be committed with the transaction."""
+    """Add a group whose offsets are committed with the transaction."""
     body: AddOffsetsToTxnRequest = request.body
 
     def done(refusal: Refusal | None) -> None:
@@ -188,20 +188,20 @@ def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
 
 @in_slices
 def txn_offset_commit(session: KafkaSession, request: Request) -> Steps:
-    """Offsets that become visible with the transaction; a member that names itself must be a current one (KIP-447)."""
+    """Offsets that become visible with the transaction; a member id must be of a current member (KIP-447)."""
     body: TxnOffsetCommitRequest = request.body
     pending: list[PendingOffset] = []
     codes: Codes = []
     for topic in body.topics:
         parts: list[tuple[int, ErrorCode]] = []
         for part in topic.partitions:
-            parts.append((part.index, _pend(session, body, topic.name, part, pending)))
+            parts.append((part.index, _check_offset(session, body, topic.name, part, pending)))
             yield
         codes.append((topic.name, parts))
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
-        session.respond(request, _pended(codes, failed))
+        session.respond(request, _offset_response(codes, failed))
 
     producer = (body.producer_id, body.producer_epoch)
     try:
@@ -217,7 +217,7 @@ def txn_offset_commit(session: KafkaSession, request: Request) -> Steps:
         done(refusal)
 
 
-def _pend(
+def _check_offset(
     session: KafkaSession,
     body: TxnOffsetCommitRequest,
     topic: str,
@@ -237,7 +237,7 @@ def _pend(
     return ErrorCode.NONE
 
 
-def _pended(codes: Codes, failed: ErrorCode) -> TxnOffsetCommitResponse:
+def _offset_response(codes: Codes, failed: ErrorCode) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitTopicResponse(
@@ -272,7 +272,7 @@ def end_txn(session: KafkaSession, request: Request) -> None:
         done(refusal)
 
 
-# --- looking at transactions -----------------------------------------------------------------------------------------
+# --- describing transactions -----------------------------------------------------------------------------------------
 
 
 @in_slices
@@ -281,34 +281,34 @@ def describe_transactions(session: KafkaSession, request: Request) -> Steps:
     body: DescribeTransactionsRequest = request.body
     described: list[DescribedTransaction] = []
     for transactional_id in dict.fromkeys(body.transactional_ids):
-        described.append(_described(session, transactional_id))
+        described.append(_describe(session, transactional_id))
         yield from repeat(None, sum(len(topic.partitions) for topic in described[-1].topics) + 1)
     session.respond(request, DescribeTransactionsResponse(transaction_states=tuple(described)))
 
 
-def _described(session: KafkaSession, transactional_id: str) -> DescribedTransaction:
-    known = session.coordinator.transactions.find(transactional_id)
-    refusal: Refusal | None = refusals.TransactionalIdUnknown(transactional_id) if known is None else None
+def _describe(session: KafkaSession, transactional_id: str) -> DescribedTransaction:
+    transaction = session.coordinator.transactions.find(transactional_id)
+    refusal: Refusal | None = refusals.TransactionalIdUnknown(transactional_id) if transaction is None else None
     if not session.principal.rights.allows(Rights.SEND):
         refusal = ClaimMissing("Send", transactional_id)
-    if refusal is not None or known is None:
-        known = Transaction(transactional_id=transactional_id, producer_id=-1, epoch=-1, timeout_ms=0)
+    if refusal is not None or transaction is None:
+        transaction = Transaction(transactional_id=transactional_id, producer_id=-1, epoch=-1, timeout_ms=0)
     return DescribedTransaction(
         error_code=ErrorCode.NONE if refusal is None else code_of(refusal),
         transactional_id=transactional_id,
-        transaction_state="" if refusal is not None else known.phase,
-        transaction_timeout_ms=known.timeout_ms,
-        transaction_start_time_ms=known.started_ms,
-        producer_id=known.producer_id,
-        producer_epoch=known.epoch,
-        topics=_topics(session, known),
+        transaction_state="" if refusal is not None else transaction.phase,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.started_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        topics=_topics(session, transaction),
     )
 
 
-def _topics(session: KafkaSession, known: Transaction) -> tuple[TransactionTopic, ...]:
+def _topics(session: KafkaSession, transaction: Transaction) -> tuple[TransactionTopic, ...]:
     names = {hub.uid: hub.name for hub in session.namespace.hubs()}
     found: dict[str, list[int]] = {}
-    for uid, partition in sorted(known.partitions):
+    for uid, partition in sorted(transaction.partitions):
         if uid in names:
             found.setdefault(names[uid], []).append(partition)
     return tuple(TransactionTopic(name=name, partitions=tuple(parts)) for name, parts in found.items())
@@ -322,9 +322,13 @@ def list_transactions(session: KafkaSession, request: Request) -> Steps:
     unknown = tuple(state for state in body.state_filters if state not in phases)
     may = session.principal.rights.allows(Rights.SEND)
     listed: list[ListedTransaction] = []
-    for known in session.coordinator.transactions.list() if may else ():
-        if _passes(body, known, session.now_ms):
-            transactional_id, producer_id, phase = known.transactional_id, known.producer_id, known.phase
+    for transaction in session.coordinator.transactions.list() if may else ():
+        if _matches(body, transaction, session.now_ms):
+            transactional_id, producer_id, phase = (
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.phase,
+            )
             listed.append(
                 ListedTransaction(transactional_id=transactional_id, producer_id=producer_id, transaction_state=phase)
             )
@@ -335,10 +339,10 @@ def list_transactions(session: KafkaSession, request: Request) -> Steps:
     session.respond(request, answer)
 
 
-def _passes(body: ListTransactionsRequest, known: Transaction, now_ms: int) -> bool:
-    is_old = body.duration_filter_ms < 0 or 0 <= known.started_ms < now_ms - body.duration_filter_ms
-    is_state = not body.state_filters or known.phase.value in body.state_filters
-    return is_old and is_state and (not body.producer_id_filters or known.producer_id in body.producer_id_filters)
+def _matches(body: ListTransactionsRequest, transaction: Transaction, now_ms: int) -> bool:
+    is_old = body.duration_filter_ms < 0 or 0 <= transaction.started_ms < now_ms - body.duration_filter_ms
+    is_state = not body.state_filters or transaction.phase.value in body.state_filters
+    return is_old and is_state and (not body.producer_id_filters or transaction.producer_id in body.producer_id_filters)
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

@@ -1,7 +1,7 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the entries of topics and of the node over the wire.
+"""Handlers for DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: configuration of topics and of the node.
 
-Every resource has its own result; one that a request names twice is refused and left alone, as Kafka does. What an
-entry means is in `configs`.
+Every resource has its own result. A resource that a request names twice is refused and not changed, as in Kafka. The
+meaning of each entry is in `configs`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from hubmere.endpoints.kafka.admin import configs
-from hubmere.endpoints.kafka.admin.topics import defaults_of, outcome, update_hub
-from hubmere.endpoints.kafka.gather import Gather, repeated
+from hubmere.endpoints.kafka.admin.topics import config_defaults, error_of, update_hub
+from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import NODE_ID, Handler
-from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, encoded, in_slices
+from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, encode_part, in_slices
 from hubmere.model.entity import Hub, Rights
 from hubmere.model.errors import NotSupported, Refusal
 from hubmere.model.spec import HubSpec
@@ -41,20 +41,20 @@ from hubmere.wire.kafka.messages.configs import (
 from hubmere.wire.kafka.schema import EncodedStruct
 
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
-# Kafka's own words.
+# Kafka's own error texts.
 _DUPLICATE_RESOURCE: Final = "Duplicate resource."
 _DUPLICATE_ENTRY: Final = "Error due to duplicate config keys"
 
 
 @in_slices
 def describe_configs(session: KafkaSession, request: Request) -> Steps:
-    """Every entry in force, of topics and of the node; a resource that is named twice is described once."""
+    """Current entries of topics and of the node; a resource that is named twice is described once."""
     body: DescribeConfigsRequest = request.body
     resources = {(resource.resource_type, resource.resource_name): resource for resource in body.resources}
     results: list[EncodedStruct] = []
     for resource in resources.values():
         result = _describe(session, resource, len(resources), with_synonyms=body.include_synonyms)
-        results.append(encoded(request, result))
+        results.append(encode_part(request, result))
         # An entry of a configuration is as much work as a partition.
         yield from repeat(None, len(result.configs) + 1)
     session.respond(request, DescribeConfigsResponse(results=tuple(results)))
@@ -63,29 +63,29 @@ def describe_configs(session: KafkaSession, request: Request) -> Steps:
 def _describe(
     session: KafkaSession, resource: ConfigResource, count: int, *, with_synonyms: bool
 ) -> DescribeConfigsResult:
-    shown: list[configs.Shown] = []
+    values: list[configs.ConfigValue] = []
     refusal: Refusal | None = None
     try:
         if count > MAX_NAMES:
             raise NotSupported(TOO_MANY_NAMES)
-        shown = _shown(session, resource)
+        values = _config_values(session, resource)
     except Refusal as caught:
         refusal = caught
-    code, message = outcome(refusal)
+    code, message = error_of(refusal)
     return DescribeConfigsResult(
         error_code=code,
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=tuple(_described(entry, with_synonyms=with_synonyms) for entry in shown),
+        configs=tuple(_to_message(entry, with_synonyms=with_synonyms) for entry in values),
     )
 
 
-def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Shown]:
+def _config_values(session: KafkaSession, resource: ConfigResource) -> list[configs.ConfigValue]:
     limits, names = session.namespace.limits, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
         return configs.topic_configs(
-            session.caller.hub(resource.resource_name, _ANY, session.now_s).entity, defaults_of(session), names
+            session.caller.hub(resource.resource_name, _ANY, session.now_s).entity, config_defaults(session), names
         )
     if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
         return configs.broker_configs(
@@ -97,17 +97,17 @@ def _shown(session: KafkaSession, resource: ConfigResource) -> list[configs.Show
     raise NotSupported(f"Configuration of resource type {resource.resource_type} '{resource.resource_name}'")
 
 
-def _described(shown: configs.Shown, *, with_synonyms: bool) -> DescribedConfig:
-    synonym = ConfigSynonym(name=shown.name, value=shown.value, source=shown.source)
+def _to_message(values: configs.ConfigValue, *, with_synonyms: bool) -> DescribedConfig:
+    synonym = ConfigSynonym(name=values.name, value=values.value, source=values.source)
     return DescribedConfig(
-        name=shown.name,
-        value=shown.value,
-        read_only=shown.is_read_only,
-        is_default=shown.source is not ConfigSource.TOPIC,
-        config_source=shown.source,
+        name=values.name,
+        value=values.value,
+        read_only=values.is_read_only,
+        is_default=values.source is not ConfigSource.TOPIC,
+        config_source=values.source,
         is_sensitive=False,
         synonyms=(synonym,) if with_synonyms else (),
-        config_type=shown.kind,
+        config_type=values.kind,
     )
 
 
@@ -124,9 +124,9 @@ def incremental_alter_configs(session: KafkaSession, request: Request) -> Steps:
         entries = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
 
         def change(hub: Hub, entries: list[tuple[str, int, str | None]] = entries) -> HubSpec:
-            defaults = defaults_of(session)
-            given = [(name, configs.operated(hub, name, how, value, defaults)) for name, how, value in entries]
-            return configs.wish(HubSpec.of(hub), given, defaults.limits)
+            defaults = config_defaults(session)
+            given = [(name, configs.apply_operation(hub, name, how, value, defaults)) for name, how, value in entries]
+            return configs.apply_entries(HubSpec.of(hub), given, defaults.limits)
 
         names = [name for name, _, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
@@ -135,7 +135,7 @@ def incremental_alter_configs(session: KafkaSession, request: Request) -> Steps:
 
 @in_slices
 def alter_configs(session: KafkaSession, request: Request) -> Steps:
-    """Replace all entries of topics; what is not named goes back to its default, but for what is fixed at creation."""
+    """Replace all entries of topics; entries that are not named get their defaults, except those fixed at creation."""
     body: AlterConfigsRequest = request.body
 
     def done(results: list[AlteredResource]) -> None:
@@ -148,8 +148,8 @@ def alter_configs(session: KafkaSession, request: Request) -> Steps:
         def change(hub: Hub, entries: list[tuple[str, str | None]] = entries) -> HubSpec:
             spec = HubSpec.of(hub)
             for name in configs.TOPIC_ENTRIES:
-                spec = spec if name == "cleanup.policy" else configs.reset(spec, name)
-            return configs.wish(spec, entries, session.namespace.limits)
+                spec = spec if name == "cleanup.policy" else configs.reset_entry(spec, name)
+            return configs.apply_entries(spec, entries, session.namespace.limits)
 
         names = [name for name, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
@@ -157,7 +157,7 @@ def alter_configs(session: KafkaSession, request: Request) -> Steps:
 
 
 class _Change(NamedTuple):
-    """What is to become of one resource: its type and name, the entries that are named, and how a hub changes."""
+    """A change of one resource: its type and name, the named entries, and how they change a hub."""
 
     resource: tuple[int, str]
     names: list[str]
@@ -171,14 +171,14 @@ def _alter_all(
     *,
     validate_only: bool,
 ) -> Steps:
-    twice = repeated(change.resource for change in changes)
+    twice = duplicates_of(change.resource for change in changes)
     unique = list({change.resource: change for change in changes}.values())
     gather = Gather[AlteredResource](len(unique), done)
     for index, change in enumerate(unique):
         if change.resource in twice:
-            gather.put(index, _altered(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_RESOURCE))
-        elif repeated(change.names):
-            gather.put(index, _altered(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_ENTRY))
+            gather.put(index, _to_result(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_RESOURCE))
+        elif duplicates_of(change.names):
+            gather.put(index, _to_result(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_ENTRY))
         else:
             _alter(session, change, partial(gather.put, index), validate_only=validate_only)
         yield
@@ -188,7 +188,7 @@ def _alter(
     session: KafkaSession, change: _Change, put: Callable[[AlteredResource], None], *, validate_only: bool
 ) -> None:
     def done(refusal: Refusal | None) -> None:
-        put(_altered(change, *outcome(refusal)))
+        put(_to_result(change, *error_of(refusal)))
 
     kind, name = change.resource
     try:
@@ -205,7 +205,7 @@ def _alter(
         done(refusal)
 
 
-def _altered(change: _Change, code: ErrorCode, message: str | None) -> AlteredResource:
+def _to_result(change: _Change, code: ErrorCode, message: str | None) -> AlteredResource:
     kind, name = change.resource
     return AlteredResource(error_code=code, error_message=message, resource_type=kind, resource_name=name)
 

@@ -1,10 +1,10 @@
 """Topic and broker configuration: which entries of Kafka's are settings of a hub, and which are fixed here.
 
-One table of entries: how an entry is read from a hub, and how it changes what is wished of one. An entry that is taken
-is in force and is shown: what cannot be chosen here (a codec, tiered storage) is taken only with the value that holds
-anyway, and refused otherwise. A few entries govern things that no client can notice here (files, replicas, formats of
-old); tools copy whole configurations, so these are taken and have nothing to act on. Unknown entries are refused.
-Values are in Kafka's terms: milliseconds, lower-case policies (reference: kafka 1.7 and 2.14).
+One table of entries says how an entry is read from a hub, and how it changes the spec of one. An accepted entry is in
+effect and is described. An entry that cannot be chosen here (a codec, tiered storage) is accepted only with the value
+that it has anyway. A few entries concern things that no client can notice here (files, replicas, old formats); tools
+copy whole configurations, so these are accepted without effect. Unknown entries are refused. Values are in Kafka's
+units and spelling (reference: kafka 1.7 and 2.14).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ _TIMESTAMP_TEXTS: Final = {kind: text for text, kind in _TIMESTAMP_TYPES.items()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds for a hub without settings of its own: the tier's limits, and the node's segment size."""
+    """Defaults of a hub: the limits of the tier, and the segment size of the node."""
 
     limits: Limits
     segment_bytes: int
@@ -68,8 +68,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """An entry with its value in force."""
+class ConfigValue:
+    """An entry with its current value."""
 
     name: str
     value: str
@@ -78,7 +78,7 @@ class Shown:
     is_read_only: bool
 
 
-# --- from Kafka's words to ours --------------------------------------------------------------------------------------
+# --- from Kafka's entries to specs -----------------------------------------------------------------------------------
 
 
 def _number(name: str, text: str) -> int:
@@ -89,7 +89,7 @@ def _number(name: str, text: str) -> int:
 
 
 def _units(name: str, text: str, unit_ms: int) -> int:
-    """Milliseconds in whole larger units, rounded up: nothing goes before its time."""
+    """Milliseconds in whole larger units, rounded up, so that nothing is deleted too early."""
     value_ms = _number(name, text)
     if value_ms < 0:
         raise InvalidArgument(f"value of {name}", text, "0 or more")
@@ -124,7 +124,7 @@ def _change_timestamps(spec: HubSpec, text: str, _: Limits) -> HubSpec:
 
 
 def _setting(name: str, field: str, *, unset: int | None = None) -> Change:
-    """Sets a number that only Kafka has a word for; `unset` is the value that stands for none."""
+    """A change of a setting that only Kafka has; the value `unset` removes it."""
 
     def change(spec: HubSpec, text: str, _: Limits) -> HubSpec:
         number = _number(name, text)
@@ -154,7 +154,7 @@ def _max_message_bytes(hub: Hub, defaults: Defaults) -> str:
 
 
 def _segment_ms(hub: Hub, _: Defaults) -> str:
-    """Without a lag of compaction, which bounds it but is an entry of its own."""
+    """The segment lifetime without the compaction lag, which limits it but is an entry of its own."""
     settings = replace(hub.log_settings, max_compaction_lag_ms=None)
     return str(segment_lifetime_ms(hub.retention, settings))
 
@@ -262,15 +262,15 @@ INERT: Final[Mapping[str, str]] = {
 }
 
 
-def changed(spec: HubSpec, name: str, value: str | None, limits: Limits) -> HubSpec:
-    """A wish with one entry set; null sets it back to its default."""
+def apply_entry(spec: HubSpec, name: str, value: str | None, limits: Limits) -> HubSpec:
+    """The spec with one entry set; null sets the default."""
     entry = TOPIC_ENTRIES.get(name)
     if entry is None:
         if name not in INERT:
             raise InvalidArgument("topic configuration entry", name, "one of those that DescribeConfigs shows")
         return spec
     if value is None:
-        return reset(spec, name)
+        return reset_entry(spec, name)
     if entry.change is None:
         _require_fixed(entry, value, limits)
         return spec
@@ -278,7 +278,7 @@ def changed(spec: HubSpec, name: str, value: str | None, limits: Limits) -> HubS
 
 
 def _require_fixed(entry: Entry, value: str, limits: Limits) -> None:
-    """Refuse to set an entry to anything but what holds anyway."""
+    """Refuse any value of a fixed entry but its own."""
     fixed = entry.read(_BLANK, Defaults(limits=limits, segment_bytes=0))
     is_number = entry.kind in (_INT, _LONG)
     is_same = str(_number(entry.name, value)) == fixed if is_number else value.strip().lower() == fixed
@@ -289,8 +289,8 @@ def _require_fixed(entry: Entry, value: str, limits: Limits) -> None:
 _BLANK: Final = Hub(namespace=NamespaceName(""), name=HubName(""), uid="", topic_id="")
 
 
-def reset(spec: HubSpec, name: str) -> HubSpec:
-    """A wish with one entry back at its default."""
+def reset_entry(spec: HubSpec, name: str) -> HubSpec:
+    """The spec with one entry set to its default."""
     if name in _SETTINGS:
         return _with_setting(spec, _SETTINGS[name], None)
     blank = HubSpec()
@@ -314,21 +314,21 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def wish(spec: HubSpec, entries: Iterable[tuple[str, str | None]], limits: Limits) -> HubSpec:
-    """A wish with all entries set."""
+def apply_entries(spec: HubSpec, entries: Iterable[tuple[str, str | None]], limits: Limits) -> HubSpec:
+    """The spec with all entries set."""
     for name, value in entries:
-        spec = changed(spec, name, value, limits)
-    return settled(spec)
+        spec = apply_entry(spec, name, value, limits)
+    return normalize_spec(spec)
 
 
-def settled(spec: HubSpec) -> HubSpec:
-    """Compaction alone never lets go by age, whatever retention.ms says; Kafka ignores it there too."""
+def normalize_spec(spec: HubSpec) -> HubSpec:
+    """Drop the retention time if the policy is compaction only: Kafka ignores retention.ms there too."""
     is_kept = spec.cleanup_policy is CleanupPolicy.COMPACT
     return replace(spec, retention_hours=None) if is_kept else spec
 
 
-def operated(hub: Hub, name: str, operation: int, value: str | None, defaults: Defaults) -> str | None:
-    """The value that an incremental operation leads to; None for the default (KIP-339)."""
+def apply_operation(hub: Hub, name: str, operation: int, value: str | None, defaults: Defaults) -> str | None:
+    """The value after an incremental operation; None for the default (KIP-339)."""
     if operation == ConfigOperation.DELETE:
         return None
     if operation == ConfigOperation.SET:
@@ -343,20 +343,20 @@ def operated(hub: Hub, name: str, operation: int, value: str | None, defaults: D
     return ",".join(part for part in current if part not in given)
 
 
-# --- what is in force ------------------------------------------------------------------------------------------------
+# --- current values --------------------------------------------------------------------------------------------------
 
 
-def topic_configs(hub: Hub, defaults: Defaults, names: Iterable[str] | None) -> list[Shown]:
-    """The entries of a hub; no names, or none at all, ask for every one."""
+def topic_configs(hub: Hub, defaults: Defaults, names: Iterable[str] | None) -> list[ConfigValue]:
+    """The entries of a hub with these names; all of them if there are no names."""
     wanted = frozenset(names or ())
-    shown = []
+    values = []
     for entry in TOPIC_ENTRIES.values():
         if wanted and entry.name not in wanted:
             continue
         value = entry.read(hub, defaults)
         is_default = value == entry.read(_BLANK, defaults) if entry.name not in _SETTINGS else not _is_set(hub, entry)
-        shown.append(
-            Shown(
+        values.append(
+            ConfigValue(
                 name=entry.name,
                 value=value,
                 kind=entry.kind,
@@ -364,7 +364,7 @@ def topic_configs(hub: Hub, defaults: Defaults, names: Iterable[str] | None) -> 
                 is_read_only=entry.change is None,
             )
         )
-    return shown
+    return values
 
 
 def _is_set(hub: Hub, entry: Entry) -> bool:
@@ -373,8 +373,8 @@ def _is_set(hub: Hub, entry: Entry) -> bool:
 
 def broker_configs(
     limits: Limits, *, auto_create: bool, partition_count: int, names: Iterable[str] | None
-) -> list[Shown]:
-    """The entries of the node that tools look for."""
+) -> list[ConfigValue]:
+    """The entries of the node that tools ask for."""
     values = (
         ("auto.create.topics.enable", str(auto_create).lower(), ConfigType.BOOLEAN),
         ("default.replication.factor", "1", _INT),
@@ -385,7 +385,7 @@ def broker_configs(
     )
     wanted = frozenset(names or ())
     return [
-        Shown(name=name, value=value, kind=kind, source=ConfigSource.STATIC_BROKER, is_read_only=True)
+        ConfigValue(name=name, value=value, kind=kind, source=ConfigSource.STATIC_BROKER, is_read_only=True)
         for name, value, kind in values
         if not wanted or name in wanted
     ]

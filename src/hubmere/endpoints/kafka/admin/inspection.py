@@ -1,8 +1,7 @@
-"""What tools look at beside the data: partitions in pages, sizes of logs, producers of a partition, access lists.
+"""Read-only handlers for tools: DescribeTopicPartitions, DescribeLogDirs, DescribeProducers and DescribeAcls.
 
-Nothing here changes anything. Sizes are told to those who may manage a hub, producers to those who may read it, as
-Kafka asks for a right on the cluster and for Read. There are no access lists: rules decide, and Kafka's answer for a
-broker without an authorizer says so.
+Log sizes need the right to manage a hub, producers the right to read it, as Kafka asks for a cluster right and for
+Read. There are no ACLs: authorization rules decide, and the response is that of a Kafka broker without an authorizer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +49,7 @@ from hubmere.wire.kafka.primitives import ZERO_UUID
 
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
 _REPLICAS: Final = (NODE_ID,)
-# Kafka's max.request.partition.size.limit: a page never holds more, whatever is asked for.
+# Kafka's max.request.partition.size.limit: the largest page.
 _MAX_PAGE: Final = 2000
 # Markers are written by the coordinator of this node, which has no epochs.
 _COORDINATOR_EPOCH: Final = 0
@@ -61,32 +60,32 @@ _COORDINATOR_EPOCH: Final = 0
 
 @in_slices
 def describe_topic_partitions(session: KafkaSession, request: Request) -> Steps:
-    """One page of topics by name, those that are asked for or every visible one; nothing is made on the way."""
+    """One page of topics by name: the named ones, or every visible one. Does not create topics."""
     body: DescribeTopicPartitionsRequest = request.body
     names = sorted({topic.name for topic in body.topics} or {hub.name for hub in visible_hubs(session)})
     cursor = body.cursor or TopicCursor(topic_name="", partition_index=0)
-    room = max(min(body.response_partition_limit, _MAX_PAGE), 1)
+    limit = max(min(body.response_partition_limit, _MAX_PAGE), 1)
     topics: list[DescribedTopic] = []
     following: TopicCursor | None = None
     for name in names:
         if name < cursor.topic_name:
             continue
         first = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
-        if room == 0:
+        if limit == 0:
             following = TopicCursor(topic_name=name, partition_index=first)
             break
-        topic, count = _page(session, name, first, room)
+        topic, count = _page(session, name, first, limit)
         topics.append(topic)
         yield from repeat(None, len(topic.partitions) + 1)
-        room -= len(topic.partitions)
+        limit -= len(topic.partitions)
         if first + len(topic.partitions) < count:
             following = TopicCursor(topic_name=name, partition_index=first + len(topic.partitions))
             break
     session.respond(request, DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=following))
 
 
-def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[DescribedTopic, int]:
-    """Some partitions of one topic, and how many it has."""
+def _page(session: KafkaSession, name: str, first: int, limit: int) -> tuple[DescribedTopic, int]:
+    """One page of a topic's partitions, and how many it has."""
     try:
         hub = session.caller.hub(name, _ANY, session.now_s)
     except Refusal as refusal:
@@ -100,19 +99,19 @@ def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[Desc
             leader_epoch=hub.partition(index).leader_epoch,
             replica_nodes=_REPLICAS,
             isr_nodes=_REPLICAS,
-            # May be null by the schema, but Kafka's own admin client falls over it.
+            # The schema allows null, but Kafka's own admin client fails on it.
             eligible_leader_replicas=(),
             last_known_elr=(),
             offline_replicas=(),
         )
-        for index in range(first, min(first + room, count))
+        for index in range(first, min(first + limit, count))
     )
     topic = DescribedTopic(
         error_code=ErrorCode.NONE,
         name=name,
         topic_id=UUID(hub.entity.topic_id),
         partitions=partitions,
-        # Without being asked, as Kafka does in this request.
+        # Always included in this request, as in Kafka.
         topic_authorized_operations=topic_operations(session.caller, name),
     )
     return topic, count
@@ -123,12 +122,12 @@ def _page(session: KafkaSession, name: str, first: int, room: int) -> tuple[Desc
 
 @in_slices
 def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
-    """How large partitions are; the namespace stands for the folder, and what may not be managed is left out."""
+    """Sizes of partitions of the hubs that the client may manage. The namespace stands for the log directory."""
     body: DescribeLogDirsRequest = request.body
     namespace = session.namespace.entity.name
     hubs = {hub.name: hub for hub in visible_hubs(session) if session.caller.may(Rights.MANAGE, hub.name)}
     topics: list[LogDirTopicResult] = []
-    for name, indexes in _wanted(body, hubs).items():
+    for name, indexes in _wanted_partitions(body, hubs).items():
         hub = hubs[name]
         partitions: list[LogDirPartition] = []
         for index in indexes:
@@ -141,8 +140,8 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
     session.respond(request, DescribeLogDirsResponse(results=(folder,)))
 
 
-def _wanted(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]) -> Mapping[str, Iterable[int]]:
-    """Each partition once, of hubs that are there."""
+def _wanted_partitions(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]) -> Mapping[str, Iterable[int]]:
+    """Each partition once, of hubs that exist."""
     if body.topics is None:
         return {name: range(hub.entity.partition_count) for name, hub in hubs.items()}
     wanted: dict[str, dict[int, None]] = {}
@@ -153,7 +152,7 @@ def _wanted(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]) -> Mappin
 
 
 def _size(hub: HubView, index: int) -> int | None:
-    """None where the log cannot be asked now: a partition that is out is not in the folder."""
+    """The size of a partition; None while it is offline."""
     try:
         return hub.partition(index).state.size_bytes
     except Refusal:
@@ -165,7 +164,7 @@ def _size(hub: HubView, index: int) -> int | None:
 
 @in_slices
 def describe_producers(session: KafkaSession, request: Request) -> Steps:
-    """Whom partitions remember as producers, and where their open transactions begin; each partition once."""
+    """Producers that partitions remember, and where their open transactions begin; each partition once."""
     body: DescribeProducersRequest = request.body
     wanted: dict[str, dict[int, None]] = {}
     for asked in body.topics:
@@ -206,7 +205,7 @@ def _producers(session: KafkaSession, topic: str, index: int) -> DescribeProduce
 
 
 def describe_acls(session: KafkaSession, request: Request) -> None:
-    """There are none, and tools that copy them know this answer (reference: kafka 1.7 and 2.4)."""
+    """There are no ACLs; tools that copy them understand this error (reference: kafka 1.7 and 2.4)."""
     message = "No Authorizer is configured: shared access rules decide who may do what."
     code = ErrorCode.SECURITY_DISABLED
     session.respond(request, DescribeAclsResponse(error_code=code, error_message=message, resources=()))

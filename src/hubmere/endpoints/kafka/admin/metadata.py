@@ -1,7 +1,7 @@
-"""Metadata, API versions, cluster: what is served, where, and which topics there are (reference: kafka 2.6).
+"""Handlers for ApiVersions, Metadata and DescribeCluster (reference: kafka 2.6).
 
-One node, id 0, under the name and port by which the client came. A client sees the topics that it may read, write or
-manage; asking for one that is not there makes it, where the settings and the client's rights allow that.
+There is one node, with id 0 and the host name and port that the client used. A client sees the topics that it may read,
+write or manage. Asking for a topic that does not exist creates it, if the settings and the client's rights allow it.
 """
 
 import base64
@@ -18,7 +18,7 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import NODE_ID, Handler
-from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encoded, in_slices, result_of
+from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encode_part, in_slices, run_to_end
 from hubmere.model.entity import Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound, Refusal
 from hubmere.model.names import hub_name
@@ -47,16 +47,16 @@ from hubmere.wire.kafka.messages.metadata import (
 from hubmere.wire.kafka.primitives import ZERO_UUID
 from hubmere.wire.kafka.schema import EncodedStruct
 
-# KIP-511: what a client may call itself.
+# KIP-511: valid names and versions of client software.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE: Final = 3
 # As long as Kafka's own cluster ids: 16 bytes in base64.
 _CLUSTER_ID_BYTES: Final = 16
-_IDS_SINCE: Final = 12  # KIP-516: versions 10 and 11 tell ids, but cannot be asked by them
+_IDS_SINCE: Final = 12  # KIP-516: versions 10 and 11 return ids, but requests cannot use them
 _ANY: Final = Rights.LISTEN | Rights.SEND | Rights.MANAGE
 _REPLICAS: Final = (NODE_ID,)
 
-# Takes what an answer says of one topic.
+# Receives the encoded description of one topic.
 Put = Callable[[EncodedStruct], None]
 
 
@@ -64,7 +64,7 @@ Put = Callable[[EncodedStruct], None]
 
 
 def api_versions(keys: Iterable[int]) -> Handler:
-    """The handler that tells which APIs are served."""
+    """The handler for ApiVersions: the served APIs and their versions."""
     ranges = tuple(
         ApiVersion(api_key=key, min_version=APIS[key].advertised.low, max_version=APIS[key].advertised.high)
         for key in sorted(keys)
@@ -86,9 +86,9 @@ def api_versions(keys: Iterable[int]) -> Handler:
 
 @in_slices
 def metadata(session: KafkaSession, request: Request) -> Steps:
-    """Where we are and which topics there are; topics that are to be made delay the answer until they are.
+    """The node and the topics; the response waits until topics that it creates are durable.
 
-    A topic that is named twice is told once, as in Kafka.
+    A topic that is named twice is described once, as in Kafka.
     """
     body: MetadataRequest = request.body
     if request.version < _IDS_SINCE and any(topic.name is None for topic in body.topics or ()):
@@ -97,35 +97,37 @@ def metadata(session: KafkaSession, request: Request) -> Steps:
     if body.topics is None or (request.version == 0 and not body.topics):
         topics: list[EncodedStruct] = []
         for hub in visible_hubs(session):
-            topic = yield from _described(session, request, hub, opens=False)
-            topics.append(encoded(request, topic))
+            topic = yield from _to_topic(session, request, hub, opens=False)
+            topics.append(encode_part(request, topic))
         _answer(session, request, topics)
         return
-    asked = map(_by_id, body.topics) if request.version >= _IDS_SINCE else body.topics
+    asked = map(_without_empty_name, body.topics) if request.version >= _IDS_SINCE else body.topics
     wanted = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
     if len(wanted) > MAX_NAMES:
-        _answer(session, request, (yield from _too_many(request, wanted)))
+        _answer(session, request, (yield from _refuse_all(request, wanted)))
         return
     by_id = hubs_by_id(session) if any(topic.name is None for topic in wanted) else {}
     gather = Gather[EncodedStruct](len(wanted), lambda topics: _answer(session, request, topics))
     for index, named in enumerate(wanted):
-        yield from _look_up(session, request, named, by_id, partial(gather.put, index))
+        yield from _describe_topic(session, request, named, by_id, partial(gather.put, index))
         yield
 
 
-def _too_many(request: Request, wanted: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[EncodedStruct]]:
-    """Each name with the same refusal."""
+def _refuse_all(request: Request, wanted: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[EncodedStruct]]:
+    """The same error for each name."""
     refused: list[EncodedStruct] = []
     for topic in wanted:
         name = topic.name if request.version >= _IDS_SINCE else topic.name or ""
-        told = MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=topic.topic_id, partitions=())
-        refused.append(encoded(request, told))
+        topic_response = MetadataTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=topic.topic_id, partitions=()
+        )
+        refused.append(encode_part(request, topic_response))
         yield
     return refused
 
 
-def _by_id(asked: MetadataRequestTopic) -> MetadataRequestTopic:
-    """Java's consumers leave the name empty where it could be null."""
+def _without_empty_name(asked: MetadataRequestTopic) -> MetadataRequestTopic:
+    """The request with a null name where a topic id is meant: Java consumers send an empty name."""
     is_by_id = not asked.name and asked.topic_id != ZERO_UUID
     return MetadataRequestTopic(topic_id=asked.topic_id, name=None) if is_by_id else asked
 
@@ -153,7 +155,7 @@ def visible_hubs(session: KafkaSession) -> list[HubView]:
     return session.caller.usable_hubs(_ANY)
 
 
-def _look_up(
+def _describe_topic(
     session: KafkaSession, request: Request, wanted: MetadataRequestTopic, by_id: Mapping[UUID, HubView], put: Put
 ) -> Steps:
     body: MetadataRequest = request.body
@@ -161,9 +163,9 @@ def _look_up(
     if name is None:
         known = by_id.get(wanted.topic_id)
         if known is None:
-            put(encoded(request, _unknown_id(wanted.topic_id)))
+            put(encode_part(request, _unknown_topic(wanted.topic_id)))
         else:
-            put(encoded(request, (yield from _described(session, request, known, opens=True))))
+            put(encode_part(request, (yield from _to_topic(session, request, known, opens=True))))
         return
     try:
         hub = session.caller.hub(name, _ANY, session.now_s)
@@ -171,11 +173,11 @@ def _look_up(
         if body.allow_auto_topic_creation and session.shared.auto_create_hubs:
             _create(session, request, name, put)
         else:
-            put(encoded(request, _refused(name, refusal)))
+            put(encode_part(request, _error_topic(name, refusal)))
     except Refusal as refusal:
-        put(encoded(request, _refused(name, refusal)))
+        put(encode_part(request, _error_topic(name, refusal)))
     else:
-        put(encoded(request, (yield from _described(session, request, hub, opens=True))))
+        put(encode_part(request, (yield from _to_topic(session, request, hub, opens=True))))
 
 
 def _create(session: KafkaSession, request: Request, name: str, put: Put) -> None:
@@ -183,33 +185,33 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         if refusal is None or isinstance(refusal, AlreadyExists):
             _describe_created(session, request, name, put)
         else:
-            put(encoded(request, _refused(name, refusal)))
+            put(encode_part(request, _error_topic(name, refusal)))
 
     namespace = session.namespace
     if not session.caller.may(Rights.MANAGE):
-        put(encoded(request, _refused(name, HubNotFound(namespace.resource(name)))))
+        put(encode_part(request, _error_topic(name, HubNotFound(namespace.resource(name)))))
         return
     if namespace.has_hub(name):
-        # The same name in another case: hubs are unique in any case, so this topic can never be.
-        put(encoded(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
+        # A hub has this name in another case: hub names ignore case, so this topic cannot be created.
+        put(encode_part(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
         return
     try:
         session.shared.broker.manager.create_hub(namespace.name, hub_name(name), HubSpec(), session.actor(), done)
     except AlreadyExists:
-        # Somebody else's request is on its way to the disk: clients ask again, as they do while Kafka elects a leader.
-        put(encoded(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))
+        # Another request is creating it: clients ask again, as they do while Kafka elects a leader.
+        put(encode_part(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))
     except Refusal as refusal:
-        put(encoded(request, _refused(name, refusal)))
+        put(encode_part(request, _error_topic(name, refusal)))
 
 
 def _describe_created(session: KafkaSession, request: Request, name: str, put: Put) -> None:
-    """Tell of a hub that is durable now; it has the node's own number of partitions, which is small."""
+    """Describe a hub that is durable now; it has the default number of partitions, which is small."""
     try:
-        described = _described(session, request, session.caller.hub(name, _ANY, session.now_s), opens=True)
+        described = _to_topic(session, request, session.caller.hub(name, _ANY, session.now_s), opens=True)
     except Refusal as refusal:
-        put(encoded(request, _refused(name, refusal)))
+        put(encode_part(request, _error_topic(name, refusal)))
         return
-    put(encoded(request, result_of(described)))
+    put(encode_part(request, run_to_end(described)))
 
 
 def hubs_by_id(session: KafkaSession) -> dict[UUID, HubView]:
@@ -217,10 +219,10 @@ def hubs_by_id(session: KafkaSession) -> dict[UUID, HubView]:
     return {UUID(hub.entity.topic_id): hub for hub in visible_hubs(session)}
 
 
-def _described(
+def _to_topic(
     session: KafkaSession, request: Request, hub: HubView, *, opens: bool
 ) -> Generator[None, None, MetadataTopic]:
-    """A hub as a topic; epochs are told where the logs are (or will be) open, since listing must not open them all."""
+    """A hub as a topic; with `opens` its logs are opened for their leader epochs, which a list of all must not do."""
     partitions: list[MetadataPartition] = []
     for index in range(hub.entity.partition_count):
         partitions.append(
@@ -249,11 +251,11 @@ def _topic(name: str | None, code: ErrorCode) -> MetadataTopic:
     return MetadataTopic(error_code=code, name=name, partitions=())
 
 
-def _refused(name: str, refusal: Refusal) -> MetadataTopic:
+def _error_topic(name: str, refusal: Refusal) -> MetadataTopic:
     return _topic(name, code_of(refusal))
 
 
-def _unknown_id(topic_id: UUID) -> MetadataTopic:
+def _unknown_topic(topic_id: UUID) -> MetadataTopic:
     return MetadataTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=())
 
 
@@ -261,13 +263,13 @@ def _unknown_id(topic_id: UUID) -> MetadataTopic:
 
 
 def cluster_id(namespace: NamespaceView) -> str:
-    """An id for a namespace that stays the same and looks like Kafka's own."""
+    """A stable id for a namespace, in the format of Kafka's cluster ids."""
     origin = f"{namespace.entity.key[0]}/{namespace.entity.created_ms}".encode()
     return base64.urlsafe_b64encode(hashlib.sha256(origin).digest()[:_CLUSTER_ID_BYTES]).decode().rstrip("=")
 
 
 def describe_cluster(session: KafkaSession, request: Request) -> None:
-    """The same node and id as Metadata tells."""
+    """The same node and cluster id as in Metadata."""
     body: DescribeClusterRequest = request.body
     is_asked = body.include_cluster_authorized_operations
     session.respond(

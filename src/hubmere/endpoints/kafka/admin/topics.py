@@ -1,8 +1,9 @@
-"""Create, grow, delete, trim: topics are hubs, and the limits are those of the tier (reference: kafka 1.7, 2.14).
+"""Handlers for CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords (reference: kafka 1.7, 2.14).
 
-Making topics needs the right to manage the namespace, changing one that of managing its hub. Every topic has its own
-result; a topic that one request names twice is refused and left alone, as Kafka does. What takes time (the catalog)
-delays the answer; replication factors and assignments of brokers mean nothing here and are taken as they come.
+Topics are hubs, and the limits are those of the tier. Creating a topic needs the right to manage the namespace,
+changing one the right to manage its hub. Every topic has its own result. A topic that a request names twice is refused
+and not changed, as in Kafka. The response waits until every change is durable. Replication factors and replica
+assignments have no meaning here and are ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from hubmere.broker import HubView
 from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.metadata import hubs_by_id
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.gather import Gather, repeated
+from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, in_slices
@@ -61,26 +62,26 @@ _DEFAULT: Final = -1
 _TOPICS_BY_ID_SINCE: Final = 6  # KIP-516
 _HIGH_WATERMARK: Final = -1
 _INVALID: Final = ErrorCode.INVALID_REQUEST
-# Kafka's own words for a name that one request has more than once.
+# Kafka's own error text for a name that occurs more than once in a request.
 DUPLICATE_TOPIC: Final = "Duplicate topic name."
 
 Done = Callable[[Refusal | None], None]
 
 
 def _code(refusal: Refusal) -> ErrorCode:
-    """As `code_of`, in the words of administrators: what cannot be set is a bad entry, what is too much a policy."""
+    """As `code_of`, with the codes of administration: INVALID_CONFIG for an argument, POLICY_VIOLATION for the tier."""
     if isinstance(refusal, InvalidArgument) and not isinstance(refusal, (InvalidName, PartitionCountFixed)):
         return ErrorCode.INVALID_CONFIG
     return ErrorCode.POLICY_VIOLATION if isinstance(refusal, NotInTier) else code_of(refusal)
 
 
-def outcome(refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
-    """Code and text for one topic or resource."""
+def error_of(refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
+    """Error code and message for one topic or resource."""
     return (ErrorCode.NONE, None) if refusal is None else (_code(refusal), refusal.text())
 
 
-def defaults_of(session: KafkaSession) -> configs.Defaults:
-    """What holds for topics of the client's namespace that say nothing else."""
+def config_defaults(session: KafkaSession) -> configs.Defaults:
+    """The defaults for topics of the client's namespace."""
     return configs.Defaults(limits=session.namespace.limits, segment_bytes=session.shared.broker.segment_bytes)
 
 
@@ -89,13 +90,13 @@ def defaults_of(session: KafkaSession) -> configs.Defaults:
 
 @in_slices
 def create_topics(session: KafkaSession, request: Request) -> Steps:
-    """Make hubs; each is answered when it is durable."""
+    """Create hubs; the response is sent when all of them are durable."""
     body: CreateTopicsRequest = request.body
 
     def done(topics: list[CreatedTopic]) -> None:
         session.respond(request, CreateTopicsResponse(topics=tuple(topics)))
 
-    twice = repeated(topic.name for topic in body.topics)
+    twice = duplicates_of(topic.name for topic in body.topics)
     topics = list({topic.name: topic for topic in body.topics}.values())
     gather = Gather[CreatedTopic](len(topics), done)
     for index, topic in enumerate(topics):
@@ -109,19 +110,19 @@ def create_topics(session: KafkaSession, request: Request) -> Steps:
 def _create(
     session: KafkaSession, topic: CreatableTopic, gather: Gather[CreatedTopic], index: int, *, validate_only: bool
 ) -> None:
-    made: list[Hub] = []
+    created: list[Hub] = []
 
     def done(refusal: Refusal | None) -> None:
-        gather.put(index, _created(session, topic.name, refusal, made))
+        gather.put(index, _to_created_topic(session, topic.name, refusal, created))
 
     namespace, manager = session.namespace.name, session.shared.broker.manager
     try:
         session.caller.require_on_namespace(Rights.MANAGE, session.now_s)
-        spec, name = _wished(session, topic), hub_name(topic.name)
+        spec, name = _hub_spec(session, topic), hub_name(topic.name)
         if validate_only:
-            made.append(manager.check_create_hub(namespace, name, spec, session.now_ms))
+            created.append(manager.check_create_hub(namespace, name, spec, session.now_ms))
         else:
-            made.append(manager.create_hub(namespace, name, spec, session.actor(), done))
+            created.append(manager.create_hub(namespace, name, spec, session.actor(), done))
     except Refusal as refusal:
         done(refusal)
     else:
@@ -129,7 +130,7 @@ def _create(
             done(None)
 
 
-def _wished(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
+def _hub_spec(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
     count = len(topic.assignments) or topic.num_partitions
     limits = session.namespace.limits
     if count < limits.least_partitions_per_hub and count != _DEFAULT:
@@ -137,14 +138,14 @@ def _wished(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
     if limits.partitions_per_hub is not None and count > limits.partitions_per_hub:
         raise LimitReached("partitions of an event hub", limits.partitions_per_hub)
     spec = HubSpec(partition_count=None if count == _DEFAULT else count)
-    return configs.wish(spec, ((entry.name, entry.value) for entry in topic.configs), limits)
+    return configs.apply_entries(spec, ((entry.name, entry.value) for entry in topic.configs), limits)
 
 
-def _created(session: KafkaSession, name: str, refusal: Refusal | None, made: list[Hub]) -> CreatedTopic:
-    code, message = outcome(refusal)
-    if refusal is not None or not made:
+def _to_created_topic(session: KafkaSession, name: str, refusal: Refusal | None, created: list[Hub]) -> CreatedTopic:
+    code, message = error_of(refusal)
+    if refusal is not None or not created:
         return CreatedTopic(name=name, error_code=code, error_message=message)
-    hub = made[0]
+    hub = created[0]
     return CreatedTopic(
         name=name,
         topic_id=UUID(hub.topic_id),
@@ -153,13 +154,13 @@ def _created(session: KafkaSession, name: str, refusal: Refusal | None, made: li
         replication_factor=1,
         configs=tuple(
             CreatedTopicConfig(
-                name=shown.name,
-                value=shown.value,
-                read_only=shown.is_read_only,
-                config_source=shown.source,
+                name=config.name,
+                value=config.value,
+                read_only=config.is_read_only,
+                config_source=config.source,
                 is_sensitive=False,
             )
-            for shown in configs.topic_configs(hub, defaults_of(session), None)
+            for config in configs.topic_configs(hub, config_defaults(session), None)
         ),
     )
 
@@ -178,12 +179,12 @@ def delete_topics(session: KafkaSession, request: Request) -> Steps:
         session.respond(request, DeleteTopicsResponse(responses=tuple(topics)))
 
     keys = [(topic.name, topic.topic_id) for topic in wanted]
-    twice = repeated(keys)
+    twice = duplicates_of(keys)
     unique = list(dict(zip(keys, wanted, strict=True)).values())
     by_id = hubs_by_id(session) if any(name is None for name, _ in keys) else {}
     gather = Gather[DeletedTopic](len(unique), done)
     for index, topic in enumerate(unique):
-        why = _misnamed(topic, is_twice=(topic.name, topic.topic_id) in twice)
+        why = _naming_error(topic, is_twice=(topic.name, topic.topic_id) in twice)
         if why is None:
             _delete(session, topic, by_id.get(topic.topic_id), gather, index)
         else:
@@ -192,8 +193,8 @@ def delete_topics(session: KafkaSession, request: Request) -> Steps:
         yield
 
 
-def _misnamed(topic: DeletableTopic, *, is_twice: bool) -> str | None:
-    """Why it is not clear which topic is meant, in Kafka's words; None where it is."""
+def _naming_error(topic: DeletableTopic, *, is_twice: bool) -> str | None:
+    """Why the topic is not named correctly, in Kafka's words; None if it is."""
     if topic.name is None:
         if topic.topic_id == ZERO_UUID:
             return "Neither topic name nor id were specified."
@@ -206,7 +207,7 @@ def _misnamed(topic: DeletableTopic, *, is_twice: bool) -> str | None:
 def _delete(
     session: KafkaSession, topic: DeletableTopic, known: HubView | None, gather: Gather[DeletedTopic], index: int
 ) -> None:
-    """`known` is the hub of the id, where one was given and is there."""
+    """Delete one hub; `known` is the hub with the topic id, if the request has an id and the hub exists."""
     if topic.name is None and known is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID
         gather.put(index, DeletedTopic(name=None, topic_id=topic.topic_id, error_code=code))
@@ -214,7 +215,7 @@ def _delete(
     name = known.name if known is not None else topic.name or ""
 
     def done(refusal: Refusal | None) -> None:
-        code, message = outcome(refusal)
+        code, message = error_of(refusal)
         gather.put(index, DeletedTopic(name=name, topic_id=topic.topic_id, error_code=code, error_message=message))
 
     try:
@@ -229,13 +230,13 @@ def _delete(
 
 @in_slices
 def create_partitions(session: KafkaSession, request: Request) -> Steps:
-    """Let hubs grow, where the tier lets them."""
+    """Add partitions to hubs, if the tier allows it."""
     body: CreatePartitionsRequest = request.body
 
     def done(topics: list[GrownTopic]) -> None:
         session.respond(request, CreatePartitionsResponse(results=tuple(topics)))
 
-    twice = repeated(topic.name for topic in body.topics)
+    twice = duplicates_of(topic.name for topic in body.topics)
     topics = list({topic.name: topic for topic in body.topics}.values())
     gather = Gather[GrownTopic](len(topics), done)
     for index, topic in enumerate(topics):
@@ -250,7 +251,7 @@ def _grow(
     session: KafkaSession, topic: GrowingTopic, gather: Gather[GrownTopic], index: int, *, validate_only: bool
 ) -> None:
     def done(refusal: Refusal | None) -> None:
-        code, message = outcome(refusal)
+        code, message = error_of(refusal)
         gather.put(index, GrownTopic(name=topic.name, error_code=code, error_message=message))
 
     try:
@@ -268,7 +269,7 @@ def _grow(
 
 
 def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, validate_only: bool) -> None:
-    """Change a hub, or only see whether that could be done."""
+    """Change a hub, or only check whether the change is allowed."""
     namespace, manager = session.namespace.name, session.shared.broker.manager
     hub = session.caller.hub(name, Rights.MANAGE, session.now_s).entity
     if validate_only or spec == HubSpec.of(hub):
@@ -283,23 +284,25 @@ def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, vali
 
 @in_slices
 def delete_records(session: KafkaSession, request: Request) -> Steps:
-    """Move the start of partitions forward."""
+    """Delete records before an offset, by moving the start of partitions forward."""
     body: DeleteRecordsRequest = request.body
     topics: list[DeleteRecordsTopicResult] = []
     for topic in body.topics:
         partitions: list[DeleteRecordsPartitionResult] = []
         for part in topic.partitions:
-            partitions.append(_trim(session, topic.name, part))
+            partitions.append(_delete_partition_records(session, topic.name, part))
             yield
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
     session.respond(request, DeleteRecordsResponse(topics=tuple(topics)))
 
 
-def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete_partition_records(
+    session: KafkaSession, topic: str, part: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     try:
         hub = session.caller.hub(topic, Rights.MANAGE, session.now_s)
         partition = hub.require_partition(part.index)
-        if code := _trim_refused(hub):
+        if code := _deletion_error(hub):
             return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code)
         offset = partition.state.committed if part.offset == _HIGH_WATERMARK else part.offset
         log_start = session.caller.delete_records(topic, part.index, offset, session.now_s)
@@ -308,11 +311,11 @@ def _trim(session: KafkaSession, topic: str, part: DeleteRecordsPartition) -> De
     return DeleteRecordsPartitionResult(index=part.index, low_watermark=log_start, error_code=ErrorCode.NONE)
 
 
-def _trim_refused(hub: HubView) -> ErrorCode:
-    """Whether a hub's records may not be deleted by hand.
+def _deletion_error(hub: HubView) -> ErrorCode:
+    """The error code if records of a hub may not be deleted on request.
 
-    Kafka refuses it where the policy never deletes. The service has no such request, which its clients report as an
-    unsupported version; tiers that follow it answer so, but for compacted hubs, whose records go at any time.
+    Kafka refuses it if the cleanup policy never deletes. The service does not serve this request, which clients report
+    as an unsupported version. Tiers that follow the service answer so, except for compacted hubs.
     """
     if hub.entity.retention.policy is CleanupPolicy.COMPACT:
         return ErrorCode.POLICY_VIOLATION

@@ -1,10 +1,10 @@
-"""Who may see and use a group: a group belongs to what its members read and to what it has committed for.
+"""Which groups a client may see and use, by the hubs that the group reads.
 
-A credential for the whole namespace reaches every group. One that is confined to a hub reaches a group when every topic
-that a member of it subscribes to, and every hub that it has committed offsets for, is one that the credential may read;
-a group that does not exist yet has neither. A member is asked when it joins, and once more when the answer names the
-other members; after that its member id is its proof. What members of another kind than consumers read is not known, so
-their groups belong to the namespace.
+A credential for the whole namespace may use every group. A credential for one hub may use a group if it covers every
+topic that a member subscribes to and every hub for which the group has committed offsets. A group that does not exist
+yet has neither. This is checked when a member joins, and again before the response names the other members; after that
+the member id is the proof. It is not known what members other than consumers read, so their groups need a credential
+for the namespace.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _UNKNOWN: Final = None
 
 
 class GroupAccess:
-    """What one caller may do with groups. Made for one request, since rights and hubs change."""
+    """The groups that one caller may use. Created for one request, since rights and hubs change."""
 
     def __init__(self, session: KafkaSession) -> None:
         self._caller = session.caller
@@ -44,7 +44,7 @@ class GroupAccess:
         return topics is not _UNKNOWN and all(map(self._caller.covers, topics))
 
     def may_subscribe(self, protocol_type: str, subscriptions: Iterable[bytes]) -> bool:
-        """Whether the caller may read all that it is about to subscribe to as a member."""
+        """Whether the caller may read every topic that it is about to subscribe to."""
         if self._has_namespace:
             return True
         topics = _subscribed(protocol_type, subscriptions)
@@ -58,7 +58,7 @@ def require_group(session: KafkaSession, group_id: str) -> None:
 
 
 def topics_of(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | None:
-    """What the members of a group subscribe to, in any of the protocols that they offer; None if it cannot be known."""
+    """The topics that members of a group subscribe to, in any of their protocols; None if that is not known."""
     if group is None:
         return frozenset()
     if isinstance(group, ConsumerGroup):

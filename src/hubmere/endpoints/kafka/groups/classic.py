@@ -1,8 +1,7 @@
-"""Join, sync, heartbeat, leave and describe: requests become calls of the coordinator (reference: kafka 2.10).
+"""Handlers for classic groups: requests become calls of the coordinator (reference: kafka 2.10).
 
-Groups span the namespace. Whoever may listen takes part in them; which groups a client that is confined to one hub may
-see and join is decided in `group_access`. After anything that may have set a deadline the endpoint's one timer
-is looked at.
+Groups span the namespace, and need the right to listen. Which groups a client with a credential for one hub may see and
+join is decided in `access`. After anything that may have set a deadline, the handlers call `Shared.watch_deadlines`.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,26 +72,26 @@ from hubmere.wire.kafka.messages.offsets import (
     FindCoordinatorResponse,
 )
 
-# The versions in which these things came.
+# The versions that introduced these features.
 _KNOWN_ID_SINCE: Final = 4  # KIP-394
 _NULL_PROTOCOL_SINCE: Final = 7  # KIP-559
 _SKIP_ASSIGNMENT_SINCE: Final = 9  # KIP-814
 _MANY_LEAVE_SINCE: Final = 3  # KIP-345
 _MANY_COORDINATORS_SINCE: Final = 4  # KIP-699
 
-# A client may ask for hours; a rebalance that takes longer than this helps nobody.
+# The longest rebalance timeout, whatever a client asks for.
 _LONGEST_REBALANCE_S: Final = 1800.0
 _COORDINATORS: Final = (GROUP_COORDINATOR, TRANSACTION_COORDINATOR)
 
 
 def require_listening(session: KafkaSession, group_id: str) -> None:
-    """Refuse clients that may not take part in groups."""
+    """Refuse clients without the right to listen."""
     if not session.principal.rights.allows(Rights.LISTEN):
         raise refusals.GroupForbidden(group_id)
 
 
 def may_read(session: KafkaSession) -> Callable[[str], bool]:
-    """Whether a client may read a hub, for a coordinator that assigns partitions; holds no connection."""
+    """A test whether the client may read a hub, for the coordinator; it does not keep the connection alive."""
     principal, namespace = session.principal, session.namespace.name
     return lambda name: principal.may(Rights.LISTEN, Resource.of_hub(namespace, name))
 
@@ -102,7 +101,7 @@ def may_read(session: KafkaSession) -> Callable[[str], bool]:
 
 @in_slices
 def find_coordinator(session: KafkaSession, request: Request) -> Steps:
-    """Every group and transaction is coordinated here; a key that is named twice is answered once."""
+    """This node coordinates every group and transaction; a key that is named twice is answered once."""
     body: FindCoordinatorRequest = request.body
     keys = dict.fromkeys(body.coordinator_keys) if request.version >= _MANY_COORDINATORS_SINCE else (body.key,)
     is_known = body.key_type in _COORDINATORS and len(keys) <= MAX_NAMES
@@ -122,10 +121,10 @@ def find_coordinator(session: KafkaSession, request: Request) -> Steps:
 
 
 def join_group(session: KafkaSession, request: Request) -> None:
-    """Become or stay a member; the answer comes when the others have joined too."""
+    """Join or rejoin; answered when the other members have joined too."""
     body: JoinGroupRequest = request.body
     rebalance_ms = body.rebalance_timeout_ms if body.rebalance_timeout_ms >= 0 else body.session_timeout_ms
-    wish = JoinRequest(
+    joining = JoinRequest(
         member_id=body.member_id,
         instance_id=body.group_instance_id,
         client_id=request.client_id or "",
@@ -141,7 +140,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
 
     def reply(answer: JoinResponse | Refusal) -> None:
         if isinstance(answer, JoinResponse) and not GroupAccess(session).can_use(body.group_id):
-            # Others have joined meanwhile who read what this client may not even know of.
+            # Members have joined meanwhile that read hubs which this client may not see.
             answer = refusals.GroupForbidden(body.group_id)
         session.respond(request, _join_response(request, answer))
 
@@ -149,7 +148,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
         require_group(session, body.group_id)
         if not GroupAccess(session).may_subscribe(body.protocol_type, [each.metadata for each in body.protocols]):
             raise refusals.GroupForbidden(body.group_id)
-        session.coordinator.groups.join(body.group_id, wish, session.now, session.now_ms, reply)
+        session.coordinator.groups.join(body.group_id, joining, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
     session.shared.watch_deadlines()
@@ -158,7 +157,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
 def _join_response(request: Request, answer: JoinResponse | Refusal) -> JoinGroupResponse:
     if isinstance(answer, Refusal):
         member_id = answer.member if isinstance(answer, refusals.MemberIdRequired) else request.body.member_id
-        return _not_joined(request, code_of(answer), member_id)
+        return _refused_join(request, code_of(answer), member_id)
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=answer.generation,
@@ -175,7 +174,7 @@ def _join_member(member: MemberView) -> JoinGroupMember:
     return JoinGroupMember(member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata)
 
 
-def _not_joined(request: Request, code: ErrorCode, member_id: str) -> JoinGroupResponse:
+def _refused_join(request: Request, code: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=code,
         protocol_name=None if request.version >= _NULL_PROTOCOL_SINCE else "",
@@ -186,9 +185,9 @@ def _not_joined(request: Request, code: ErrorCode, member_id: str) -> JoinGroupR
 
 
 def sync_group(session: KafkaSession, request: Request) -> None:
-    """Ask for an assignment; the answer comes when the leader has brought it."""
+    """Ask for an assignment; answered when the leader has sent it."""
     body: SyncGroupRequest = request.body
-    wish = SyncRequest(
+    syncing = SyncRequest(
         member_id=body.member_id,
         instance_id=body.group_instance_id,
         generation=body.generation_id,
@@ -202,7 +201,7 @@ def sync_group(session: KafkaSession, request: Request) -> None:
 
     try:
         require_listening(session, body.group_id)
-        session.coordinator.groups.sync(body.group_id, wish, session.now, session.now_ms, reply)
+        session.coordinator.groups.sync(body.group_id, syncing, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
     session.shared.watch_deadlines()
@@ -220,7 +219,7 @@ def _sync_response(answer: SyncResponse | Refusal) -> SyncGroupResponse:
 
 
 def heartbeat(session: KafkaSession, request: Request) -> None:
-    """A member is alive."""
+    """Keep a member alive."""
     body: HeartbeatRequest = request.body
     code = ErrorCode.NONE
     try:
@@ -234,7 +233,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
 
 
 def leave_group(session: KafkaSession, request: Request) -> None:
-    """Members go: one, or from version 3 on many, each with its own answer."""
+    """Remove one member, or from version 3 on several, each with its own result."""
     body: LeaveGroupRequest = request.body
     if request.version >= _MANY_LEAVE_SINCE:
         left = tuple(
@@ -266,18 +265,18 @@ def _leave(session: KafkaSession, group_id: str, member: LeavingMember) -> Error
     return ErrorCode.NONE
 
 
-# --- looking at groups -----------------------------------------------------------------------------------------------
+# --- describing and deleting groups ----------------------------------------------------------------------------------
 
 
 @in_slices
 def describe_groups(session: KafkaSession, request: Request) -> Steps:
-    """Groups with their members; one that is not there is Dead, without an error, and one named twice told once."""
+    """Groups with their members, each once. A group that does not exist is Dead, without an error."""
     body: DescribeGroupsRequest = request.body
     names = dict.fromkeys(body.groups)
     groups: list[DescribedGroup] = []
     for name in names:
         if len(names) > MAX_NAMES:
-            groups.append(_described(GroupDescription(name, GroupState.DEAD, "", "", ()), ErrorCode.INVALID_REQUEST))
+            groups.append(_to_message(GroupDescription(name, GroupState.DEAD, "", "", ()), ErrorCode.INVALID_REQUEST))
         else:
             groups.append(_describe(session, name, with_operations=body.include_authorized_operations))
         yield from repeat(None, len(groups[-1].members) + 1)
@@ -289,18 +288,18 @@ def _describe(session: KafkaSession, group_id: str, *, with_operations: bool) ->
         require_group(session, group_id)
         group = session.coordinator.groups.describe(group_id)
     except Refusal as refusal:
-        return _described(GroupDescription(group_id, GroupState.DEAD, "", "", ()), code_of(refusal))
+        return _to_message(GroupDescription(group_id, GroupState.DEAD, "", "", ()), code_of(refusal))
     if group.type is GroupType.CONSUMER:
         # There is no classic group of that id; clients describe it with ConsumerGroupDescribe.
         group = GroupDescription(group_id, GroupState.DEAD, "", "", ())
-    described = _described(group)
+    described = _to_message(group)
     if not with_operations:
         return described
     allowed = group_operations(session.caller)
     return replace(described, authorized_operations=allowed)
 
 
-def _described(group: GroupDescription, code: ErrorCode = ErrorCode.NONE) -> DescribedGroup:
+def _to_message(group: GroupDescription, code: ErrorCode = ErrorCode.NONE) -> DescribedGroup:
     return DescribedGroup(
         error_code=code,
         group_id=group.group_id,
@@ -330,7 +329,7 @@ def list_groups(session: KafkaSession, request: Request) -> Steps:
     listed: list[ListedGroup] = []
     access = GroupAccess(session)
     for group in session.coordinator.groups.list():
-        if _fits(group.state, states) and _fits(group.type, types) and access.can_use(group.group_id):
+        if _matches(group.state, states) and _matches(group.type, types) and access.can_use(group.group_id):
             listed.append(
                 ListedGroup(
                     group_id=group.group_id,
@@ -343,13 +342,13 @@ def list_groups(session: KafkaSession, request: Request) -> Steps:
     session.respond(request, ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed)))
 
 
-def _fits(value: str, wanted: set[str]) -> bool:
+def _matches(value: str, wanted: set[str]) -> bool:
     return not wanted or value.lower() in wanted
 
 
 @in_slices
 def delete_groups(session: KafkaSession, request: Request) -> Steps:
-    """Forget groups without members, with all that they committed; needs the right to manage the namespace."""
+    """Delete groups without members, with their offsets; needs the right to manage the namespace."""
     body: DeleteGroupsRequest = request.body
     may = session.caller.may(Rights.MANAGE)
 

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose partitions the coordinator assigns (KIP-848).
+"""Handlers for ConsumerGroupHeartbeat and ConsumerGroupDescribe: the coordinator assigns partitions (KIP-848).
 
-Whoever may listen takes part in groups, as in the classic protocol. A member needs the right to listen on each hub that
-it names; its regular expression matches only hubs on which it has that right.
+Groups need the right to listen, as in the classic protocol. A member needs it on each hub that it names; its regular
+expression matches only hubs on which it has that right.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ from hubmere.wire.kafka.messages.consumer_groups import (
 from hubmere.wire.kafka.messages.share_groups import SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse
 
 _OWN_MEMBER_ID_SINCE: Final = 1  # KIP-1082: the client chooses its member id
-# A client may ask for hours; a member that needs longer than this to give up partitions helps nobody.
+# The longest rebalance timeout, whatever a client asks for.
 _LONGEST_REBALANCE_S: Final = 1800.0
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _JOINING: Final = 0  # the epoch of a member that is not one yet
@@ -57,7 +57,7 @@ _JOINING: Final = 0  # the epoch of a member that is not one yet
 
 
 def heartbeat(session: KafkaSession, request: Request) -> None:
-    """Join, stay or leave; the answer carries the assignment when it changed."""
+    """Join, stay or leave; the response has the assignment if it changed."""
     body: ConsumerGroupHeartbeatRequest = request.body
 
     def reply(answer: HeartbeatAnswer | Refusal) -> None:
@@ -70,7 +70,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
         if request.version >= _OWN_MEMBER_ID_SINCE and not body.member_id:
             raise refusals.InvalidHeartbeat(body.group_id, "MemberId can't be empty")
         _require_readable(session, body.subscribed_topic_names or ())
-        beat = _beat(session, request)
+        beat = _to_heartbeat(session, request)
         session.coordinator.groups.consumer_heartbeat(body.group_id, beat, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
@@ -78,12 +78,12 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
 
 
 def _require_readable(session: KafkaSession, topics: Iterable[str]) -> None:
-    """Refuse a subscription to a hub on which the client has no right; one that is not there yet may come."""
+    """Refuse a subscription to a hub without the right to listen; the hub need not exist yet."""
     for name in topics:
         session.principal.require(Rights.LISTEN, session.caller.resource(name))
 
 
-def _beat(session: KafkaSession, request: Request) -> Heartbeat:
+def _to_heartbeat(session: KafkaSession, request: Request) -> Heartbeat:
     body: ConsumerGroupHeartbeatRequest = request.body
     timeout_ms = body.rebalance_timeout_ms
     names, owned = body.subscribed_topic_names, body.topic_partitions
@@ -163,7 +163,7 @@ def _describe(
 ) -> DescribedConsumerGroup:
     try:
         require_group(session, group_id)
-        described = _described(session.coordinator.groups.describe_consumers(group_id), names)
+        described = _to_message(session.coordinator.groups.describe_consumers(group_id), names)
         if not with_operations:
             return described
         allowed = group_operations(session.caller)
@@ -185,7 +185,7 @@ def _refused(group_id: str, refusal: Refusal) -> DescribedConsumerGroup:
     )
 
 
-def _described(group: ConsumerGroupDescription, names: Mapping[str, str]) -> DescribedConsumerGroup:
+def _to_message(group: ConsumerGroupDescription, names: Mapping[str, str]) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -193,11 +193,11 @@ def _described(group: ConsumerGroupDescription, names: Mapping[str, str]) -> Des
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=tuple(_described_member(member, names) for member in group.members),
+        members=tuple(_to_member(member, names) for member in group.members),
     )
 
 
-def _described_member(member: ConsumerMemberView, names: Mapping[str, str]) -> ConsumerGroupMember:
+def _to_member(member: ConsumerMemberView, names: Mapping[str, str]) -> ConsumerGroupMember:
     return ConsumerGroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -207,13 +207,13 @@ def _described_member(member: ConsumerMemberView, names: Mapping[str, str]) -> C
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topics)),
         subscribed_topic_regex=member.regex or None,
-        assignment=_named(member.assigned, names),
-        target_assignment=_named(member.target, names),
+        assignment=_to_assignment(member.assigned, names),
+        target_assignment=_to_assignment(member.target, names),
         member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     )
 
 
-def _named(assignment: Assignment, names: Mapping[str, str]) -> MemberAssignment:
+def _to_assignment(assignment: Assignment, names: Mapping[str, str]) -> MemberAssignment:
     topics = tuple(
         NamedPartitions(topic_id=UUID(topic_id), topic_name=names[topic_id], partitions=partitions)
         for topic_id, partitions in _by_topic(assignment).items()
@@ -226,7 +226,7 @@ def _named(assignment: Assignment, names: Mapping[str, str]) -> MemberAssignment
 
 
 def refuse_share_group(session: KafkaSession, request: Request) -> None:
-    """Answer as a Kafka cluster with share groups off; where nothing is announced, librdkafka waits in silence."""
+    """Answer as a Kafka cluster with share groups disabled; librdkafka hangs if the API is not announced."""
     response = ShareGroupHeartbeatResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         error_message="Share groups (KIP-932) are not served; use a consumer group.",

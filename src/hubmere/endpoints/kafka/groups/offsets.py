@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: where a group has read to (reference: kafka 1.4 and 2.11).
+"""Handlers for OffsetCommit, OffsetFetch and OffsetDelete (reference: kafka 1.4 and 2.11).
 
-Errors are per partition. A partition for which nothing was committed is no error: its offset is -1. Each topic needs
-the right to listen on its hub; whether a member may commit is the group's decision.
+Errors are per partition. A partition without a committed offset is no error: its offset is -1. Each topic needs the
+right to listen on its hub; the group decides whether a member may commit.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -13,7 +13,7 @@ from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.groups.classic import require_listening
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.kafka.slices import Steps, encoded, in_slices
+from hubmere.endpoints.kafka.slices import Steps, encode_part, in_slices
 from hubmere.model.entity import Hub
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
@@ -44,7 +44,7 @@ from hubmere.wire.kafka.schema import EncodedStruct
 
 _MANY_GROUPS_SINCE: Final = 8  # KIP-709
 
-# What became of each partition of each topic: topics in order, with the code of each partition.
+# Topics in order, each with its partitions and their error codes.
 Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
 
 
@@ -53,7 +53,7 @@ Codes = list[tuple[str, list[tuple[int, ErrorCode]]]]
 
 @in_slices
 def offset_commit(session: KafkaSession, request: Request) -> Steps:
-    """Keep offsets; answered when they are durable. Who commits more often than the tier allows is slowed down."""
+    """Commit offsets; answered when they are durable. A client over the tier's commit rate is throttled."""
     body: OffsetCommitRequest = request.body
     commits: list[Commit] = []
     codes: Codes = []
@@ -88,8 +88,8 @@ def _commit(session: KafkaSession, request: Request, commits: list[Commit], code
 
     def done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)
-        told = [(topic, [(index, code or failed) for index, code in parts]) for topic, parts in codes]
-        _answer_commit(session, request, told, delay_s)
+        results = [(topic, [(index, code or failed) for index, code in parts]) for topic, parts in codes]
+        _answer_commit(session, request, results, delay_s)
 
     try:
         session.coordinator.offsets.commit(body.group_id, commits, session.now_ms, done)
@@ -135,7 +135,7 @@ def _answer_commit(session: KafkaSession, request: Request, codes: Codes, delay_
 
 @in_slices
 def offset_fetch(session: KafkaSession, request: Request) -> Steps:
-    """What was committed, by one group or from version 8 on by many; a group that is named again is refused."""
+    """Committed offsets of one group, or from version 8 on of several; a group that is named twice is refused."""
     body: OffsetFetchRequest = request.body
     is_for_many = request.version >= _MANY_GROUPS_SINCE
     asked = body.groups if is_for_many else (OffsetFetchGroup(group_id=body.group_id, topics=body.topics),)
@@ -167,19 +167,19 @@ def _fetch_group(
     except Refusal as refusal:
         return _refused_group(asked.group_id, code_of(refusal))
     is_all = asked.topics is None
-    wanted = _committed_topics(session, asked.group_id) if is_all else _merged(asked.topics or ())
+    wanted = _committed_topics(session, asked.group_id) if is_all else _merge(asked.topics or ())
     topics: list[EncodedStruct] = []
     for name, indexes in wanted.items():
         partitions: list[OffsetFetchPartitionResponse] = []
         for index in indexes:
             partitions.append(_fetch(session, request, asked.group_id, name, index))
             yield
-        topics.append(encoded(request, OffsetFetchTopicResponse(name=name, partitions=tuple(partitions))))
+        topics.append(encode_part(request, OffsetFetchTopicResponse(name=name, partitions=tuple(partitions))))
     return OffsetFetchGroupResponse(group_id=asked.group_id, topics=tuple(topics))
 
 
-def _merged(topics: Iterable[OffsetFetchTopic]) -> dict[str, dict[int, None]]:
-    """Each topic and partition once: what is kept beside an offset is far longer than the partition's number."""
+def _merge(topics: Iterable[OffsetFetchTopic]) -> dict[str, dict[int, None]]:
+    """Each topic and partition once: an offset's metadata is far longer than a partition number in the request."""
     merged: dict[str, dict[int, None]] = {}
     for topic in topics:
         merged.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -187,7 +187,7 @@ def _merged(topics: Iterable[OffsetFetchTopic]) -> dict[str, dict[int, None]]:
 
 
 def _committed_topics(session: KafkaSession, group_id: str) -> dict[str, dict[int, None]]:
-    """All that a group has committed for and the client may read."""
+    """The partitions with committed offsets that the client may read."""
     found: dict[str, dict[int, None]] = {}
     for hub, offset in session.coordinator.offsets.all(group_id):
         found.setdefault(hub.name, {})[offset.partition] = None
@@ -208,9 +208,9 @@ def _fetch(
     try:
         hub = session.caller.readable(topic, session.now_s).entity
     except Refusal as refusal:
-        # A topic that is not there was never committed for; only a right that is missing is an error.
+        # A topic that does not exist has no offsets; only a missing right is an error.
         code = code_of(refusal)
-        return _nothing(index, ErrorCode.NONE if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code)
+        return _no_offset(index, ErrorCode.NONE if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code)
     return _fetch_partition(session, group_id, hub, index, require_stable=request.body.require_stable)
 
 
@@ -219,10 +219,10 @@ def _fetch_partition(
 ) -> OffsetFetchPartitionResponse:
     coordinator = session.coordinator
     if require_stable and coordinator.transactions.has_pending(group_id, hub.uid, index):
-        return _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     found = coordinator.offsets.find(group_id, hub, index)
     if found is None:
-        return _nothing(index)
+        return _no_offset(index)
     return OffsetFetchPartitionResponse(
         index=index,
         committed_offset=found.sequence,
@@ -232,7 +232,7 @@ def _fetch_partition(
     )
 
 
-def _nothing(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchPartitionResponse:
+def _no_offset(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchPartitionResponse:
     return OffsetFetchPartitionResponse(index=index, committed_offset=-1, metadata="", error_code=code)
 
 
@@ -241,19 +241,19 @@ def _nothing(index: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchPartiti
 
 @in_slices
 def offset_delete(session: KafkaSession, request: Request) -> Steps:
-    """Forget commits for topics that no member reads any more."""
+    """Delete offsets of topics that no member is subscribed to."""
     body: OffsetDeleteRequest = request.body
     try:
         require_group(session, body.group_id)
-        read = _topics_read(session, body.group_id)
+        read = _subscribed_topics(session, body.group_id)
     except Refusal as refusal:
         session.respond(request, OffsetDeleteResponse(error_code=code_of(refusal), topics=()))
         return
-    places: list[tuple[Hub, int]] = []
+    partitions: list[tuple[Hub, int]] = []
     codes: Codes = []
     for topic in body.topics:
         indexes = [part.index for part in topic.partitions]
-        code = _may_forget(session, body.group_id, topic.name, indexes, read, places)
+        code = _check_deletable(session, body.group_id, topic.name, indexes, read, partitions)
         codes.append((topic.name, [(index, code) for index in indexes]))
         yield
 
@@ -261,11 +261,11 @@ def offset_delete(session: KafkaSession, request: Request) -> Steps:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)
         session.respond(request, _delete_response(failed, codes))
 
-    session.coordinator.offsets.delete(body.group_id, places, done)
+    session.coordinator.offsets.delete(body.group_id, partitions, done)
 
 
-def _topics_read(session: KafkaSession, group_id: str) -> frozenset[str]:
-    """What the members of a group read; a group with members of another kind than consumers tells nobody."""
+def _subscribed_topics(session: KafkaSession, group_id: str) -> frozenset[str]:
+    """The topics that members of a group are subscribed to; refused if they are not consumers."""
     coordinator = session.coordinator
     group = coordinator.groups.find(group_id)
     if group is None and not coordinator.offsets.all(group_id):
@@ -276,10 +276,10 @@ def _topics_read(session: KafkaSession, group_id: str) -> frozenset[str]:
         return group.subscribed_names()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise refusals.GroupNotEmpty(group_id)
-    return frozenset(_subscribed(group))
+    return frozenset(_topics_of_group(group))
 
 
-def _subscribed(group: ClassicGroup) -> Iterable[str]:
+def _topics_of_group(group: ClassicGroup) -> Iterable[str]:
     for member in group.views():
         try:
             yield from read_subscription(member.metadata).topics
@@ -287,13 +287,13 @@ def _subscribed(group: ClassicGroup) -> Iterable[str]:
             continue
 
 
-def _may_forget(
+def _check_deletable(
     session: KafkaSession,
     group_id: str,
     topic: str,
     indexes: list[int],
     read: frozenset[str],
-    places: list[tuple[Hub, int]],
+    partitions: list[tuple[Hub, int]],
 ) -> ErrorCode:
     try:
         hub = session.caller.readable(topic, session.now_s).entity
@@ -301,7 +301,7 @@ def _may_forget(
             raise refusals.HubStillRead(group_id)
     except Refusal as refusal:
         return code_of(refusal)
-    places += [(hub, index) for index in indexes]
+    partitions += [(hub, index) for index in indexes]
     return ErrorCode.NONE
 
 
