@@ -202,7 +202,7 @@ def _errors() -> str:
 
 def _refusals(parent: type[Refusal]) -> Iterator[list[str]]:
     for refusal in parent.__subclasses__():
-        if refusal.__module__ not in _SHARED:
+        if not refusal.__module__.startswith(_SHARED):
             continue  # an endpoint's own, told by that protocol alone
         meaning = (refusal.__doc__ or "").strip().splitlines()[0]
         yield [_code(refusal.__name__), meaning, *(_told(refusal, *how) for how in _PROTOCOLS.values())]

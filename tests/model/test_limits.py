@@ -158,7 +158,7 @@ ELSEWHERE = {
     "namespaces": "tests/broker/test_manage.py",
     "connections": "tests/endpoints/amqp/test_admission.py",
     "connections_per_unit": "tests/model/test_tier.py",
-    "readers_per_partition": "tests/broker/test_consume.py",
+    "readers_per_partition": "tests/broker/test_read.py",
     "runtime_information_per_second": "tests/endpoints/amqp/test_management.py",
     "default_retention_hours": "tests/model/test_spec.py",
     "ingress_bytes_per_unit": "tests/broker/test_quota.py",

@@ -13,10 +13,10 @@ from hubmere.wire.amqp import Condition
 
 
 def tree(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
-    """Every refusal of the model; classes of other rooms are theirs."""
+    """Every refusal of the model; classes of other packages are theirs."""
     yield kind
     for child in kind.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__.startswith(errors.__name__ + "."):
             yield from tree(child)
 
 

@@ -11,12 +11,12 @@ from hubmere.endpoints.http.errors import ROWS, MethodNotAllowed, Tracking, json
 from hubmere.model.errors import InvalidArgument, LimitReached, NotFound, Refusal, ServerBusy, Unauthorized
 
 # Refusals of the other protocols' own folders never come here.
-_ROOMS = ("hubmere.model", "hubmere.store", "hubmere.broker", "hubmere.endpoints.http")
+_PACKAGES = ("hubmere.model", "hubmere.store", "hubmere.broker", "hubmere.endpoints.http")
 
 
 def _tree(kind: type[Refusal]) -> Iterator[type[Refusal]]:
     for child in kind.__subclasses__():
-        if child.__module__.startswith(_ROOMS):
+        if child.__module__.startswith(_PACKAGES):
             yield child
             yield from _tree(child)
 

@@ -11,14 +11,14 @@ from hubmere.model.entity import Status
 from hubmere.model.errors import EntityDisabled, Refusal
 from hubmere.wire.kafka.errors import ErrorCode
 
-_ROOMS = (errors.__name__, refusals.__name__)
+_PACKAGES = (errors.__name__, refusals.__name__)
 
 
 def tree(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
     """Every refusal of the model and of the coordinators; those of other endpoints are theirs."""
     yield kind
     for child in kind.__subclasses__():
-        if child.__module__ in _ROOMS:
+        if child.__module__.startswith(_PACKAGES):
             yield from tree(child)
 
 

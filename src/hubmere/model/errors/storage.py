@@ -1,0 +1,47 @@
+"""Refusals of the storage, which a client can retry."""
+
+from hubmere.model.errors.base import Refusal
+
+
+class StorageRefusal(Refusal):
+    """The log cannot serve the request now; the client can retry later."""
+
+
+class StorageFull(StorageRefusal):
+    """The disk is full or an append failed; nothing became visible."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"The log cannot accept events now ({self.why}); try again later."
+
+
+class PartitionOffline(StorageRefusal):
+    """The partition is offline until it has been reopened and verified."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"The partition is offline and being verified ({self.why}); try again later."
+
+
+class CorruptBatch(StorageRefusal):
+    """A batch does not match its checksum."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"The record batch is not intact: {self.why}."
+
+
+class ShuttingDown(StorageRefusal):
+    """The node is shutting down; a retry reaches its successor."""
+
+    def text(self) -> str:
+        return "The node is shutting down; reconnect and try again."
