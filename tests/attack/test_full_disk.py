@@ -116,7 +116,7 @@ def test_a_disk_that_fills_up_is_told_before_it_is_full(disk: Path) -> None:
         assert 'node_condition{name="disk",severity="warning"} 1' in metrics
         assert f"disk_total_bytes {DISK_MB * 1024 * 1024}" in metrics
         assert "WARNING" in node.logs()
-        assert "has room again" in node.logs()
+        assert "has enough free space again" in node.logs()
 
 
 def test_a_full_disk_refuses_every_protocol_with_an_error_that_is_retried_and_recovers(disk: Path) -> None:

@@ -1,7 +1,7 @@
-"""The clocks of a node: one for the times of events and everything else, and a more cautious one for retention.
+"""The clocks of a node: one for timestamps, and a more cautious one for retention.
 
-Both follow the machine's clock except where it jumps (`model.clock`). A step is reported in the log, in health and
-in the metrics from the moment that it is seen until the clock is right again or the step is believed.
+Both follow the machine's clock except when it jumps (`model.clock`). A jump is reported in the log, in health and in
+the metrics until the machine's clock is right again or the jump is accepted.
 """
 
 import logging
@@ -14,7 +14,7 @@ from hubmere.store.files import Files
 
 log = logging.getLogger("hubmere.node")
 
-# Retention cannot be undone, so it believes a step later than the times of events do.
+# Retention cannot be undone, so its clock accepts a jump later than the clock for timestamps.
 _RETENTION_PATIENCE = 12
 
 
@@ -34,27 +34,27 @@ class NodeClocks:
         self._confirmed = 0
 
     def check(self, conditions: Conditions) -> None:
-        """Read both clocks, and tell when the machine's has jumped, came back or is believed now."""
+        """Read both clocks; log and report when the machine's clock jumps, is right again or is accepted."""
         self.stamps.now_ms()
         self.retention.now_ms()
         step_ms = self.stamps.step_ms
         conditions.measures["clock_step_seconds"] = step_ms / 1000
         if step_ms:
             text = (
-                f"The machine's clock jumped by {step_ms / 1000:+,.0f} s. Events carry the time from before, and "
-                f"retention does not follow; the step is believed when it has lasted for {self._confirm_s:,.0f} s."
+                f"The machine's clock jumped by {step_ms / 1000:+,.0f} s. Events and retention keep the previous time; "
+                f"the new time is accepted when the jump has lasted for {self._confirm_s:,.0f} s."
             )
             remedy = "Set the machine's clock, or wait if the new time is right."
-            told = Condition(name=CLOCK, severity=ConditionSeverity.WARNING, text=text, remedy=remedy)
-            if conditions.set(told):
+            condition = Condition(name=CLOCK, severity=ConditionSeverity.WARNING, text=text, remedy=remedy)
+            if conditions.set(condition):
                 log.warning("%s", text)
         elif conditions.clear(CLOCK):
-            is_believed = self.stamps.confirmed_steps > self._confirmed
-            log.warning("the machine's clock is %s", "believed now" if is_believed else "right again")
+            is_accepted = self.stamps.confirmed_steps > self._confirmed
+            log.warning("the machine's clock is %s", "accepted now" if is_accepted else "right again")
         self._confirmed = self.stamps.confirmed_steps
 
     def save(self) -> None:
-        """Keep what the clock shows for the next start."""
+        """Store the current time for the next start."""
         if self._data is None:
             return
         self.stamps.now_ms()
@@ -62,4 +62,4 @@ class NodeClocks:
         try:
             write_anchors(self._data, self._files, Anchors(self.stamps.anchor, self.retention.anchor))
         except OSError as error:
-            log.warning("the time cannot be kept for the next start: %s", error)
+            log.warning("the current time cannot be stored for the next start: %s", error)

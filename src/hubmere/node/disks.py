@@ -1,4 +1,4 @@
-"""The node's eye on the disk of its data folder: a warning before it is full, a refusal when it is, an end of both."""
+"""Monitors the free space of the data folder: warns before the disk is full, and stops appends when it is."""
 
 import logging
 
@@ -10,11 +10,11 @@ from hubmere.store.files import Files
 
 log = logging.getLogger("hubmere.node")
 
-_REMEDY = "Make room on the disk, shorten the retention of hubs, or move the data folder to a larger disk."
+_REMEDY = "Free space on the disk, shorten the retention of hubs, or move the data folder to a larger disk."
 
 
 class NodeDisk:
-    """Looks after the disk of one node. Thread rule: the loop's thread only."""
+    """Monitors the disk of one node. Thread rule: the loop's thread only."""
 
     def __init__(self, settings: Settings, engine: LogEngine, conditions: Conditions) -> None:
         self._watch: DiskMonitor | None = None
@@ -29,13 +29,13 @@ class NodeDisk:
         self._conditions = conditions
 
     def check(self) -> None:
-        """Look once: set or end the condition, and stop or let appends."""
+        """Measure once: set or clear the condition, and stop or allow appends."""
         if self._watch is None:
             return
         try:
             state = self._watch.measure()
         except OSError as error:
-            log.warning("the disk of the data folder cannot be asked for its free space: %s", error)
+            log.warning("the free space of the data folder cannot be read: %s", error)
             return
         self._conditions.measures["disk_free_bytes"] = state.free_bytes
         self._conditions.measures["disk_total_bytes"] = state.total_bytes
@@ -43,10 +43,10 @@ class NodeDisk:
         self._engine.set_shortage(state.text if is_full else None)
         if state.level is DiskLevel.NORMAL:
             if self._conditions.clear(DISK):
-                log.warning("the disk of the data folder has room again")
+                log.warning("the disk of the data folder has enough free space again")
             return
         severity = ConditionSeverity.CRITICAL if is_full else ConditionSeverity.WARNING
-        effect = "; events are refused, reads go on." if is_full else "."
+        effect = "; events are refused, reading continues." if is_full else "."
         text = f"{state.text[0].upper()}{state.text[1:]}{effect}"
         if self._conditions.set(Condition(name=DISK, severity=severity, text=text, remedy=_REMEDY)):
             (log.error if is_full else log.warning)("%s", text)

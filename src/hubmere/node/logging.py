@@ -1,4 +1,4 @@
-"""Log lines on standard error: text for people, JSON for collectors; never a secret in either."""
+"""Log lines on standard error: text for people, JSON for log collectors; neither contains secrets."""
 
 import json
 import logging
@@ -6,12 +6,12 @@ import sys
 from datetime import UTC, datetime
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-# Fields that a caller may add with `extra=` and that belong into a structured line.
+# Fields from `extra=` that are part of a JSON line.
 _CONTEXT = ("tracking_id", "namespace", "hub", "peer")
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -27,7 +27,7 @@ class _JsonLines(logging.Formatter):
 
 
 def configure_logging(log_format: str, level: str) -> None:
-    """Send the log to standard error in the wished shape."""
+    """Send the log to standard error in the given format."""
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_JsonLines() if log_format == "json" else text)

@@ -1,8 +1,8 @@
-"""The process's memory: how large the budget of buffers is by default, and what the C library keeps of freed memory.
+"""Memory of the process: the default budget for buffers, and how much freed memory the C library keeps.
 
-glibc gives large buffers back to the kernel and faults them in again for every batch; with higher thresholds it keeps
-them (measured in docs/design.md: 1.4 to 2.9 times on 1 KB events). What it keeps is bounded by a share of the budget,
-and given back when the budget was used up and has room again.
+By default glibc returns large buffers to the kernel, and every batch pays for new pages. With higher thresholds it
+keeps them (measured in docs/design.md: 1.4 to 2.9 times the throughput on 1 KB events). What it keeps is bounded by a
+share of the budget, and is returned after the budget was exhausted.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import gc
 import os
 from pathlib import Path
 
-# Numbers of the options: malloc.h.
+# Options of mallopt: malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# Freed buffers up to this size are kept, if that is a small share of the budget; with a small budget, as glibc does it.
+# Freed buffers up to this size are kept, if that is a small share of the budget; small budgets use glibc's default.
 _KEPT_BYTES = 64 * 1024 * 1024
 _KEPT_SHARE = 16
 _SMALL_BUDGET_BYTES = 512 * 1024 * 1024
@@ -27,7 +27,7 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 def memory_budget_bytes(wanted: int | None) -> int:
-    """The budget: what is set, else a share of the machine's or the control group's memory."""
+    """The budget: the setting, else a share of the machine's or the control group's memory."""
     return wanted or max(available_bytes() // _BUDGET_SHARE, _LEAST_BUDGET_BYTES)
 
 
@@ -49,7 +49,7 @@ def _libc() -> ctypes.CDLL | None:
 
 
 def keep_large_buffers(budget_bytes: int) -> None:
-    """Stop glibc from handing large buffers back; other C libraries have no such switch and need none."""
+    """Keep glibc from returning large buffers to the kernel; other C libraries have no such option and need none."""
     is_small = budget_bytes < _SMALL_BUDGET_BYTES
     kept = _LEAST_KEPT_BYTES if is_small else min(_KEPT_BYTES, budget_bytes // _KEPT_SHARE)
     with contextlib.suppress(AttributeError):
@@ -60,7 +60,7 @@ def keep_large_buffers(budget_bytes: int) -> None:
 
 
 def trim_memory() -> None:
-    """Collect what connections left behind, and give free memory back to the system."""
+    """Collect garbage, and return free memory to the system."""
     gc.collect()
     with contextlib.suppress(AttributeError):
         libc = _libc()

@@ -1,8 +1,9 @@
 """The configuration of a node: one frozen `Settings` tree from flags, environment, file and defaults.
 
-Precedence, everywhere the same: a flag stands over the environment, the environment over the file, the file over the
-default. Each setting is declared once, in `tree.py`; flag, variable, file key, help text and the reference page follow
-from the declaration. Rooms never see this package: `node/node.py` hands them plain arguments.
+Precedence is the same everywhere: a flag overrides the environment, the environment overrides the file, the file
+overrides the default. Each setting is declared once, in `tree.py`; flag, variable, file key, help text and the
+reference page are derived from the declaration. Other packages do not see this one: `node/node.py` passes them plain
+arguments.
 """
 
 from hubmere.settings.load import load

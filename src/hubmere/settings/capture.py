@@ -1,8 +1,8 @@
-"""Where captured files may go: `[capture.targets.NAME]` tables of the file, with secrets from variables or files too.
+"""Targets for captured files: `[capture.targets.NAME]` tables of the file; secrets may come from variables or files.
 
-A key of a target stands in the file (`account_key`), in a file of its own that the key with `_file` names, or in a
-variable `HUBMERE_CAPTURE_TARGETS_NAME_KEY`, which stands over both; NAME is written there in capitals, with `_` for
-every other character than letters and digits. A bad key is one problem, named by its place; its value never is.
+The value of a key is in the file (`account_key`), in another file that the key with the suffix `_file` names, or in a
+variable `HUBMERE_CAPTURE_TARGETS_NAME_KEY`, which overrides both. NAME is in capitals there, with `_` for every
+character that is not a letter or digit. Each bad key is one problem with its path; its value is never shown.
 """
 
 import re
@@ -30,10 +30,10 @@ def _read_url(value: object) -> str:
     try:
         return normalize_url(read_text(value))
     except InvalidArgument as refusal:
-        raise ValueError("not a place for files") from refusal
+        raise ValueError("not a location for files") from refusal
 
 
-# Keys of a target: what each takes. All but the URL go to whoever opens the place, as they are.
+# Keys of a target and their kinds. All but the URL are passed on to the destination as they are.
 TARGET_KEYS: Mapping[str, Kind[Any]] = {
     _URL: Kind("URL", "file:///folder, az://account[/container[/prefix]] or s3://bucket[/prefix]", _read_url),
     "connection_string": Kind("TEXT", "the connection string of an Azure storage account", read_text),
@@ -43,7 +43,7 @@ TARGET_KEYS: Mapping[str, Kind[Any]] = {
     "secret_access_key": Kind("TEXT", "the secret of an S3 access key", read_text),
     "session_token": Kind("TEXT", "the session token of a temporary S3 access key", read_text),
     "region": Kind("TEXT", "the region of an S3 bucket", read_text),
-    "endpoint": Kind("URL", "the address of the service where it is not the public one", read_text),
+    "endpoint": Kind("URL", "the address of the service, if it is not the public one", read_text),
 }
 _Raw = dict[str, dict[str, object]]
 
@@ -69,7 +69,7 @@ def _from_file(table: object, origin: str, problems: list[Problem]) -> _Raw:
 
 
 def _from_environment(environ: Mapping[str, str], raw: _Raw) -> Iterator[tuple[str, str, str]]:
-    """Target, key and value; a target that the file does not have is called by the variable's own word."""
+    """Target, key and value of each variable; a target that the file does not have is named after the variable."""
     known = {re.sub(r"[^A-Z0-9]", "_", name.upper()): name for name in raw}
     for variable, value in sorted(environ.items()):
         rest = variable.removeprefix(TARGETS_PREFIX)
@@ -90,7 +90,7 @@ def _read_target(name: str, values: dict[str, object], origin: str, problems: li
         refuse(place, "a name of letters, digits, '.', '-' and '_'")
     read: dict[str, str] = {}
     for key, value in values.items():
-        plain, given = _opened(key, value)
+        plain, given = _resolve(key, value)
         if plain not in TARGET_KEYS:
             refuse(
                 f"{place}.{key}", f"one of the keys {', '.join(TARGET_KEYS)}, each with {_FILE} for a file's content"
@@ -106,8 +106,8 @@ def _read_target(name: str, values: dict[str, object], origin: str, problems: li
     return CapturePlace(url=read.pop(_URL), options=MappingProxyType(read))
 
 
-def _opened(key: str, value: object) -> tuple[str, object]:
-    """A key and its value, read from the file that it names if it is one of those; None when that cannot be read."""
+def _resolve(key: str, value: object) -> tuple[str, object]:
+    """A key and its value; with the suffix `_file` the value is read from that file, None if it is not readable."""
     if not key.endswith(_FILE):
         return key, value
     try:

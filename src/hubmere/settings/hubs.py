@@ -1,7 +1,7 @@
-"""The hubs that a configuration file asks for: `[[hubs]]` tables of our own file, entities of the emulator's.
+"""The hubs of a configuration file: `[[hubs]]` tables of our own format, entities of the emulator's format.
 
 Each bad key is one problem, named by its place (`hubs[2].partitions`). Names and numbers are checked here against the
-rules that hold for every tier; the tier's own limits are checked when the node makes the hub.
+rules that are the same for every tier; the tier's limits are checked when the node creates the hub.
 """
 
 from typing import Any

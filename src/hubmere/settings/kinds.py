@@ -1,7 +1,7 @@
-"""What a setting may be: for each kind of value how it is read, how its range is named and how it is shown.
+"""Kinds of values of settings: how each is parsed, described and shown.
 
-A reader takes text (flags, environment) or a TOML value and raises `ValueError` when it is not allowed; the words for
-what is allowed stand beside it, so that every refusal can name them. Nothing here knows a setting by name.
+A reader takes text (flags, environment) or a TOML value and raises `ValueError` if it is not valid. `allowed` describes
+valid values for error messages. Nothing here knows a setting by name.
 """
 
 import re
@@ -35,7 +35,7 @@ _SWITCH_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How one kind of value is read, named and shown."""
+    """How one kind of value is parsed, described and shown."""
 
     metavar: str
     allowed: str
@@ -46,21 +46,21 @@ class Kind(Generic[T]):
 
 
 def read_text(value: object) -> str:
-    """Text that is not blank, without the blanks around it."""
+    """Non-blank text, stripped."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("not text")
     return value.strip()
 
 
 def read_integer(value: object) -> int:
-    """A whole number, written as one; True is not 1 here."""
+    """An integer; booleans are not accepted."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("not a whole number")
     return int(value)
 
 
 def read_number(value: object) -> float:
-    """A number with or without a fraction."""
+    """An integer or a float."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("not a number")
     return float(value)
@@ -95,7 +95,7 @@ def size(low: int, high: int) -> Kind[int]:
 
 
 def choice(*words: str) -> Kind[str]:
-    """One word of a few."""
+    """One of several words."""
 
     def read(value: object) -> str:
         word = read_text(value).lower()
@@ -107,7 +107,7 @@ def choice(*words: str) -> Kind[str]:
 
 
 def name(rule: NameRule) -> Kind[str]:
-    """A name of an entity, by the rule that holds for it everywhere."""
+    """A name of an entity, checked by the model's rule."""
 
     def read(value: object) -> str:
         try:
@@ -119,7 +119,7 @@ def name(rule: NameRule) -> Kind[str]:
 
 
 def list_of(kind: Kind[T]) -> Kind[tuple[T, ...]]:
-    """Several values of a kind, each once: a list in a file, separated by commas in text."""
+    """Several distinct values of a kind: a list in a file, separated by commas in text."""
 
     def read(value: object) -> tuple[T, ...]:
         parts = value.split(",") if isinstance(value, str) else value
@@ -187,7 +187,7 @@ def _read_host(value: object) -> str:
 
 
 def _read_host_pattern(value: object) -> str:
-    """A host, or `*.` and a domain below which every namespace has its name."""
+    """A host, or `*.` and a domain below which every namespace has its own host name."""
     text = read_text(value)
     domain = text.removeprefix(_WILDCARD)
     host = _read_host(domain)
@@ -210,7 +210,7 @@ SWITCH: Kind[bool] = Kind("", "true or false", _read_switch, lambda value: str(v
 
 
 def optional_size(low: int, high: int) -> Kind[int | None]:
-    """A number of bytes in a range; the default is worked out when the node starts."""
+    """A number of bytes in a range; the default is computed when the node starts."""
     kind = size(low, high)
     return Kind(kind.metavar, kind.allowed, kind.read, lambda value: "" if value is None else _show_size(value))
 

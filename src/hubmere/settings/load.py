@@ -1,8 +1,8 @@
-"""Reading the settings: flags over environment over file over default, all problems reported together.
+"""Loads the settings: flags override the environment, which overrides the file, which overrides the defaults.
 
-A bad setting is one `Problem` that names it, where it came from, its value and what is allowed. Only the value that
-wins is judged: what a higher source overrides cannot be wrong. Reads the configuration file and nothing else; opens no
-port, makes no folder.
+All problems are reported together. Each `Problem` names the setting, its source, its value and what was expected. Only
+the effective value is checked: an overridden one cannot be wrong. Reads the configuration file and nothing else; opens
+no port, creates no folder.
 """
 
 import difflib
@@ -33,35 +33,35 @@ _TABLES = ("hubs", "limits", CAPTURE_TABLE, PARTNERS_TABLE)
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Settings:
     """The settings of a node; raises BadSettings with every problem found.
 
-    `flags` are raw values by key (`BY_KEY`), None where a flag was not given; `config` is the value of `--config` and
-    may come from HUBMERE_CONFIG too.
+    `flags` are raw values by key (`BY_KEY`), None if a flag was not given. `config` is the value of `--config`; it may
+    also come from HUBMERE_CONFIG.
     """
     sources = _Sources()
     if config is not None:
-        sources.take_file(config, "flag --config")
+        sources.add_file(config, "flag --config")
     elif environ.get(CONFIG_VARIABLE):
-        sources.take_file(Path(environ[CONFIG_VARIABLE]).expanduser(), f"environment variable {CONFIG_VARIABLE}")
-    sources.take_environment(environ)
-    sources.take_flags(flags)
-    return sources.settle()
+        sources.add_file(Path(environ[CONFIG_VARIABLE]).expanduser(), f"environment variable {CONFIG_VARIABLE}")
+    sources.add_environment(environ)
+    sources.add_flags(flags)
+    return sources.build()
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """What to say of an unknown name: the nearest known one, or where they are listed."""
+    """What was expected instead of an unknown name: the closest known one, or where all are listed."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"a known name; did you mean {near[0]}?" if near else "a known name; docs/reference/settings.md lists them"
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A raw value and the words for where it came from."""
+    """A raw value and a description of its source."""
 
     value: object
     origin: str
 
 
 class _Sources:
-    """Collects raw values, lowest source first, then settles them into Settings; used once."""
+    """Collects raw values, lowest precedence first, then builds the Settings; used once."""
 
     def __init__(self) -> None:
         self._given: dict[str, _Given] = {}
@@ -74,26 +74,26 @@ class _Sources:
         self._is_emulator = False
         self._problems: list[Problem] = []
 
-    def take_file(self, path: Path, named_by: str) -> None:
-        """The lowest source: a TOML file, or the official emulator's Config.json."""
+    def add_file(self, path: Path, named_by: str) -> None:
+        """Add the file, the lowest precedence: TOML, or the official emulator's Config.json."""
         try:
             text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() == ".json" or text.lstrip().startswith("{"):
-                self._take_emulator(json.loads(text), f"file {path}")
+                self._add_emulator(json.loads(text), f"file {path}")
             else:
                 import tomllib  # a start without a file need not load the parser
 
-                self._take_toml(tomllib.loads(text), f"file {path}")
+                self._add_toml(tomllib.loads(text), f"file {path}")
         except OSError as error:
-            self._refuse("config", named_by, str(path), f"a file that can be read ({error.strerror})")
+            self._refuse("config", named_by, str(path), f"a readable file ({error.strerror})")
         except ValueError as error:  # UnicodeDecodeError, JSONDecodeError and TOMLDecodeError are all ValueErrors
             self._refuse("config", named_by, str(path), f"a TOML file or an emulator Config.json ({error})")
 
-    def take_environment(self, environ: Mapping[str, str]) -> None:
-        """The middle source; an empty variable is one that is not set.
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        """Add the environment; an empty variable counts as not set.
 
-        Unknown names are passed over: container platforms give every process beside a service called hubmere
-        variables such as HUBMERE_SERVICE_HOST.
+        Unknown names are ignored: container platforms set variables such as HUBMERE_SERVICE_HOST for every process next
+        to a service called hubmere.
         """
         self._environ = environ
         for setting in SETTINGS:
@@ -103,14 +103,14 @@ class _Sources:
             if name.startswith(LIMITS_PREFIX) and value:
                 self._limits[name.removeprefix(LIMITS_PREFIX).lower()] = _Given(value, f"environment variable {name}")
 
-    def take_flags(self, flags: Mapping[str, object]) -> None:
-        """The highest source; None and an empty list are flags that were not given."""
+    def add_flags(self, flags: Mapping[str, object]) -> None:
+        """Add the flags, the highest precedence; None and an empty list are flags that were not given."""
         for key, value in flags.items():
             if value is not None and value != []:
                 self._given[key] = _Given(value, f"flag {BY_KEY[key].flag}")
 
-    def settle(self) -> Settings:
-        """Every value read and checked against the others."""
+    def build(self) -> Settings:
+        """Parse every value, check them against each other, and build the Settings."""
         values = {BY_KEY[key].field_name: self._read(BY_KEY[key], given) for key, given in self._given.items()}
         limits = {name: self._read_limit(name, given) for name, given in self._limits.items()}
         settings = Settings(
@@ -131,16 +131,16 @@ class _Sources:
     def _refuse(self, setting: str, origin: str, value: object, allowed: str) -> None:
         self._problems.append(Problem(setting=setting, origin=origin, value=value, allowed=allowed))
 
-    def _take_emulator(self, document: object, origin: str) -> None:
+    def _add_emulator(self, document: object, origin: str) -> None:
         namespace, self._hubs = read_emulator_hubs(document, origin, self._problems)
         self._is_emulator = True
         if namespace is not None:
             self._given["namespace"] = _Given(namespace, origin)
 
-    def _take_toml(self, document: dict[str, Any], origin: str) -> None:
+    def _add_toml(self, document: dict[str, Any], origin: str) -> None:
         self._hubs = read_hubs(document.pop("hubs", []), origin, self._problems)
         self._partners = read_partners(document.pop(PARTNERS_TABLE, {}), origin, self._problems)
-        self._take_capture(document, origin)
+        self._add_capture(document, origin)
         limits = document.pop("limits", {})
         if isinstance(limits, dict):
             self._limits.update({str(name): _Given(value, origin) for name, value in limits.items()})
@@ -152,8 +152,8 @@ class _Sources:
             else:
                 self._refuse(key, origin, value, did_you_mean(key, [*BY_KEY, *_TABLES]))
 
-    def _take_capture(self, document: dict[str, Any], origin: str) -> None:
-        """A table [capture] has the settings whose names begin with that word, and the targets."""
+    def _add_capture(self, document: dict[str, Any], origin: str) -> None:
+        """Add the table [capture]: the settings whose names begin with `capture_`, and the targets."""
         table = document.pop(CAPTURE_TABLE, {})
         if not isinstance(table, dict):
             self._refuse(CAPTURE_TABLE, origin, table, f"a table [{CAPTURE_TABLE}]")
@@ -188,7 +188,7 @@ class _Sources:
         self._refuse(missing, _DEFAULT, None, f"a path, because {given} is given by {self._origin(given)}")
 
     def _check_consumer_groups(self, settings: Settings) -> None:
-        """A member whose heartbeats come no faster than its session ends would be removed again and again."""
+        """The heartbeat interval must be shorter than the session timeout, or members would be removed all the time."""
         interval_s, session_s = (
             settings.group_consumer_heartbeat_interval_s,
             settings.group_consumer_session_timeout_s,

@@ -1,4 +1,4 @@
-"""Nodes that hold the other namespace of a geo-recovery pairing: `[georecovery.partners.NAME]` tables of the file.
+"""Partner namespaces on other nodes for geo-disaster recovery: `[georecovery.partners.NAME]` tables of the file.
 
 NAME is the namespace on the other node, as ARM clients name it in `partnerNamespace`. Each bad key is one problem,
 named by its place (`georecovery.partners.shop-west.url`); a token is never part of one.
@@ -28,7 +28,7 @@ def _read_url(value: object) -> str:
     return url
 
 
-# Keys of a partner's table: the field and what it takes. Text that is not blank is all that is known of a token.
+# Keys of a partner's table and their kinds. A token can be any non-blank text.
 PARTNER_KEYS: dict[str, Kind[Any]] = {
     "url": Kind("URL", "an HTTPS or HTTP address such as https://west.example.org:5301", _read_url),
     _SECRET: Kind("TEXT", "the administrator's token of that node", read_text),

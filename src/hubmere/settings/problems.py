@@ -1,4 +1,4 @@
-"""What can be wrong with settings: one `Problem` per bad one, and `BadSettings` that carries them all."""
+"""Errors in settings: one `Problem` per bad setting, and `BadSettings` with all of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One bad setting: which, where it came from, what was given and what is allowed."""
+    """One bad setting: its name, its source, its value and what was expected."""
 
     setting: str
     origin: str
@@ -16,7 +16,7 @@ class Problem:
     def __str__(self) -> str:
         """One line for a terminal."""
         given = "missing" if self.value is None else f"{self.value!r} from {self.origin} is not allowed"
-        return f"{self.setting}: {given}; allowed is {self.allowed}"
+        return f"{self.setting}: {given}; expected {self.allowed}"
 
 
 class BadSettings(Exception):

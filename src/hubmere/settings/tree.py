@@ -1,4 +1,4 @@
-"""The settings themselves: every one declared once, as a typed field with its default, its range and its sentence.
+"""The settings: each is declared once, as a typed field with its default, its range and its description.
 
 Decides nothing and reads nothing. `SETTINGS` is the same declarations as a table, from which the flags of the command,
 the names of the variables, the keys of the file and the reference page are made.
@@ -51,7 +51,7 @@ _CAPTURE = "Capture"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Declaration:
-    """What is said about a setting beside its type and default: kept in the field's metadata."""
+    """Declaration of a setting besides its type and default; kept in the field's metadata."""
 
     kind: Kind[Any]
     sentence: str
@@ -67,7 +67,7 @@ def _setting(panel: str, kind: Kind[Any], default: Any, sentence: str, key: str 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSetting:
-    """An event hub that the node makes at start when it is not there; one that is there is left as it is."""
+    """An event hub that the node creates at start if it does not exist; an existing one is not changed."""
 
     name: str
     namespace: str | None = None  # None: the node's own
@@ -79,7 +79,7 @@ class HubSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartnerSetting:
-    """A namespace on another node with which namespaces of this one may be paired, and how that node is reached."""
+    """A namespace on another node with which namespaces of this node can be paired, and the address of that node."""
 
     name: str
     url: str
@@ -89,7 +89,7 @@ class PartnerSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be set on a node."""
+    """All settings of a node."""
 
     data: Path = _setting(
         _NODE,
@@ -145,8 +145,8 @@ class Settings:
         _NETWORK,
         count(1, 1_000_000),
         20_000,
-        "Connections held at once over all ports; one more is closed as it comes, but for 16 that health checks and "
-        "management may use beyond.",
+        "Largest number of open connections over all ports; further ones are closed, except 16 that are reserved for "
+        "health checks and management.",
     )
     protocol_connections_percent: int = _setting(
         _NETWORK,
@@ -164,13 +164,13 @@ class Settings:
         _NETWORK,
         seconds(1, 600),
         30.0,
-        "Time in which a new connection must have finished TLS, and then signed in or begun its first HTTP request.",
+        "Time in which a new connection must complete TLS, and then authenticate or send its first HTTP request.",
     )
     amqp_idle_timeout_s: float = _setting(
         _NETWORK,
         seconds(5, 86_400),
         120.0,
-        "Idle time-out announced to AMQP peers; one that is silent for twice as long is closed.",
+        "Idle timeout announced to AMQP peers; a connection that is silent for twice as long is closed.",
     )
     kafka_idle_timeout_s: float = _setting(
         _NETWORK,
@@ -200,21 +200,21 @@ class Settings:
         _NETWORK,
         optional_size(16 * MIB, 1024 * GIB),
         None,
-        "Memory that unfinished requests and unread answers of all connections may take; default: a quarter of the "
+        "Memory for incomplete requests and unread responses of all connections; default: a quarter of the "
         "machine's or the control group's memory.",
     )
     http_body_bytes: int = _setting(
         _NETWORK,
         size(MIB, 256 * MIB),
         16 * MIB,
-        "Largest HTTP request body that is read at all; the limits of the tier are checked within it.",
+        "Largest HTTP request body that is read; the limits of the tier are checked in addition.",
     )
 
     tls_certificate: Path | None = _setting(
         _TLS,
         OPTIONAL_PATH,
         None,
-        "Your own server certificate chain (PEM), in place of one by the node's private CA.",
+        "Your own server certificate chain (PEM), instead of one issued by the node's private CA.",
     )
     tls_key: Path | None = _setting(
         _TLS,
@@ -226,7 +226,7 @@ class Settings:
         _TLS,
         OPTIONAL_PATH,
         None,
-        "CA certificates (PEM): clients on TLS ports must then show a certificate by one of them.",
+        "CA certificates (PEM): clients on TLS ports must then present a certificate issued by one of them.",
     )
 
     durability: Durability = _setting(
@@ -239,13 +239,13 @@ class Settings:
         _STORAGE,
         size(MIB, 2 * GIB - 1),
         256 * MIB,
-        "Size at which the log of a partition begins a new file.",
+        "Size at which the log of a partition starts a new segment file.",
     )
     retention_check_interval_s: float = _setting(
         _STORAGE,
         seconds(1, 86_400),
         300.0,
-        "Time between two searches for files whose events are past retention.",
+        "Time between two runs of retention and compaction.",
     )
 
     disk_warn_percent: int = _setting(
@@ -258,58 +258,58 @@ class Settings:
         _STORAGE,
         size(MIB, 1024 * GIB),
         64 * MIB,
-        "Free space, at most a twentieth of the disk, below which events are refused until there is room again.",
+        "Free space, at most a twentieth of the disk, below which events are refused until space is free again.",
     )
     clock_confirm_s: float = _setting(
         _STORAGE,
         seconds(1, 7 * 86_400),
         300.0,
-        "Time for which a step of the machine's clock must last before events carry it; retention waits 12 times that.",
+        "Time for which a jump of the machine's clock must last before events use it; retention waits 12 times that.",
     )
 
     tier: Tier | None = _setting(
         _SERVICE,
         choice("basic", "standard", "premium", "unlimited"),
         None,
-        "Tier whose limits apply, throttling included; without it the standard limits hold and nothing is throttled.",
+        "Tier whose limits apply, including throttling; without it the standard limits apply and nothing is throttled.",
         key="as",
     )
     deflate_after_s: float = _setting(
         _SERVICE,
         seconds(1, 7 * 86_400),
         600.0,
-        "Quiet time after which a namespace with a minimum of throughput units gives one of them back.",
+        "Quiet time after which auto-inflate reduces the throughput units of a namespace that has a minimum.",
     )
     auto_create_hubs: bool = _setting(
         _SERVICE,
         SWITCH,
         True,
-        "Create a hub when a Kafka client that has the Manage right asks for one that is not there.",
+        "Create a hub when a Kafka client with the Manage right asks for one that does not exist.",
     )
     default_partition_count: int = _setting(
         _SERVICE,
         count(1, MAX_PARTITIONS),
         4,
-        "Partitions of a hub that is created without saying how many.",
+        "Partitions of a hub that is created without a partition count.",
     )
     clock_skew_s: int = _setting(
         _SERVICE,
         count(0, 3600),
         0,
-        "Seconds for which a token is still taken after it has expired.",
+        "Seconds for which a token is accepted after it has expired.",
     )
     rotated_key_grace_s: int = _setting(
         _SERVICE,
         count(0, 7 * 86_400),
         3600,
-        "Seconds for which open links and connections outlive the rotation of the key by which they were opened.",
+        "Seconds for which open links and connections stay open after the key they were opened with was regenerated.",
     )
 
     capture_supervise: bool = _setting(
         _CAPTURE,
         SWITCH,
         True,
-        "Start the capture job while a hub is captured, and keep it running; without it you run the job elsewhere.",
+        "Start the capture job while a hub is captured, and keep it running; if off, you run the job elsewhere.",
     )
     capture_master: str = _setting(
         _CAPTURE,
@@ -333,19 +333,19 @@ class Settings:
         _CAPTURE,
         OPTIONAL_PATH,
         None,
-        "Folder for captured files of hubs that name no target, else capture/files in the data folder.",
+        "Folder for captured files of hubs without a target; default: capture/files in the data folder.",
     )
     capture_account_folders: bool = _setting(
         _CAPTURE,
         SWITCH,
         False,
-        "Take a storage account that is no capture target for a folder of that name below capture_folder.",
+        "Treat a storage account that is not a capture target as a folder of that name below capture_folder.",
     )
     capture_checkpoint_dir: Path | None = _setting(
         _CAPTURE,
         OPTIONAL_PATH,
         None,
-        "Folder in which the capture job keeps its checkpoints, else capture/checkpoints in the data folder.",
+        "Folder for the checkpoints of the capture job; default: capture/checkpoints in the data folder.",
     )
     capture_hold_retention: bool = _setting(
         _CAPTURE,
@@ -357,14 +357,14 @@ class Settings:
         _CAPTURE,
         size(MIB, 1024 * 1024 * GIB),
         10 * GIB,
-        "Size of a partition above which events past retention go although they are not captured.",
+        "Size of a partition above which events past retention are deleted even if they are not captured.",
     )
 
     log_format: LogFormat = _setting(
         _LOGS,
         choice("text", "json"),
         "text",
-        "Shape of the log lines on standard error.",
+        "Format of the log lines on standard error.",
     )
     log_level: LogLevel = _setting(
         _LOGS,
@@ -382,7 +382,7 @@ class Settings:
         _LOGS,
         size(64 * KIB, GIB),
         16 * MIB,
-        "Size at which audit.log begins a new file; five are kept.",
+        "Size at which audit.log is rotated; five files are kept.",
     )
 
     otlp_endpoint: str | None = _setting(
@@ -403,7 +403,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting as flags, variables, files and documents see it."""
+    """One setting, with its flag, variable, key and description."""
 
     field_name: str
     key: str
@@ -424,7 +424,7 @@ class Setting:
 
     @property
     def shown_default(self) -> str:
-        """The default as a person would type it; empty when there is none."""
+        """The default as a user would type it; empty if there is none."""
         return self.kind.show(self.default) if self.default is not None else ""
 
 
