@@ -61,7 +61,7 @@ class Counters:
     @property
     def traffic(self) -> Traffic:
         """A snapshot for computing rates; a tenth of the cost of a copy of all counters."""
-        return Traffic._make(_traffic_of(self))
+        return tuple.__new__(Traffic, _traffic_of(self))
 
     def count_memory_refusal(self) -> None:
         """Something was refused because the node's memory budget was used up."""

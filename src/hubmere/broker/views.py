@@ -28,20 +28,17 @@ if TYPE_CHECKING:
 class NamespaceView:
     """One namespace: its entity, its limits, its counters and its hubs."""
 
-    __slots__ = ("_live",)
+    __slots__ = ("_live", "name")
 
     def __init__(self, live: "LiveNamespace") -> None:
         self._live = live
+        # As it was given at creation; it never changes.
+        self.name: str = live.entity.name
 
     @property
     def entity(self) -> Namespace:
         """The namespace as it is defined now."""
         return self._live.entity
-
-    @property
-    def name(self) -> str:
-        """The name as it was given at creation."""
-        return self._live.entity.name
 
     @property
     def limits(self) -> Limits:
@@ -97,10 +94,15 @@ class NamespaceView:
 class HubView:
     """One event hub."""
 
-    __slots__ = ("_live",)
+    __slots__ = ("_live", "name", "namespace", "uid")
 
     def __init__(self, live: "LiveHub") -> None:
         self._live = live
+        # These never change; pages over a thousand hubs ask for them all the time.
+        self.name: str = live.entity.name
+        # The id that no other hub ever has, also not one of the same name.
+        self.uid: str = live.entity.uid
+        self.namespace: NamespaceView = live.namespace.view
 
     @property
     def entity(self) -> Hub:
@@ -108,24 +110,9 @@ class HubView:
         return self._live.entity
 
     @property
-    def name(self) -> str:
-        """The name as it was given at creation."""
-        return self._live.entity.name
-
-    @property
-    def uid(self) -> str:
-        """The id that no other hub ever has, also not one of the same name."""
-        return self._live.entity.uid
-
-    @property
     def partition_count(self) -> int:
         """How many partitions the hub has."""
         return self._live.entity.partition_count
-
-    @property
-    def namespace(self) -> NamespaceView:
-        """The namespace of the hub."""
-        return self._live.namespace.view
 
     @property
     def resource(self) -> str:

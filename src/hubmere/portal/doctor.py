@@ -177,14 +177,16 @@ class Observer:
         self._steals: deque[_ObservedSteal] = deque(maxlen=MAX_STEALS)
         self._problems: dict[str, tuple[PartitionProblem, ...]] = {}
         self._next_hub = 0
+        self._readers: list[tuple[HubView, Sequence[Reader]]] = []
 
     def observe(self, hubs: Sequence[HubView], now: float, now_ms: int) -> None:
         """Record the state of every reader and examine the next partitions. Call it about every second."""
         self._record_steals(hubs, now)
         self._examine(hubs, now_ms)
+        self._readers = [(hub, readers) for hub in hubs if (readers := hub.readers())]
         seen: dict[OwnershipKey, list[Reader]] = {}
-        for hub in hubs:
-            for reader in hub.readers():
+        for hub, found in self._readers:
+            for reader in found:
                 seen.setdefault((hub.uid, reader.group, reader.partition), []).append(reader)
         for key, readers in seen.items():
             if key in self._partitions or len(self._partitions) < MAX_OBSERVED:
@@ -208,6 +210,10 @@ class Observer:
             if examined >= MAX_EXAMINED_PARTITIONS:
                 self._next_hub = (self._next_hub + step + 1) % len(hubs)
                 return
+
+    def readers(self) -> Sequence[tuple[HubView, Sequence[Reader]]]:
+        """The hubs that had readers at the last call of `observe`, with their readers."""
+        return self._readers
 
     def partition_problems(self, hub: HubView) -> Sequence[PartitionProblem]:
         """The problems of the partitions of a hub when they were last examined."""
@@ -318,8 +324,8 @@ def _disabled(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _stalled(snapshot: Snapshot) -> Iterator[Finding]:
-    for hub in snapshot.hubs:
-        for reader in hub.readers():
+    for hub, readers in snapshot.observer.readers():
+        for reader in readers:
             idle_s = snapshot.observer.stalled_for(hub, reader, snapshot.now)
             if reader.waiting_events > 0 and idle_s >= STALLED_SECONDS:
                 yield _stalled_reader(snapshot, hub, reader, idle_s)
@@ -377,9 +383,9 @@ def _stolen(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _shared(snapshot: Snapshot) -> Iterator[Finding]:
-    for hub in snapshot.hubs:
+    for hub, readers in snapshot.observer.readers():
         counts: dict[tuple[str, int], int] = {}
-        for reader in hub.readers():
+        for reader in readers:
             if reader.epoch is None:
                 counts[reader.group, reader.partition] = counts.get((reader.group, reader.partition), 0) + 1
         for (group, partition), count in counts.items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkRole, LinkView
+from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkRole, LinkView, Reader
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
@@ -66,7 +66,7 @@ class _LinksPage:
         now = session.clock.monotonic()
         session.sampler.sample(self._context.namespace)
         self._observer.observe(hubs, now, session.clock.now_ms())
-        rows = [row for hub in hubs for row in _rows(self._context, hub, self._observer, now)]
+        rows = [row for found in self._observer.readers() for row in _rows(self._context, *found, self._observer, now)]
         views = [] if self._connections is None else self._connections.visible()
         self._connection_count.text = formatting.number(session.broker.counters.active_connections)
         self._reader_count.text = formatting.number(len(rows))
@@ -108,10 +108,9 @@ def _only_hub(context: PageContext) -> HubView | None:
     return next(iter(context.hubs()), None)
 
 
-def _rows(context: PageContext, hub: HubView, observer: Observer, now: float) -> list[_Reader]:
-    readers = hub.readers()
-    if not readers:
-        return []
+def _rows(
+    context: PageContext, hub: HubView, readers: Sequence[Reader], observer: Observer, now: float
+) -> list[_Reader]:
     names = {fold(group.name): str(group.name) for group in context.session.broker.entities.groups(hub.entity)}
     return [
         _Reader(
