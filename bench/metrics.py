@@ -85,7 +85,7 @@ class Rig:
         self._settle()
         manager.create_hub("bench-ns", hub_name(HUB), HubSpec(partition_count=1), actor, _done)
         self._settle()
-        self.hub = self.broker.namespace("bench-ns").hub(HUB)
+        self.hub = self.broker._namespace("bench-ns").hub(HUB)
 
     def _settle(self) -> None:
         self._catalog.apply()

@@ -91,8 +91,8 @@ class Running:
         assert node.broker is not None
         assert node.background is not None
         assert loop is not None
-        hub = node.broker.own_namespace.hub("orders")
-        asyncio.run_coroutine_threadsafe(node.background.clean_log(hub, 0), loop).result(PATIENCE_S)
+        hub = node.broker._own_namespace.hub("orders")
+        asyncio.run_coroutine_threadsafe(node.background.clean_log(hub.view, 0), loop).result(PATIENCE_S)
 
     @property
     def known(self) -> Ready:

@@ -80,7 +80,7 @@ class Bench:
     @property
     def hub(self) -> LiveHub:
         """The hub that every test has."""
-        return self.broker.namespace("hubmere").hub("orders")
+        return self.broker._namespace("hubmere").hub("orders")
 
     def actor(self) -> Actor:
         """Who changes things in tests."""
@@ -101,7 +101,7 @@ class Bench:
         """One more hub."""
         wish = spec or HubSpec(partition_count=partitions)
         self.do(lambda done: self.manager.create_hub("hubmere", hub_name(name), wish, self.actor(), done))
-        return self.broker.namespace("hubmere").hub(name)
+        return self.broker._namespace("hubmere").hub(name)
 
     def close(self) -> None:
         """Let the catalog's thread end."""

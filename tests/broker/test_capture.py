@@ -317,11 +317,11 @@ def test_events_past_retention_wait_until_they_are_captured(bench: CaptureBench)
     bench.publish(40)
     late = NOW_MS + 200 * HOUR_MS
 
-    first = bench.broker.upkeep.apply_retention(bench.hub, 0, late)
-    second = bench.broker.upkeep.apply_retention(bench.hub, 0, late)
+    first = bench.broker.upkeep.apply_retention(bench.hub.view, 0, late)
+    second = bench.broker.upkeep.apply_retention(bench.hub.view, 0, late)
     held_bytes = bench.status().held_bytes
     bench.report(PartitionReport(partition=0, captured=40, files=1))
-    last = bench.broker.upkeep.apply_retention(bench.hub, 0, late)
+    last = bench.broker.upkeep.apply_retention(bench.hub.view, 0, late)
 
     assert (first.deleted_segments, first.is_newly_held, second.is_newly_held) == (0, True, False)
     assert held_bytes == first.held_bytes > 0
@@ -340,7 +340,7 @@ def test_events_that_go_before_they_are_captured_are_named(hold_bytes: int | Non
     bench.publish(38)
     bench.report(PartitionReport(partition=0, captured=10, files=1))
 
-    report = bench.broker.upkeep.apply_retention(bench.hub, 0, NOW_MS + 200 * HOUR_MS)
+    report = bench.broker.upkeep.apply_retention(bench.hub.view, 0, NOW_MS + 200 * HOUR_MS)
     lost = bench.hub.counters.capture_lost_messages
     bench.close()
 
@@ -351,7 +351,7 @@ def test_a_hub_that_is_not_captured_holds_nothing(bench: CaptureBench) -> None:
     """Retention is as it always was."""
     bench.publish(40)
 
-    report = bench.broker.upkeep.apply_retention(bench.hub, 0, NOW_MS + 200 * HOUR_MS)
+    report = bench.broker.upkeep.apply_retention(bench.hub.view, 0, NOW_MS + 200 * HOUR_MS)
 
     assert report.deleted_segments > 0
     assert (report.held_bytes, list(report.lost)) == (0, [])

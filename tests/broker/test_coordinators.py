@@ -29,7 +29,7 @@ def coordinators_of(bench: Bench) -> Coordinators:
 def test_one_deadline_stands_for_all(bench: Bench) -> None:
     """The endpoint has one timer: the earliest of every group and transaction."""
     coordinators = coordinators_of(bench)
-    coordinator = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    coordinator = coordinators.of(bench.broker._namespace("hubmere"), 0.0, NOW_MS)
     assert coordinators.next_deadline() is None
     joined_and_synced(bench, coordinator.groups)
     assert coordinators.next_deadline() == 10.0
@@ -49,7 +49,7 @@ def test_one_deadline_stands_for_all(bench: Bench) -> None:
 def test_what_nobody_uses_is_let_go_now_and_then(bench: Bench) -> None:
     """Groups, offsets and transactional ids of the past do not pile up."""
     coordinators = coordinators_of(bench)
-    coordinator = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    coordinator = coordinators.of(bench.broker._namespace("hubmere"), 0.0, NOW_MS)
     member = joined_and_synced(bench, coordinator.groups)
     coordinator.groups.leave("g", member.member_id, None, 0.0, NOW_MS)
     bench.do(lambda done: coordinator.offsets.commit("g", [Commit(bench.hub.entity, 0, 1, -1, "")], NOW_MS, done))
@@ -69,14 +69,14 @@ def test_what_nobody_uses_is_let_go_now_and_then(bench: Bench) -> None:
 def test_namespace_that_is_made_anew_has_no_past(bench: Bench) -> None:
     """Neither its groups nor its transactions are those of the old one."""
     coordinators = coordinators_of(bench)
-    old = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    old = coordinators.of(bench.broker._namespace("hubmere"), 0.0, NOW_MS)
     joined_and_synced(bench, old.groups)
 
     bench.do(lambda done: bench.manager.delete_namespace("hubmere", bench.actor(), done))
     assert coordinators.next_deadline() is None
     name = namespace_name("hubmere")
     bench.do(lambda done: bench.manager.create_namespace(name, NamespaceSpec(), bench.actor(), done))
-    new = coordinators.of(bench.broker.namespace("hubmere"), 0.0, NOW_MS)
+    new = coordinators.of(bench.broker._namespace("hubmere"), 0.0, NOW_MS)
 
     assert new.groups is not old.groups
     assert new.groups.list() == []
@@ -84,9 +84,9 @@ def test_namespace_that_is_made_anew_has_no_past(bench: Bench) -> None:
 
 def test_everything_is_taken_up_at_the_start(bench: Bench) -> None:
     """Open transactions and members get their time before any client has come back."""
-    joined_and_synced(bench, coordinators_of(bench).of(bench.broker.namespace("hubmere"), 0.0, NOW_MS).groups)
+    joined_and_synced(bench, coordinators_of(bench).of(bench.broker._namespace("hubmere"), 0.0, NOW_MS).groups)
 
-    again = Coordinators(bench.catalog, bench.broker.namespaces)
+    again = Coordinators(bench.catalog, bench.broker._namespaces)
     again.open(100.0, NOW_MS)
 
     assert again.next_deadline() == 110.0
@@ -164,7 +164,7 @@ def test_marker_for_a_partition_that_knows_a_newer_producer_is_not_needed(bench:
 
 def test_directory_follows_the_hubs_of_a_namespace(bench: Bench) -> None:
     """A consumer group notices every hub that is created, changed or deleted; topic names differ by case."""
-    directory = HubDirectory(bench.broker.namespace("hubmere"))
+    directory = HubDirectory(bench.broker._namespace("hubmere"))
     before = directory.revision
 
     bench.a_hub("Payments", partitions=2)

@@ -266,7 +266,7 @@ def test_groups_are_in_force_after_a_restart(world: World) -> None:
     world.write(a_group(a_policy(rate=10)))
     bench = world.bench
 
-    bench.broker.namespaces.clear()
+    bench.broker._namespaces.clear()
     bench.broker.open(bench.now)
 
     assert world.taken(world.publisher(a_client())) == 10

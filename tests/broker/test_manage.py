@@ -40,7 +40,7 @@ def test_names_are_found_in_any_case_and_taken_once(bench: Bench) -> None:
     with pytest.raises(AlreadyExists):
         bench.a_hub("ORDERS")
 
-    assert bench.broker.namespace("HUBMERE").hub("Orders") is bench.hub
+    assert bench.broker._namespace("HUBMERE").hub("Orders") is bench.hub
 
 
 def test_the_tenth_hub_is_the_last_in_the_standard_shape(bench: Bench) -> None:
@@ -167,13 +167,13 @@ def test_namespaces_come_and_go_with_everything_in_them(bench: Bench) -> None:
     name = namespace_name("second")
     bench.do(lambda d: bench.manager.create_namespace(name, NamespaceSpec(), bench.actor(), d))
     bench.do(lambda d: bench.manager.create_hub("second", hub_name("h"), HubSpec(), bench.actor(), d))
-    bench.broker.namespace("second").hub("h").log(0)
+    bench.broker._namespace("second").hub("h").log(0)
 
     bench.do(lambda d: bench.manager.delete_namespace("SECOND", bench.actor(), d))
 
     assert log_ids(bench.engine) == []
     with pytest.raises(NamespaceNotFound):
-        bench.broker.namespace("second")
+        bench.broker._namespace("second")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_the_host_name_chooses_the_namespace(bench: Bench, host: str | None, nam
     name = namespace_name("second")
     bench.do(lambda d: bench.manager.create_namespace(name, NamespaceSpec(), bench.actor(), d))
 
-    assert bench.broker.namespace_for_host(host).entity.name == namespace
+    assert bench.broker.namespace_at(host).entity.name == namespace
 
 
 def test_an_alias_follows_its_primary_through_a_failover(bench: Bench) -> None:
@@ -204,14 +204,14 @@ def test_an_alias_follows_its_primary_through_a_failover(bench: Bench) -> None:
 
     bench.do(lambda d: bench.manager.pair("hubmere", alias, "partner", "", bench.actor(), d))
 
-    assert bench.broker.namespace_for_host("shop-events.localhost").entity.name == "hubmere"
-    copy = bench.broker.namespace("partner").hub("orders")
+    assert bench.broker.namespace_at("shop-events.localhost").entity.name == "hubmere"
+    copy = bench.broker._namespace("partner").hub("orders")
     assert [group.name for group in bench.catalog.view.groups(copy.entity)] == ["$Default", "cg1"]
     bench.a_hub("later")
     bench.do(lambda d: bench.manager.create_group("hubmere", "later", group_name("cg2"), "", bench.actor(), d))
     disabled = HubSpec(status=Status.DISABLED)
     bench.do(lambda d: bench.manager.update_hub("hubmere", "later", disabled, bench.actor(), d))
-    follower = bench.broker.namespace("partner").hub("later")
+    follower = bench.broker._namespace("partner").hub("later")
     assert follower.entity.status is Status.DISABLED
     assert bench.catalog.view.find_group(follower.entity, "cg2") is not None
     bench.do(lambda d: bench.manager.delete_hub("hubmere", "later", bench.actor(), d))
@@ -223,7 +223,7 @@ def test_an_alias_follows_its_primary_through_a_failover(bench: Bench) -> None:
     with pytest.raises(Conflict):
         bench.manager.fail_over("hubmere", "shop-events", bench.actor(), lambda _: None)
     bench.do(lambda d: bench.manager.fail_over("partner", "shop-events", bench.actor(), d))
-    assert bench.broker.namespace_for_host("shop-events.localhost").entity.name == "partner"
+    assert bench.broker.namespace_at("shop-events.localhost").entity.name == "partner"
     assert bench.catalog.view.alias("partner", "shop-events").role is GeoRole.PRIMARY_NOT_REPLICATING
     bench.do(lambda d: bench.manager.create_hub("partner", hub_name("x"), HubSpec(), bench.actor(), d))
     bench.do(lambda d: bench.manager.delete_alias("partner", "shop-events", bench.actor(), d))
@@ -240,7 +240,7 @@ def test_a_broken_pairing_leaves_the_alias_with_the_primary(bench: Bench) -> Non
 
     bench.do(lambda d: bench.manager.break_pairing("hubmere", "shop-events", bench.actor(), d))
 
-    assert bench.broker.namespace_for_host("shop-events.localhost").entity.name == "hubmere"
+    assert bench.broker.namespace_at("shop-events.localhost").entity.name == "hubmere"
     bench.do(lambda d: bench.manager.delete_namespace("partner", bench.actor(), d))
 
 

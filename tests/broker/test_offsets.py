@@ -10,7 +10,7 @@ from hubmere.model.errors import PartitionNotFound, Refusal
 
 @pytest.fixture
 def offsets(bench: Bench) -> Offsets:
-    return Offsets(bench.broker.namespace("hubmere"), bench.catalog)
+    return Offsets(bench.broker._namespace("hubmere"), bench.catalog)
 
 
 def a_commit(bench: Bench, *, partition: int = 0, sequence: int = 5, metadata: str = "") -> Commit:

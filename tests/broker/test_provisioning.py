@@ -21,7 +21,7 @@ def bench() -> Iterator[Bench]:
 
 
 def _provisioning(bench: Bench) -> Provisioning:
-    return Provisioning(bench.catalog, bench.manager, bench.actor)
+    return Provisioning(bench.broker.planned_entities, bench.manager, bench.actor)
 
 
 def _provision(bench: Bench, *hubs: WantedHub) -> list[str]:
@@ -43,7 +43,7 @@ def test_missing_entities_are_created_parents_first(bench: Bench) -> None:
         "consumer group 'audit' of event hub 'bills'",
         "consumer group 'tax' of event hub 'bills'",
     ]
-    assert bench.broker.namespace("second").hub("bills").entity.partition_count == 2
+    assert bench.broker._namespace("second").hub("bills").entity.partition_count == 2
 
 
 def test_existing_entities_stay_as_they_are(bench: Bench) -> None:
@@ -52,14 +52,14 @@ def test_existing_entities_stay_as_they_are(bench: Bench) -> None:
     wider = WantedHub(namespace="second", name="Bills", spec=HubSpec(partition_count=8), groups=("Tax",))
 
     assert _provision(bench, wider) == []
-    assert bench.broker.namespace("second").hub("bills").entity.partition_count == 2
+    assert bench.broker._namespace("second").hub("bills").entity.partition_count == 2
 
 
 def test_hubs_without_a_partition_count_get_the_default_of_the_node(bench: Bench) -> None:
     """As hubs that a client creates without one."""
     _provision(bench, WantedHub(namespace="hubmere", name="bills", spec=HubSpec()))
 
-    assert bench.broker.namespace("hubmere").hub("bills").entity.partition_count == 4
+    assert bench.broker._namespace("hubmere").hub("bills").entity.partition_count == 4
 
 
 def test_every_creation_is_audited(bench: Bench) -> None:

@@ -117,7 +117,7 @@ def test_unknown_partition_and_hub_are_refused(bench: Bench) -> None:
     with pytest.raises(PartitionNotFound):
         bench.broker.open_publisher(bench.hub, partition="4")
     with pytest.raises(HubNotFound) as refusal:
-        bench.broker.namespace("hubmere").hub("nothing")
+        bench.broker._namespace("hubmere").hub("nothing")
 
     assert str(refusal.value) == "The messaging entity 'sb://hubmere/nothing' could not be found."
 
@@ -267,7 +267,7 @@ def test_auto_inflate_rises_to_its_maximum_and_no_further() -> None:
         bench.catalog.apply()
         bench.turn.run()
 
-    assert bench.broker.namespace("hubmere").entity.capacity == 3
+    assert bench.broker._namespace("hubmere").entity.capacity == 3
     assert bench.catalog.view.namespace("hubmere").capacity == 3
     bench.close()
 

@@ -26,7 +26,7 @@ class Load:
     @property
     def capacity(self) -> int:
         """The units that the namespace has now."""
-        return self.bench.broker.namespace("hubmere").entity.capacity
+        return self.bench.broker._namespace("hubmere").entity.capacity
 
     def change(self, **wishes: int) -> None:
         """Change some settings of the namespace."""
@@ -132,5 +132,5 @@ def test_a_namespace_that_is_not_throttled_has_nothing_to_scale() -> None:
 
     bench.broker.upkeep.tick(bench.actor())
 
-    assert bench.broker.namespace("hubmere").entity.capacity == 2
+    assert bench.broker._namespace("hubmere").entity.capacity == 2
     bench.close()

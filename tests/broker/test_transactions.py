@@ -32,7 +32,7 @@ class Desk:
 
     def restart(self) -> None:
         """Begin anew from what the catalog has kept."""
-        namespace = self.bench.broker.namespace("hubmere")
+        namespace = self.bench.broker._namespace("hubmere")
         self.transactions = Transactions(
             namespace, self.bench.catalog, ProducerIds(self.bench.catalog), now=self.now, now_ms=self.now_ms
         )

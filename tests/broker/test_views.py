@@ -26,12 +26,12 @@ def publish(bench: Bench, partition: str = "0") -> None:
 
 def test_view_of_a_hub_is_always_the_same_object(bench: Bench) -> None:
     """Callers may compare views and use them as keys of caches."""
-    assert bench.hub.view is bench.broker.namespace("hubmere").view.hubs()[0]
+    assert bench.hub.view is bench.broker._namespace("hubmere").view.hubs()[0]
 
 
 def test_traffic_is_a_snapshot(bench: Bench) -> None:
     """A rate is the difference of two snapshots, so the first must not change afterwards."""
-    namespace, uid = bench.broker.namespace("hubmere").view, bench.hub.view.uid
+    namespace, uid = bench.broker._namespace("hubmere").view, bench.hub.view.uid
     before = namespace.traffic_by_hub()
 
     publish(bench)
@@ -101,7 +101,7 @@ def test_publishing_links_are_listed_by_name(bench: Bench) -> None:
 def test_limits_follow_the_throughput_units() -> None:
     """The Scale page draws the limit that the broker enforces."""
     bench = Bench(profile=Profile.STANDARD, capacity=2)
-    rates = bench.broker.namespace("hubmere").view.rates
+    rates = bench.broker._namespace("hubmere").view.rates
 
     assert rates is not None
     assert (rates.ingress_bytes, rates.ingress_events) == (2 * 1024 * 1024, 2000)
@@ -112,7 +112,7 @@ def test_kafka_groups_are_described_before_and_after_a_coordinator_exists(bench:
     """A group that only has committed offsets is listed too, also directly after a start."""
     assert bench.broker.coordinators.describe_groups("hubmere", 10) == []
 
-    coordinator = bench.broker.coordinators.of(bench.broker.namespace("hubmere"), bench.now, NOW_MS)
+    coordinator = bench.broker.coordinators.of(bench.broker._namespace("hubmere"), bench.now, NOW_MS)
 
     assert coordinator.groups.list() == []
     assert bench.broker.coordinators.describe_groups("Hubmere", 10) == []

@@ -34,7 +34,7 @@ def diagnose(
     connections: Sequence[ConnectionView] = (),
 ) -> list[Finding]:
     """The current findings."""
-    namespace = harness.broker.namespace("hubmere").view
+    namespace = harness.broker._namespace("hubmere").view
     hubs = namespace.hubs()
     if observer is None:
         observer = Observer()
@@ -271,7 +271,7 @@ def test_refusals_are_named_by_their_kind(harness: PortalHarness, counter: str, 
 def test_namespace_at_its_limit_is_reported_for_some_seconds() -> None:
     """Auto-inflate clears its flag every second, so the doctor uses the time of the event."""
     harness = PortalHarness(profile=Profile.STANDARD)
-    throughput = harness.broker.namespace("hubmere").throughput
+    throughput = harness.broker._namespace("hubmere").throughput
     assert throughput is not None
     healthy = diagnose(harness)
     throughput.charge_ingress("orders", 1 << 20, 1, harness.clock.monotonic())

@@ -8,7 +8,7 @@ _IN = COUNTERS.index("incoming_messages")
 
 def test_rate_covers_the_time_since_the_last_sample(harness: PortalHarness) -> None:
     """Ten events in two seconds are five per second."""
-    namespace = harness.broker.namespace("hubmere").view
+    namespace = harness.broker._namespace("hubmere").view
     harness.sampler.sample(namespace)
     harness.publish(*[b"x"] * 10)
     harness.clock.advance(2.0)
@@ -21,7 +21,7 @@ def test_rate_covers_the_time_since_the_last_sample(harness: PortalHarness) -> N
 
 def test_several_pages_share_one_sample(harness: PortalHarness) -> None:
     """A page that refreshes a moment later uses the same sample."""
-    namespace = harness.broker.namespace("hubmere").view
+    namespace = harness.broker._namespace("hubmere").view
     harness.sampler.sample(namespace)
     harness.clock.advance(1.0)
     harness.sampler.sample(namespace)
@@ -35,7 +35,7 @@ def test_several_pages_share_one_sample(harness: PortalHarness) -> None:
 
 def test_history_is_bounded(harness: PortalHarness) -> None:
     """A page that is open for a week keeps five minutes."""
-    namespace = harness.broker.namespace("hubmere").view
+    namespace = harness.broker._namespace("hubmere").view
 
     for _ in range(HISTORY_SAMPLES + 10):
         harness.sampler.sample(namespace, harness.hub.view)
@@ -47,7 +47,7 @@ def test_history_is_bounded(harness: PortalHarness) -> None:
 
 def test_history_restarts_after_a_pause(harness: PortalHarness) -> None:
     """The average over an hour without samples would look like the current rate."""
-    namespace = harness.broker.namespace("hubmere").view
+    namespace = harness.broker._namespace("hubmere").view
     for _ in range(3):
         harness.sampler.sample(namespace)
         harness.clock.advance(1.0)
@@ -62,7 +62,7 @@ def test_history_restarts_after_a_pause(harness: PortalHarness) -> None:
 
 def test_open_hub_page_gets_partition_rates_and_lags(harness: PortalHarness) -> None:
     """The page of a hub shows the rate of each partition and the lag of each group."""
-    namespace, hub = harness.broker.namespace("hubmere").view, harness.hub.view
+    namespace, hub = harness.broker._namespace("hubmere").view, harness.hub.view
     harness.a_reader("1")
     harness.sampler.sample(namespace, hub)
     harness.publish(b"a", b"b", partition="1")
@@ -76,7 +76,7 @@ def test_open_hub_page_gets_partition_rates_and_lags(harness: PortalHarness) -> 
 
 def test_deleted_hub_is_forgotten(harness: PortalHarness) -> None:
     """An open page must not open its logs again."""
-    namespace, hub = harness.broker.namespace("hubmere").view, harness.hub.view
+    namespace, hub = harness.broker._namespace("hubmere").view, harness.hub.view
     harness.sampler.sample(namespace, hub)
     harness.do(lambda done: harness.manager.delete_hub("hubmere", "orders", harness.actor(), done))
     harness.clock.advance(1.0)

@@ -111,10 +111,9 @@ class Broker:
         audit: AuditLog | None = None,
         quiet_s: float = QUIET_SECONDS,
     ) -> None:
-        self.catalog = catalog
+        self._catalog = catalog
         self.entities = Entities(lambda: catalog.view)
         self.planned_entities = Entities(lambda: catalog.planned)
-        self.engine = engine
         self.book = book
         self.access = access
         self.counters = Counters()
@@ -122,10 +121,10 @@ class Broker:
         self.conditions = Conditions()
         self.revocation = Revocation(access, self.connections.open_connections)
         self.audit = AuditLog() if audit is None else audit
-        self.namespaces: dict[str, LiveNamespace] = {}
+        self._namespaces: dict[str, LiveNamespace] = {}
         self.segment_bytes = segment_bytes
         self._live_state = LiveState(
-            catalog, engine, book, self.namespaces, segment_bytes, self.connections, self.revocation
+            catalog, engine, book, self._namespaces, segment_bytes, self.connections, self.revocation
         )
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(
@@ -136,11 +135,11 @@ class Broker:
             capture_targets=targets,
             audit=self.audit,
         )
-        self.captures = Captures(catalog, self.namespaces, targets, hold_bytes=capture_hold_bytes)
+        self.captures = Captures(catalog, self._namespaces, targets, hold_bytes=capture_hold_bytes)
         self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
-        self.coordinators = Coordinators(catalog, self.namespaces)
-        self.upkeep = Upkeep(self.namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
+        self.coordinators = Coordinators(catalog, self._namespaces)
+        self.upkeep = Upkeep(self._namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
         self.default_partition_count = default_partition_count
         self._default_namespace = default_namespace
         self._tracer: Tracer | None = None
@@ -157,36 +156,36 @@ class Broker:
 
     def open(self, now: float) -> None:
         """Put everything in the catalog into service, and finish what a crash interrupted."""
-        for entity in self.catalog.view.namespaces():
+        for entity in self._catalog.view.namespaces():
             self._live_state.follow(Create(entity), now)
-            for hub in self.catalog.view.hubs(entity.name):
+            for hub in self._catalog.view.hubs(entity.name):
                 self._live_state.follow(Create(hub), now)
         self._live_state.finish_deletions()
 
     # --- finding ---
 
-    def namespace_for_host(self, host: str | None) -> LiveNamespace:
+    def _namespace_for_host(self, host: str | None) -> LiveNamespace:
         """The namespace that a client means by the host name it used.
 
         `{namespace}.anything` and `{alias}.anything` name one; any other name, an address or none means the node's own
         namespace, so that `localhost` needs no DNS. An alias whose primary is on another node is refused.
         """
         label = fold((host or "").split(":")[0].split(".")[0])
-        live = self.namespaces.get(label)
+        live = self._namespaces.get(label)
         if live is None and label:
-            alias = self.catalog.view.find_alias(label)
-            live = None if alias is None else self.namespaces.get(fold(alias.namespace))
-        if live is None and label and (elsewhere := self.catalog.view.find_secondary(label)) is not None:
+            alias = self._catalog.view.find_alias(label)
+            live = None if alias is None else self._namespaces.get(fold(alias.namespace))
+        if live is None and label and (elsewhere := self._catalog.view.find_secondary(label)) is not None:
             raise AliasElsewhere(elsewhere.name, elsewhere.partner_namespace)
-        return live if live is not None else self.own_namespace
+        return live if live is not None else self._own_namespace
 
     def namespace_at(self, host: str | None) -> NamespaceView:
-        """The namespace that a client means by the host name it used; see `namespace_for_host`."""
-        return self.namespace_for_host(host).view
+        """The namespace that a client means by the host name it used; see `_namespace_for_host`."""
+        return self._namespace_for_host(host).view
 
     def namespace_views(self) -> list[NamespaceView]:
         """Every namespace by name, for monitoring of the whole node."""
-        return [live.view for _, live in sorted(self.namespaces.items())]
+        return [live.view for _, live in sorted(self._namespaces.items())]
 
     def split_hub_path(self, host: str | None, path: str) -> tuple[str | None, str]:
         """The host and the hub that a URL means: `hub`, or `namespace/hub` where host names cannot be used.
@@ -195,13 +194,13 @@ class Broker:
         configuration may have slashes in their names.
         """
         first, slash, rest = path.partition("/")
-        if slash and fold(first) in self.namespaces and fold(path) not in self.namespace_for_host(host).hubs:
+        if slash and fold(first) in self._namespaces and fold(path) not in self._namespace_for_host(host).hubs:
             return first, rest
         return host, path
 
     def count_refused_request(self, namespace: str, *, is_server_error: bool) -> None:
         """Count a request that was refused before a hub could count it."""
-        counters = self.namespace(namespace).counters
+        counters = self._namespace(namespace).counters
         counters.incoming_requests += 1
         counters.refused_requests += 1
         if is_server_error:
@@ -210,13 +209,13 @@ class Broker:
             counters.user_errors += 1
 
     @property
-    def own_namespace(self) -> LiveNamespace:
+    def _own_namespace(self) -> LiveNamespace:
         """The node's own namespace, which every name without a meaning of its own means."""
-        return self.namespace(self._default_namespace)
+        return self._namespace(self._default_namespace)
 
-    def namespace(self, name: str) -> LiveNamespace:
+    def _namespace(self, name: str) -> LiveNamespace:
         """A namespace by its name in any case."""
-        live = self.namespaces.get(fold(name))
+        live = self._namespaces.get(fold(name))
         if live is None:
             raise NamespaceNotFound(f"sb://{name}")
         return live
@@ -237,7 +236,7 @@ class Broker:
 
         `host` is the name by which the client knows this node, `address` the network address it comes from.
         """
-        live = self.namespace_for_host(host)
+        live = self._namespace_for_host(host)
         require_address(live.entity, address)
         return Caller(self, live, address=address, collects_claims=True)
 
@@ -245,7 +244,7 @@ class Broker:
         self, host: str | None, credential: Credential, *, address: str, now_s: float, is_kafka: bool = False
     ) -> Caller:
         """A client with one credential (Kafka, HTTP, the portal); see `caller` for the order of the checks."""
-        live = self.namespace_for_host(host)
+        live = self._namespace_for_host(host)
         require_address(live.entity, address)
         principal = self.verify(live, credential, now_s)
         return Caller(self, live, principal, address=address, is_kafka=is_kafka)
@@ -256,7 +255,7 @@ class Broker:
         Network rules do not bind management, or nobody could repair a rule that locks everybody out. A namespace that
         does not exist is reported to the administrator only.
         """
-        live = self.namespaces.get(fold(namespace))
+        live = self._namespaces.get(fold(namespace))
         if isinstance(credential, AdminToken):
             principal = self.access.by_admin_token(credential)
         elif live is None:
@@ -272,11 +271,11 @@ class Broker:
         """The node's administrator, and nobody else."""
         if not isinstance(credential, AdminToken):
             raise AdminRequired
-        return Caller(self, self.own_namespace, self.access.by_admin_token(credential))
+        return Caller(self, self._own_namespace, self.access.by_admin_token(credential))
 
     def administrator(self) -> Caller:
         """The administrator, for parts of the node that act on their own: the portal's one-time link, the demo."""
-        return Caller(self, self.own_namespace, Principal.admin())
+        return Caller(self, self._own_namespace, Principal.admin())
 
     def verify(self, live: LiveNamespace, credential: Credential, now_s: float) -> Principal:
         """What a credential proves in a namespace."""
@@ -334,7 +333,7 @@ class Broker:
 
         The position is fixed now: `latest` means what is committed after this call. Call `start` to be woken.
         """
-        known = self.catalog.view.find_group(hub.entity, group)
+        known = self._catalog.view.find_group(hub.entity, group)
         if known is None:
             raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
         spec = ReaderSpec(
@@ -370,7 +369,7 @@ class Broker:
 
         Takes no reader's place and uses no epoch; for callers whose right to listen was checked.
         """
-        if self.catalog.view.find_group(hub.entity, group) is None:
+        if self._catalog.view.find_group(hub.entity, group) is None:
             raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
         number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         hub.require_receiving()

@@ -165,7 +165,7 @@ class Caller:
         self._is_kafka = is_kafka
         self._collects_claims = collects_claims
         # The version of the catalog by which the claims were judged last.
-        self._version = broker.catalog.view.version
+        self._version = broker._catalog.view.version
         self._publishers: dict[str, Publisher] = {}
         self._readable: dict[str, LiveHub] = {}
         # Names of hubs that this caller has used: the only ones that a rotated key still opens.
@@ -212,11 +212,11 @@ class Caller:
     @property
     def is_namespace_gone(self) -> bool:
         """Whether the namespace was deleted, or created again, since."""
-        return self._broker.namespaces.get(self.namespace_key) is not self._live
+        return self._broker._namespaces.get(self.namespace_key) is not self._live
 
     def is_current(self, now_s: float) -> bool:
         """Whether no entity has changed and no claim has expired since the caller signed in."""
-        return self._version == self._broker.catalog.view.version and not any(
+        return self._version == self._broker._catalog.view.version and not any(
             claim.is_expired(now_s) for claim in self._claims
         )
 
@@ -266,7 +266,7 @@ class Caller:
 
     def reauthenticate(self, host: str | None, credential: Credential, now_s: float) -> Principal:
         """Replace the credential of an open connection; it must prove the same principal (Kafka, KIP-368)."""
-        live = self._broker.namespace_for_host(host)
+        live = self._broker._namespace_for_host(host)
         require_address(live.entity, self.address)
         principal, current = self._broker.verify(live, credential, now_s), self.principal
         if (principal.namespace, principal.rule, principal.hub) != (current.namespace, current.rule, current.hub):
@@ -322,7 +322,7 @@ class Caller:
             if principal.is_rotated and resource.hub not in self._opened_hubs:
                 raise CredentialRevoked(principal.rule)
             return principal
-        if self._version != self._broker.catalog.view.version:
+        if self._version != self._broker._catalog.view.version:
             self.review(self._broker.revocation.judge, now_s)
         claim = self._claims.find(right, resource, now_s)
         if claim is None:
@@ -349,7 +349,7 @@ class Caller:
 
     def review(self, judge: Judge, now_s: float) -> Refusal | None:
         """Judge the claims again by the rules in force; returns why the last dropped one was dropped."""
-        self._version = self._broker.catalog.view.version
+        self._version = self._broker._catalog.view.version
         return self._claims.review(judge, now_s)
 
     def require_in_use(self, rights: Rights) -> None:
@@ -372,14 +372,14 @@ class Caller:
 
     def namespaces(self) -> list[NamespaceView]:
         """The namespaces that the caller may see, by name: all of them for the administrator."""
-        found = sorted(self._broker.namespaces.items())
+        found = sorted(self._broker._namespaces.items())
         return [live.view for _, live in found if live is self._live or self.is_admin]
 
     def at(self, namespace: str) -> "Caller":
         """The same client in another namespace; one that it may not see is reported as missing."""
         if fold(namespace) == self.namespace_key:
             return self
-        live = self._broker.namespaces.get(fold(namespace)) if self.is_admin else None
+        live = self._broker._namespaces.get(fold(namespace)) if self.is_admin else None
         if live is None:
             raise NamespaceNotFound(f"sb://{namespace}")
         return Caller(self._broker, live, *self._claims, address=self.address)

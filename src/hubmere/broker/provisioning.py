@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.broker.management.pairing import is_secondary
 from hubmere.model.errors import Refusal
 from hubmere.model.names import HubName, group_name, hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
-from hubmere.store.engine import Catalog
 
 
 class ProvisioningFailed(Exception):
@@ -58,13 +58,13 @@ class Provisioning:
 
     def __init__(
         self,
-        catalog: Catalog,
+        planned: Entities,
         manager: Manager,
         actor: Callable[[], Actor],
         *,
         check_hub_name: Callable[[str], HubName] = hub_name,
     ) -> None:
-        self._catalog = catalog
+        self._planned = planned
         self._manager = manager
         self._actor = actor
         self._check_hub_name = check_hub_name
@@ -73,22 +73,22 @@ class Provisioning:
     def creations(self, namespaces: Sequence[str], hubs: Sequence[WantedHub]) -> Iterator[Creation]:
         """What to create, parents first. Take the next one only when the last one is durable."""
         for name in (*namespaces, *(hub.namespace for hub in hubs)):
-            if self._catalog.planned.find_namespace(name) is None:
+            if self._planned.find_namespace(name) is None:
                 yield Creation(f"namespace '{name}'", partial(self._create_namespace, name))
         for hub in hubs:
             yield from self._hub_creations(hub)
 
     def _hub_creations(self, wanted: WantedHub) -> Iterator[Creation]:
-        view = self._catalog.planned
-        is_missing = view.find_hub(wanted.namespace, wanted.name) is None
-        if is_missing and is_secondary(view, wanted.namespace):
+        planned = self._planned
+        is_missing = planned.find_hub(wanted.namespace, wanted.name) is None
+        if is_missing and is_secondary(planned, wanted.namespace):
             self.skipped_hubs.append(f"{wanted.namespace}/{wanted.name}")
             return
         if is_missing:
             yield Creation(f"event hub '{wanted.name}'", partial(self._create_hub, wanted))
         for name in wanted.groups:
-            hub = self._catalog.planned.find_hub(wanted.namespace, wanted.name)
-            if hub is not None and self._catalog.planned.find_group(hub, name) is None:
+            hub = self._planned.find_hub(wanted.namespace, wanted.name)
+            if hub is not None and self._planned.find_group(hub, name) is None:
                 entity = f"consumer group '{name}' of event hub '{wanted.name}'"
                 yield Creation(entity, partial(self._create_group, wanted, name))
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.live import LiveNamespace
 from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS, AutoInflate
+from hubmere.broker.views import HubView
 from hubmere.model.errors import Refusal
 from hubmere.store.engine import CompactionPass
 
@@ -66,17 +67,18 @@ class Upkeep:
                 self._manager.scale(namespace.entity.name, capacity, actor, _retry_next_tick)
         return ended
 
-    def partitions(self) -> list[tuple[LiveHub, int]]:
+    def partitions(self) -> list[tuple[HubView, int]]:
         """Every partition of the node, for a round of retention and compaction."""
         return [
-            (hub, partition)
+            (hub.view, partition)
             for namespace in self._namespaces.values()
             for hub in namespace.hubs.values()
             for partition in range(hub.entity.partition_count)
         ]
 
-    def apply_retention(self, hub: LiveHub, partition: int, now_ms: int) -> RetentionReport:
+    def apply_retention(self, view: HubView, partition: int, now_ms: int) -> RetentionReport:
         """Delete the segments of a partition that are past retention, except those that Capture holds back."""
+        hub = view._live
         log = hub.log(partition)
         first = log.state.log_start
         deleted_segments = log.apply_retention(now_ms, self._captures.retention_hold(hub.entity, partition))
@@ -89,11 +91,11 @@ class Upkeep:
             lost=self._captures.record_deleted(hub, partition, deleted) if hub.entity.is_captured else range(0),
         )
 
-    def compaction(self, hub: LiveHub, partition: int, now_ms: int) -> CompactionPass | None:
+    def compaction(self, hub: HubView, partition: int, now_ms: int) -> CompactionPass | None:
         """A compaction pass for a compacted hub, if one is due. Its `rewrite` may run on another thread."""
         if not hub.entity.retention.is_compacted:
             return None
-        return hub.log(partition).compaction_pass(now_ms)
+        return hub._live.log(partition).compaction_pass(now_ms)
 
 
 def _retry_next_tick(_: Refusal | None) -> None:

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
+from hubmere.broker import HubView
 from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.upkeep import RetentionReport
 from hubmere.model.errors import Refusal
@@ -78,7 +78,7 @@ class Background:
                 await asyncio.sleep(0)
                 await self.clean_log(hub, partition)
 
-    async def clean_log(self, hub: LiveHub, partition: int) -> None:
+    async def clean_log(self, hub: HubView, partition: int) -> None:
         """Apply retention to a partition, and compact it if its hub is compacted."""
         label = f"{hub.entity.namespace}/{hub.name}/{partition}"
         now_ms = self._clocks.retention.now_ms()
@@ -90,7 +90,7 @@ class Background:
             return
         _log_retention(label, report, reclaimed_bytes)
 
-    async def _compact(self, hub: LiveHub, partition: int, now_ms: int) -> int:
+    async def _compact(self, hub: HubView, partition: int, now_ms: int) -> int:
         """Run one compaction pass, off the loop; returns the bytes that it reclaimed."""
         compaction = self._broker.upkeep.compaction(hub, partition, now_ms)
         if compaction is None:

@@ -77,7 +77,7 @@ class Node:
         background = self.background = Background(settings, broker, storage, self._clocks, self._actor)
         for loop in (*background.loops(), endpoints.replicate()):
             self._start_task(loop)
-        log.info("node %s is ready with %d namespace(s)", __version__, len(broker.namespaces))
+        log.info("node %s is ready with %d namespace(s)", __version__, len(broker.entities.namespaces()))
         return ready
 
     def _build_broker(self) -> Broker:
@@ -133,8 +133,8 @@ class Node:
 
     def _build_ready(self, broker: Broker, endpoints: NodeEndpoints, admin_token: str) -> Ready:
         settings = self._settings
-        namespace = broker.namespace(settings.namespace).entity
-        rule = broker.catalog.view.rule(namespace, ROOT_RULE)
+        namespace = broker.entities.namespace(settings.namespace)
+        rule = broker.entities.rule(namespace, ROOT_RULE)
         return build_ready(
             endpoints.addresses,
             rule,

@@ -18,7 +18,7 @@ log = logging.getLogger("hubmere.node")
 async def provision(settings: Settings, broker: Broker, actor: Callable[[], Actor]) -> None:
     """Create what is missing, one entity after the other; raises ProvisioningFailed at the first refusal."""
     check_hub_name = emulator_hub_name if settings.is_emulator else hub_name
-    provisioning = Provisioning(broker.catalog, broker.manager, actor, check_hub_name=check_hub_name)
+    provisioning = Provisioning(broker.planned_entities, broker.manager, actor, check_hub_name=check_hub_name)
     hubs = [_wanted_hub(hub, settings.namespace) for hub in settings.hubs]
     for creation in provisioning.creations([settings.namespace], hubs):
         await _create(creation)

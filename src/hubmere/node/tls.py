@@ -10,7 +10,6 @@ from typing import NamedTuple
 from hubmere.broker.broker import Broker
 from hubmere.endpoints import certificates
 from hubmere.endpoints.tls import RenewingTls
-from hubmere.model.names import fold
 from hubmere.settings import Settings
 from hubmere.store.secrets import NodeSecrets
 
@@ -31,7 +30,7 @@ def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTl
         return NodeTls(context, None)
 
     def is_label(text: str) -> bool:
-        return fold(text) in broker.namespaces or broker.catalog.view.find_alias(text) is not None
+        return broker.entities.find_namespace(text) is not None or broker.entities.find_alias(text) is not None
 
     renewing = RenewingTls(
         partial(_names, settings, broker), is_label, partial(_issue, secrets), settings.tls_client_ca
@@ -41,8 +40,8 @@ def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTl
 
 def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:
     """Every host name by which clients reach the node now."""
-    namespaces = [live.entity.name for live in broker.namespaces.values()]
-    aliases = [alias.name for name in namespaces for alias in broker.catalog.view.aliases(name)]
+    namespaces = [namespace.name for namespace in broker.entities.namespaces()]
+    aliases = [alias.name for name in namespaces for alias in broker.entities.aliases(name)]
     return certificates.server_names(settings.hostname, [*namespaces, *aliases], socket.gethostname())
 
 

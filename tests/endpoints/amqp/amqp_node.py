@@ -117,8 +117,8 @@ class AmqpNode:
         return self.rule(ROOT_RULE).primary_key
 
     def rule(self, name: str) -> AccessRule:
-        namespace = self.broker.namespace(NAMESPACE).entity
-        return self.broker.catalog.view.rule(namespace, name)
+        namespace = self.broker._namespace(NAMESPACE).entity
+        return self.broker.entities.rule(namespace, name)
 
     def manage(self, work: Callable[[Manager, Actor, Done], object]) -> None:
         """Have the manager change something, and wait until it is in force."""
@@ -154,7 +154,7 @@ class AmqpNode:
         )
 
     def hub(self, name: str = "orders") -> LiveHub:
-        return self.broker.namespace(NAMESPACE).hub(name)
+        return self.broker._namespace(NAMESPACE).hub(name)
 
     # --- the node's thread
 

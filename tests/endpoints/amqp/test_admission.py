@@ -23,7 +23,7 @@ def test_the_host_name_decides_the_namespace(node: AmqpNode) -> None:
     node.manage(lambda manager, actor, done: manager.create_namespace(other, NamespaceSpec(), actor, done))
     spec = HubSpec(partition_count=1)
     node.manage(lambda manager, actor, done: manager.create_hub(other, hub_name("there"), spec, actor, done))
-    key = node.broker.catalog.view.rule(node.broker.namespace(other).entity, "RootManageSharedAccessKey").primary_key
+    key = node.broker.entities.rule(node.broker._namespace(other).entity, "RootManageSharedAccessKey").primary_key
     credentials = ClientCredentials.plain("RootManageSharedAccessKey", key)
 
     with RawClient(node, credentials=credentials, hostname="other-space.localhost") as client:
@@ -65,7 +65,7 @@ def test_a_namespace_has_room_for_so_many_connections() -> None:
         with RawClient(node, begins=False) as third:
             refused = third.closed()
         first.socket.close()
-        while node.call(lambda: node.broker.namespace(NAMESPACE).counters.active_connections) > 1:
+        while node.call(lambda: node.broker._namespace(NAMESPACE).counters.active_connections) > 1:
             pass
         with RawClient(node) as again:
             again.authorize()

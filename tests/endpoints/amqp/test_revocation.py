@@ -143,7 +143,7 @@ def test_disabling_local_authentication_ends_every_signature(node: AmqpNode) -> 
     with RawClient(node) as client, by_key(node, "RootManageSharedAccessKey") as plain:
         client.authorize("orders")
         sender = client.sender(ADDRESS)
-        entity = node.broker.namespace(NAMESPACE).entity
+        entity = node.broker._namespace(NAMESPACE).entity
         spec = replace(NamespaceSpec.of(entity), disable_local_auth=True)
 
         node.manage(lambda manager, actor, done: manager.update_namespace(NAMESPACE, spec, actor, done))
@@ -159,7 +159,7 @@ def test_a_hub_that_is_made_again_is_closed_to_the_keys_of_the_old_one(node: Amq
         lambda manager, actor, done: manager.write_rule(NAMESPACE, "brief", rule_name("own"), Rights.SEND, actor, done)
     )
     hub = node.hub("brief").entity
-    key = node.broker.catalog.view.rule(hub, "own").primary_key
+    key = node.broker.entities.rule(hub, "own").primary_key
     with RawClient(node, credentials=ClientCredentials.plain("own", key)) as client:
         client.sender("brief")
 

@@ -244,7 +244,7 @@ class HttpNode:
 
     def key(self, rule: str = ROOT_RULE, hub: str | None = None, namespace: str = NAMESPACE) -> str:
         """The primary key of a rule."""
-        view = self.broker.catalog.view
+        view = self.broker.entities
         scope = view.namespace(namespace) if hub is None else view.hub(namespace, hub)
         return view.rule(scope, rule).primary_key
 
@@ -264,7 +264,7 @@ class HttpNode:
 
     def hub(self, name: str, namespace: str = NAMESPACE) -> LiveHub:
         """The live hub."""
-        return self.broker.namespace(namespace).hub(name)
+        return self.broker._namespace(namespace).hub(name)
 
     def stored(self, hub: str, partition: int | None = None, namespace: str = NAMESPACE) -> list[EventView]:
         """The stored events of a hub, or of one of its partitions."""

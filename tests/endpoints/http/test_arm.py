@@ -176,7 +176,7 @@ def test_a_patch_changes_what_it_names(node: HttpNode, arm: httpx.Client) -> Non
     assert (patched["sku"]["capacity"], patched["tags"]) == (4, {"a": "b"})
     assert patched["properties"]["maximumThroughputUnits"] == 10
     assert (off["properties"]["isAutoInflateEnabled"], off["properties"]["maximumThroughputUnits"]) == (False, 0)
-    assert node.broker.namespace(NAMESPACE).entity.capacity == 4
+    assert node.broker._namespace(NAMESPACE).entity.capacity == 4
 
 
 def test_keys_of_a_hub_end_with_its_name(arm: httpx.Client) -> None:

@@ -295,7 +295,7 @@ def test_a_destination_outside_the_places_for_files_is_refused(
 
 def test_the_hubs_connection_string_names_the_hub_whosever_rule_it_is(node: HttpNode) -> None:
     """A rule of the namespace does not name a hub."""
-    view = node.broker.catalog.view
+    view = node.broker.entities
     rule = view.rules(view.namespace(NAMESPACE))[0]
 
     text = Addresses(namespace=NAMESPACE).capture_connection_string(rule, "orders", "proof")

@@ -35,7 +35,7 @@ def test_ready_counts_namespaces_and_hubs(node: HttpNode) -> None:
 
 def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(node: HttpNode) -> None:
     """Operators must learn about damage while there is still a copy."""
-    hub = node.broker.namespace(NAMESPACE).hub("orders")
+    hub = node.broker._namespace(NAMESPACE).hub("orders")
     hub.log(1)
     for _ in range(2):
         hub.report_unreadable(1, 40, 43, "its records do not decompress")

@@ -247,7 +247,7 @@ def test_copies_need_the_administrator_and_the_current_pairing(pair: Pair) -> No
 def test_confirmed_copies_are_sent_again_after_a_failure(pair: Pair) -> None:
     """Otherwise only changed copies are sent."""
     pair.east.add_hub("later")
-    view = pair.east.broker.catalog.view
+    view = pair.east.broker.entities
     copies = copies_of(pair.east.broker.entities, view.namespace(NAMESPACE))
     outbox = Outbox()
 

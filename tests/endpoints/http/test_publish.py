@@ -290,7 +290,7 @@ def test_requests_are_counted_once(node: HttpNode, sender: httpx.Client) -> None
     sender.post("/orders/partitions/7/messages", content=b"x")
     sender.post("/missing/messages", content=b"x")
 
-    hub, namespace = node.hub("orders").counters, node.broker.namespace(NAMESPACE).counters
+    hub, namespace = node.hub("orders").counters, node.broker._namespace(NAMESPACE).counters
     assert (hub.incoming_messages, hub.incoming_bytes, hub.successful_requests) == (1, 5, 1)
     assert (namespace.incoming_requests, namespace.user_errors) == (2, 2)
 

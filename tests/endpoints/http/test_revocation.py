@@ -88,7 +88,7 @@ def test_a_rotation_by_arm_closes_open_links_only_on_request(node: HttpNode) -> 
         f"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{NAMESPACE}"
         "/authorizationRules/device/regenerateKeys?api-version=2024-01-01"
     )
-    entity = node.broker.namespace(NAMESPACE).entity
+    entity = node.broker._namespace(NAMESPACE).entity
     kept, ended = (OpenConnection(node.broker.access.by_key(entity, "device", node.key("device"))) for _ in range(2))
     with node.manager() as arm:
         node.broker.revocation._connections = lambda: [kept]

@@ -57,7 +57,7 @@ def test_the_refusal_of_an_expired_token_has_its_expiry(node: HttpNode) -> None:
 
 def test_both_keys_work_until_one_is_regenerated(node: HttpNode) -> None:
     """19: the new key works at once, also if a token of the old one is cached."""
-    view = node.broker.catalog.view
+    view = node.broker.entities
     rule = view.rule(view.namespace(NAMESPACE), "RootManageSharedAccessKey")
     token = node.sas(key=rule.secondary_key)
     before = _post(node, token)
@@ -88,7 +88,7 @@ def test_a_listener_may_not_send_and_a_sender_may_not_read(node: HttpNode) -> No
 
 def test_a_namespace_without_local_auth_accepts_no_sas(node: HttpNode) -> None:
     """21: the administrator is still accepted."""
-    spec = replace(NamespaceSpec.of(node.broker.namespace(NAMESPACE).entity), disable_local_auth=True)
+    spec = replace(NamespaceSpec.of(node.broker._namespace(NAMESPACE).entity), disable_local_auth=True)
 
     node.changed(lambda done: node.broker.manager.update_namespace(NAMESPACE, spec, node.actor(), done))
 

@@ -35,7 +35,7 @@ def test_more_units_help_at_once() -> None:
                 tries += 1
                 assert tries < 1000
 
-        assert node.broker.namespace(NAMESPACE).entity.capacity == 40
+        assert node.broker._namespace(NAMESPACE).entity.capacity == 40
 
 
 # --- application groups ----------------------------------------------------------------------------------------------

@@ -136,12 +136,12 @@ class KafkaNode:
         return self.rule(ROOT_RULE).primary_key
 
     def rule(self, name: str) -> AccessRule:
-        namespace = self.broker.namespace(NAMESPACE).entity
-        return self.broker.catalog.view.rule(namespace, name)
+        namespace = self.broker._namespace(NAMESPACE).entity
+        return self.broker.entities.rule(namespace, name)
 
     def add_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """Make a rule on the namespace or on a hub; its connection string."""
-        parent = self.broker.namespace(NAMESPACE).entity
+        parent = self.broker._namespace(NAMESPACE).entity
         scope = None if hub is None else self.hub(hub).entity
         rule = AccessRule(
             namespace=parent.name,
@@ -152,7 +152,7 @@ class KafkaNode:
             primary_key=f"key-of-{name}",
             secondary_key=f"other-key-of-{name}",
         )
-        self.call(lambda: self.broker.catalog.apply(Create(rule)))
+        self.call(lambda: self.broker._catalog.apply(Create(rule)))
         return self.connection_string(name, rule.primary_key, hub)
 
     def connection_string(self, rule: str = ROOT_RULE, key: str | None = None, hub: str | None = None) -> str:
@@ -160,7 +160,7 @@ class KafkaNode:
         return f"Endpoint=sb://localhost/;SharedAccessKeyName={rule};SharedAccessKey={key or self.key}{path}"
 
     def hub(self, name: str = "orders") -> LiveHub:
-        return self.broker.namespace(NAMESPACE).hub(name)
+        return self.broker._namespace(NAMESPACE).hub(name)
 
     def end_of(self, hub: str = "orders", partition: int = 0) -> int:
         """The end of a partition."""

@@ -36,7 +36,7 @@ def govern(node: KafkaNode, rule: str, *policies: tuple[ThrottlingMetric, int], 
     done: list[object] = []
     actor = Actor(name="test", now_ms=0, now=SystemClock().monotonic())
     node.call(lambda: node.broker.manager.write_application_group(group, actor, done.append))
-    node.call(node.broker.catalog.apply)
+    node.call(node.broker._catalog.apply)
     node.call(lambda: None)
     assert done == [None]
 

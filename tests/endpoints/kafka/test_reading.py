@@ -180,7 +180,7 @@ def test_client_that_signs_in_anew_reads_with_its_new_rights(node: KafkaNode) ->
     with RawClient(node, node.add_rule("reader", "Listen")) as client:
         before = only(client.sign_in().call(a_fetch(), 11)).error_code
         changed = replace(node.rule("reader"), rights=Rights.parse(("Send",)))
-        node.call(lambda: node.broker.catalog.apply(Replace(changed)))
+        node.call(lambda: node.broker._catalog.apply(Replace(changed)))
         after = only(client.sign_in().call(a_fetch(), 11)).error_code
 
     assert (before, after) == (ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

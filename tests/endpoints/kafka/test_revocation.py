@@ -20,7 +20,7 @@ def manage(node: KafkaNode, work: Callable[[Manager, Actor, Done], object]) -> N
     clock = SystemClock()
     actor = Actor(name="test", now_ms=clock.now_ms(), now=clock.monotonic())
     node.call(lambda: work(node.broker.manager, actor, done.append))
-    node.call(node.broker.catalog.apply)
+    node.call(node.broker._catalog.apply)
     node.call(lambda: None)
     assert done == [None]
 
@@ -125,6 +125,6 @@ def test_network_rules_and_disabled_local_authentication_close_open_connections(
 
     with KafkaNode() as node, RawClient(node) as client:
         client.sign_in()
-        spec = replace(NamespaceSpec.of(node.broker.namespace(NAMESPACE).entity), disable_local_auth=True)
+        spec = replace(NamespaceSpec.of(node.broker._namespace(NAMESPACE).entity), disable_local_auth=True)
         manage(node, lambda manager, actor, done: manager.update_namespace(NAMESPACE, spec, actor, done))
         assert client.is_closed_by_peer()

@@ -28,7 +28,6 @@ _HANGING_SECONDS = 5.0
 class Coordinator(NamedTuple):
     """The coordinator of one namespace: groups, offsets and transactions."""
 
-    namespace: LiveNamespace
     groups: Groups
     offsets: Offsets
     transactions: Transactions
@@ -65,7 +64,8 @@ class Coordinators:
     def __init__(self, catalog: Catalog, namespaces: Mapping[str, LiveNamespace]) -> None:
         self._catalog = catalog
         self._namespaces = namespaces
-        self._made: dict[str, Coordinator] = {}
+        # By the folded name of the namespace, with the namespace that it belongs to: a namespace may be created again.
+        self._made: dict[str, tuple[LiveNamespace, Coordinator]] = {}
         self._tidied_at = 0.0
         self._looked_at = -_HANGING_SECONDS
         self.producer_ids = ProducerIds(catalog)
@@ -78,10 +78,9 @@ class Coordinators:
     def of(self, namespace: LiveNamespace, now: float, now_ms: int) -> Coordinator:
         """The coordinator of a namespace."""
         key = namespace.entity.key[0]
-        made = self._made.get(key)
-        if made is None or made.namespace is not namespace:
-            made = self._made[key] = Coordinator(
-                namespace,
+        owner, made = self._made.get(key, (None, None))
+        if made is None or owner is not namespace:
+            made = Coordinator(
                 Groups(
                     key,
                     self._catalog,
@@ -94,13 +93,14 @@ class Coordinators:
                 Offsets(namespace, self._catalog),
                 Transactions(namespace, self._catalog, self.producer_ids, now=now, now_ms=now_ms),
             )
+            self._made[key] = (namespace, made)
         return made
 
     def describe_groups(self, namespace: str, limit: int) -> list[GroupDescription]:
         """Snapshots of at most `limit` Kafka groups of a namespace that have members or committed offsets."""
         key = fold(namespace)
-        made = self._made.get(key)
-        if made is not None and made.namespace is self._namespaces.get(key):
+        owner, made = self._made.get(key, (None, None))
+        if made is not None and owner is self._namespaces.get(key):
             return [made.groups.describe(group.group_id) for group in made.groups.list()[:limit]]
         # Nothing was coordinated since the node started: groups have offsets and no members.
         stored = list(self._catalog.view.groups_with_offsets(key))[:limit]
@@ -148,7 +148,7 @@ class Coordinators:
 
     def _live(self) -> list[Coordinator]:
         """The coordinators of existing namespaces; the others are dropped."""
-        for key, made in list(self._made.items()):
-            if self._namespaces.get(key) is not made.namespace:
+        for key, (namespace, _) in list(self._made.items()):
+            if self._namespaces.get(key) is not namespace:
                 del self._made[key]
-        return list(self._made.values())
+        return [made for _, made in self._made.values()]

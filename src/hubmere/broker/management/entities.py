@@ -41,6 +41,10 @@ class Entities:
         """All namespaces."""
         return self._view().namespaces()
 
+    def namespace(self, name: str) -> Namespace:
+        """A namespace that must exist."""
+        return self._view().namespace(name)
+
     def find_namespace(self, name: str) -> Namespace | None:
         """A namespace by its name in any case."""
         return self._view().find_namespace(name)

@@ -11,13 +11,14 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from hubmere.broker.management.entities import Entities
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace
 from hubmere.model.errors import AlreadyExists, Conflict
 from hubmere.model.names import AliasName, fold
 from hubmere.store.catalog.view import CatalogView, Create, Delete, Replace, Step
 
 
-def is_secondary(view: CatalogView, namespace: str) -> bool:
+def is_secondary(view: CatalogView | Entities, namespace: str) -> bool:
     """Whether a namespace follows a primary, on this node or another."""
     return any(alias.role is GeoRole.SECONDARY for alias in view.aliases(namespace))
 
