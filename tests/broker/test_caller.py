@@ -222,6 +222,51 @@ def test_claim_of_a_deleted_rule_opens_nothing_new(bench: Bench) -> None:
         caller.open_publisher("orders", NOW_S)
 
 
+def test_claim_is_limited_to_its_audience(bench: Bench) -> None:
+    """A token of the namespace that is put for one hub opens no other hub."""
+    bench.a_hub("payments")
+    caller = bench.broker.connect(HOST, HERE)
+    token = SharedAccessSignature(make_token(f"sb://{HOST}/", ROOT_RULE, key_of(bench), expires_at_s=LATER_S))
+
+    caller.authenticate(token, NOW_S, audience=f"amqps://{HOST}/orders/Partitions/0")
+
+    caller.open_publisher("orders", NOW_S, partition="0")
+    for hub, partition in (("orders", "1"), ("payments", "0")):
+        with pytest.raises(ClaimMissing):
+            caller.open_publisher(hub, NOW_S, partition=partition)
+
+
+def test_audience_must_exist_and_be_covered(bench: Bench) -> None:
+    """The right comes first: a token of one hub does not reveal other hubs."""
+    caller = bench.broker.connect(HOST, HERE)
+    sender = a_rule(bench, "sender", "Send", hub="orders")
+    tokens = [
+        SharedAccessSignature(make_token(f"sb://{HOST}/{path}", rule, key, expires_at_s=LATER_S))
+        for path, rule, key in (("", ROOT_RULE, key_of(bench)), ("orders", "sender", sender.key))
+    ]
+
+    with pytest.raises(HubNotFound):
+        caller.authenticate(tokens[0], NOW_S, audience=f"sb://{HOST}/no-such-hub")
+    with pytest.raises(InvalidAudience):
+        caller.authenticate(tokens[1], NOW_S, audience=f"sb://{HOST}/no-such-hub")
+    assert not caller.is_authenticated
+
+
+def test_runtime_information_needs_a_claim_or_a_credential_of_its_own(bench: Bench) -> None:
+    """Two SDKs send a token with each question instead of a claim before it."""
+    caller = bench.broker.connect(HOST, HERE)
+    token = SharedAccessSignature(make_token(f"sb://{HOST}/orders", ROOT_RULE, key_of(bench), expires_at_s=LATER_S))
+
+    with pytest.raises(MissingToken):
+        caller.hub_info("orders", None, now=0.0, now_s=NOW_S)
+    assert caller.hub_info("orders", token, now=0.0, now_s=NOW_S).partition_ids == ("0", "1", "2", "3")
+    assert not caller.is_authenticated
+
+    caller.authenticate(token, NOW_S)
+    info = caller.partition_info("orders", "1", None, now=0.0, now_s=NOW_S)
+    assert (info.hub, info.partition, info.is_empty) == ("orders", 1, True)
+
+
 def test_expired_claim_opens_nothing(bench: Bench) -> None:
     """A client must renew its token before it opens something new."""
     caller = bench.broker.connect(HOST, HERE)
@@ -358,9 +403,11 @@ def test_reader_reads_what_was_published(bench: Bench) -> None:
     """One event lies in exactly one partition."""
     caller = a_caller(bench)
     publish_one(bench, caller)
-    found = [a_reader(caller, partition=str(number)).read(1 << 20) for number in range(4)]
+    readers = [a_reader(caller, partition=str(number)) for number in range(4)]
+    found = [reader.read(1 << 20) for reader in readers]
 
     assert [chunk is not None for chunk in found].count(True) == 1
+    assert {reader.entity.name for reader in readers} == {"orders"}
 
 
 def test_view_of_a_hub_says_when_it_is_gone(bench: Bench) -> None:

@@ -69,7 +69,7 @@ def test_strict_verification_refuses_a_name_that_was_not_configured(tmp_path: Pa
 
 
 def test_openssl_accepts_the_chain_in_strict_mode(tmp_path: Path) -> None:
-    """The command-line tool checks purposes and extensions that the ssl module leaves alone."""
+    """The command-line tool checks purposes and extensions that the ssl module does not check."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.fail("the openssl command is needed to judge the certificates")
@@ -132,7 +132,7 @@ def test_old_tls_versions_are_not_offered(tmp_path: Path) -> None:
 
 
 def test_vault_keeps_what_is_good(tmp_path: Path) -> None:
-    """Clients have been told to trust the CA: a restart must not change it."""
+    """Clients trust the CA: a restart must not change it."""
     first = some_tls(tmp_path)
     before = {path: path.read_bytes() for path in (first.ca, first.certificate, first.key)}
 
@@ -151,7 +151,7 @@ def test_vault_keeps_what_is_good(tmp_path: Path) -> None:
 def test_vault_renews_the_server_certificate_under_the_same_authority(
     tmp_path: Path, names: Sequence[str], later: timedelta
 ) -> None:
-    """New names and a near end call for a new certificate, and trust in the CA goes on."""
+    """New names and a near expiry need a new certificate, signed by the same CA."""
     first = some_tls(tmp_path)
     ca, certificate = first.ca.read_bytes(), first.certificate.read_bytes()
 
@@ -182,7 +182,7 @@ def test_vault_heals_when_a_file_is_lost(tmp_path: Path, lost: str) -> None:
 
 
 def test_vault_files_with_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
-    """Whoever reads the CA's key can speak for any site to those who trust the CA."""
+    """Anybody who can read the key of the CA can impersonate any site to clients that trust the CA."""
     some_tls(tmp_path / "data")
     NodeSecrets(tmp_path / "data").admin_token()
 

@@ -161,7 +161,7 @@ def test_traces_of_clients_go_on_in_the_node(collector: Collector) -> None:
 
 
 def test_node_stops_although_the_collector_is_away() -> None:
-    """Spans are told on the way; nobody waits for them."""
+    """Spans are exported in the background; no request waits for them."""
     with Node(hubs=["orders"], settings={"memory": True, "otlp_endpoint": "http://127.0.0.1:9"}) as node:
         published_over_http(node, a_context(1))
 

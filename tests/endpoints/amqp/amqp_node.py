@@ -88,7 +88,7 @@ class AmqpNode:
         self.stop()
 
     def stop(self) -> None:
-        """Stop as a node stops: say good-bye to every client, then close the store."""
+        """Stop as a node stops: close every connection, then the store."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_START_SECONDS)

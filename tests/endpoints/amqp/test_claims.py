@@ -303,7 +303,7 @@ def test_a_token_put_again_keeps_the_link() -> None:
 
 
 def test_an_open_link_outlives_its_regenerated_key_and_no_new_token_of_it_is_taken(node: AmqpNode) -> None:
-    """Service 11, check 19: the link lives until the token's own end; whoever comes new is locked out."""
+    """Service 11, check 19: an open link stays until its token expires; new clients are refused."""
     root = "RootManageSharedAccessKey"
     with RawClient(node) as client:
         client.authorize("orders")

@@ -33,7 +33,7 @@ def test_every_row_has_a_condition_and_an_error_status() -> None:
         assert 400 <= row.status < 600
 
 
-def test_a_kind_of_a_refusal_is_told_as_its_parent() -> None:
+def test_a_refusal_without_a_row_uses_the_row_of_its_base_class() -> None:
     """Endpoints refine texts, never conditions."""
     refusal = DeliveryTooLarge(7, 200, 100)
 
@@ -43,7 +43,7 @@ def test_a_kind_of_a_refusal_is_told_as_its_parent() -> None:
 
 @pytest.mark.parametrize("kind", [errors.ServerBusy, errors.PartitionOffline, errors.StorageFull, errors.ShuttingDown])
 def test_what_passes_by_itself_detaches_the_link(kind: type[Refusal]) -> None:
-    """The Azure SDK for Python takes a rejected outcome as final, and comes back after a detach."""
+    """The Azure SDK for Python does not retry a rejected delivery, but attaches again after a detach."""
     assert TABLE[kind].detaches
 
 

@@ -89,7 +89,7 @@ def test_a_connection_without_sasl_works(node: AmqpNode) -> None:
 @pytest.mark.parametrize(
     "junk", [b"AMQP\x01\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"]
 )
-def test_another_protocol_is_told_ours_and_closed(node: AmqpNode, junk: bytes) -> None:
+def test_another_protocol_gets_our_header_and_is_closed(node: AmqpNode, junk: bytes) -> None:
     """AMQP 1.0, 2.2: answer with a supported header, then close."""
     with connected(node) as connection:
         connection.sendall(junk)
@@ -312,7 +312,7 @@ def test_links_may_be_detached_behind_the_end_of_their_session(node: AmqpNode) -
     assert b"amqp:" not in last.body
 
 
-def test_a_peer_that_never_opens_is_cut_off() -> None:
+def test_a_peer_that_never_opens_is_disconnected() -> None:
     """Sockets without a client behind them are freed."""
     with AmqpNode(handshake_timeout_s=0.2) as node, connected(node) as connection:
         connection.sendall(SASL_HEADER)
@@ -320,7 +320,7 @@ def test_a_peer_that_never_opens_is_cut_off() -> None:
         assert SASL_HEADER in read_to_end(connection)
 
 
-def test_a_peer_that_proves_nothing_is_cut_off() -> None:
+def test_a_peer_that_proves_nothing_is_disconnected() -> None:
     """An open connection without a token is nobody's."""
     with AmqpNode(handshake_timeout_s=0.3) as node, RawClient(node) as client:
         assert client.closed().condition == "amqp:connection:forced"
@@ -336,7 +336,7 @@ def test_a_peer_that_has_proven_itself_is_left_alone() -> None:
 
 
 def test_a_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
-    """Memory is for those who have shown a key."""
+    """A client that is not authenticated gets little memory."""
     with RawClient(node) as client:
         assert client.session is not None
         for number in range(40):
@@ -349,7 +349,7 @@ def test_a_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
 def test_a_flood_behind_the_credentials_is_refused_without_a_failure(
     node: AmqpNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What comes before the verdict is bounded; the peer is told so, and the log has no traceback."""
+    """Input before the SASL outcome is bounded; the peer gets the reason, and the log has no traceback."""
     credentials = ClientCredentials.plain("RootManageSharedAccessKey", node.key)
     init = SaslInit(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
     with socket.create_connection(("127.0.0.1", node.port), 10) as client:

@@ -28,9 +28,9 @@ def a_producer(client: RawClient, asked: dict[Value, Value] | None = None) -> tu
         properties=asked,
     )
     assert answer.offered_capabilities == (CAPABILITY,)
-    told = answer.properties or {}
-    assert (type(told[ID]), type(told[EPOCH]), type(told[SEQUENCE])) == (Long, Short, Int)
-    return link, ProducerTerms(producer_id=told[ID], epoch=told[EPOCH], last_sequence=told[SEQUENCE])
+    received = answer.properties or {}
+    assert (type(received[ID]), type(received[EPOCH]), type(received[SEQUENCE])) == (Long, Short, Int)
+    return link, ProducerTerms(producer_id=received[ID], epoch=received[EPOCH], last_sequence=received[SEQUENCE])
 
 
 def a_numbered_batch(terms: ProducerTerms, first: int, count: int) -> bytes:
@@ -101,7 +101,7 @@ def test_old_numbers_on_other_events_are_rejected(client: RawClient) -> None:
 
 
 def test_a_producer_goes_on_where_it_was(client: RawClient) -> None:
-    """Without a number of its own, a link that comes back is told the last one that was accepted."""
+    """A link that names no number of its own gets the last one that was accepted."""
     link, terms = a_producer(client)
     outcome(client, link, a_numbered_batch(terms, 1, 5))
     link.detach()
@@ -175,11 +175,11 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
         asked: dict[Value, Value] = {ID: Long(terms.producer_id), EPOCH: Short(0), SEQUENCE: Int(0)}
         link, again = a_producer(client, asked)
         states = [outcome(client, link, batch), outcome(client, link, a_numbered_batch(terms, 4, 1))]
-        told = stored(client, 4)
+        received = stored(client, 4)
 
     assert again.last_sequence == 0
     assert all(isinstance(state, Accepted) for state in states)
-    assert told == [b"1", b"2", b"3", b"4"]
+    assert received == [b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_any_address_has_one_at_which_a_partition_is_read(text: str) -> None:
         ("partitions/1", HubAddress(hub="partitions/1")),
     ],
 )
-def test_parts_of_a_hub_are_told_apart(text: str, address: HubAddress) -> None:
+def test_parts_of_a_hub_are_distinguished(text: str, address: HubAddress) -> None:
     """Keywords are read from the end and in any case; a hub's own name may hold a slash."""
     assert parse_address(text) == address
 

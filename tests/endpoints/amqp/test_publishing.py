@@ -49,10 +49,10 @@ def test_a_batch_is_as_many_events_with_one_outcome(client: RawClient) -> None:
     sender = client.sender("orders/Partitions/0")
 
     client.publish(sender, a_batch([an_event(f"{n}") for n in range(20)]), message_format=BATCH_FORMAT)
-    told = client.receive(client.reader(), 20)
+    received = client.receive(client.reader(), 20)
 
-    assert [body_of(message) for message in told] == [b"%d" % n for n in range(20)]
-    numbers = [(message.message_annotations or {})["x-opt-sequence-number"] for message in told]
+    assert [body_of(message) for message in received] == [b"%d" % n for n in range(20)]
+    numbers = [(message.message_annotations or {})["x-opt-sequence-number"] for message in received]
     assert numbers == list(range(20))
     assert sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript))) == 2  # put-token and this
 
@@ -64,9 +64,9 @@ def test_a_key_on_the_envelope_decides_the_partition_of_all_events(client: RawCl
     client.publish(client.sender("orders"), batch, message_format=BATCH_FORMAT)
 
     partition = partition_of_key(key, 2)
-    told = client.receive(client.reader(f"orders/ConsumerGroups/$Default/Partitions/{partition}"), 2)
+    received = client.receive(client.reader(f"orders/ConsumerGroups/$Default/Partitions/{partition}"), 2)
 
-    assert [(message.message_annotations or {})["x-opt-partition-key"] for message in told] == [key, key]
+    assert [(message.message_annotations or {})["x-opt-partition-key"] for message in received] == [key, key]
 
 
 def test_single_events_with_keys_go_where_their_keys_say(client: RawClient) -> None:
@@ -259,17 +259,17 @@ def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValu
     )
     client.publish(client.sender("orders/Partitions/0"), write_message(sent))
 
-    (told,) = client.receive(client.reader(), 1)
+    (received,) = client.receive(client.reader(), 1)
 
-    assert told.header is None, "the service delivers none"
-    assert told.properties == sent.properties
-    assert told.application_properties == EVERY_TYPE
-    assert {key: type(value) for key, value in (told.application_properties or {}).items()} == {
+    assert received.header is None, "the service delivers none"
+    assert received.properties == sent.properties
+    assert received.application_properties == EVERY_TYPE
+    assert {key: type(value) for key, value in (received.application_properties or {}).items()} == {
         key: type(value) for key, value in EVERY_TYPE.items()
     }
-    assert told.body == sent.body
-    assert told.footer == sent.footer
-    assert (told.message_annotations or {})["x-opt-mine"] == Int(7)
+    assert received.body == sent.body
+    assert received.footer == sent.footer
+    assert (received.message_annotations or {})["x-opt-mine"] == Int(7)
 
 
 # --- what is refused
@@ -301,9 +301,9 @@ def test_a_key_on_a_partition_link_stays_with_the_event(client: RawClient) -> No
     key = next(key for key in "abcdef" if partition_of_key(key, 2) == 1)
     client.publish(client.sender("orders/Partitions/0"), an_event(key=key))
 
-    (told,) = client.receive(client.reader(), 1)
+    (received,) = client.receive(client.reader(), 1)
 
-    assert (told.message_annotations or {})["x-opt-partition-key"] == key
+    assert (received.message_annotations or {})["x-opt-partition-key"] == key
 
 
 def test_a_key_that_is_too_long_is_rejected(client: RawClient) -> None:
@@ -321,9 +321,9 @@ def test_a_publisher_is_the_key_of_its_events(client: RawClient) -> None:
     client.publish(sender, an_event("a"), an_event("b"))
 
     partition = partition_of_key("device-7", 2)
-    told = client.receive(client.reader(f"orders/ConsumerGroups/$Default/Partitions/{partition}"), 2)
+    received = client.receive(client.reader(f"orders/ConsumerGroups/$Default/Partitions/{partition}"), 2)
 
-    for message in told:
+    for message in received:
         annotations = message.message_annotations or {}
         assert annotations["x-opt-publisher"] == "device-7"
         assert annotations["x-opt-partition-key"] == "device-7"

@@ -114,7 +114,7 @@ def test_latest_means_what_comes_after_the_attach(client: RawClient) -> None:
 
 
 def test_a_position_in_the_future_waits(client: RawClient) -> None:
-    """The tolerant choice: nothing comes until the log is there."""
+    """The tolerant choice: nothing is delivered until the log reaches the position."""
     publish(client, 2)
     reader = client.reader(selector="amqp.annotation.x-opt-sequence-number >= '2'")
     reader.grant(10)
@@ -163,7 +163,7 @@ def test_a_partition_never_written_can_be_waited_for(client: RawClient, selector
         ("orders", "orders/ConsumerGroups/$Default/Partitions/0"),
     ],
 )
-def test_a_consumer_group_by_another_address_is_told_the_one_that_works(
+def test_the_refusal_of_another_reader_address_names_one_that_works(
     client: RawClient, address: str, works: str
 ) -> None:
     """The service's overview writes `//namespace/hub/group`, which no client can read from."""
@@ -262,14 +262,14 @@ def test_a_live_tail_follows_without_a_gap_or_a_repeat(client: RawClient) -> Non
     publish(client, 50)
     reader = client.reader()
     reader.grant(1000)
-    told: list[int] = []
+    received: list[int] = []
     for first in range(50, 150, 10):
         publish(client, 10, first=first)
         for run in client.pending(DeliveriesReceived):
-            told += [int(body_of(read_message(payload))) for payload in run.payloads]
-    told += [int(body_of(message)) for message in client.receive(reader, 150 - len(told), credit=0)]
+            received += [int(body_of(read_message(payload))) for payload in run.payloads]
+    received += [int(body_of(message)) for message in client.receive(reader, 150 - len(received), credit=0)]
 
-    assert told == list(range(150))
+    assert received == list(range(150))
 
 
 def test_the_session_window_is_kept(node: AmqpNode) -> None:
@@ -280,9 +280,9 @@ def test_the_session_window_is_kept(node: AmqpNode) -> None:
         session = client.begin()
         reader, _ = client.attach(session=session, is_sender=False, source=Source(address=READER))
 
-        told = numbers(client, reader, 40)
+        received = numbers(client, reader, 40)
 
-    assert told == list(range(40))
+    assert received == list(range(40))
 
 
 # --- what a delivery looks like
@@ -311,10 +311,10 @@ def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
         is_sender=False, source=Source(address=READER), desired_capabilities=(METRIC, "com.microsoft:georeplication")
     )
 
-    told = client.receive(reader, 3)
+    received = client.receive(reader, 3)
 
     assert answer.offered_capabilities == (METRIC,)
-    for message in told:
+    for message in received:
         metrics = message.delivery_annotations or {}
         assert type(metrics["last_enqueued_sequence_number_epoch"]) is Int
         assert metrics["last_enqueued_sequence_number_epoch"] == -1
@@ -331,10 +331,10 @@ def test_no_header_is_delivered(client: RawClient, capabilities: tuple[str, ...]
     payload = write_message(Message(header=Header(durable=True, ttl=1))) + an_event("x")
     client.publish(client.sender("orders/Partitions/0"), payload)
 
-    (told,) = client.receive(client.reader(desired_capabilities=capabilities), 1)
+    (received,) = client.receive(client.reader(desired_capabilities=capabilities), 1)
 
-    assert told.header is None
-    assert body_of(told) == b"x"
+    assert received.header is None
+    assert body_of(received) == b"x"
 
 
 def test_delivery_annotations_behind_the_body_come_back_behind_it(client: RawClient) -> None:
@@ -378,9 +378,9 @@ def test_a_large_event_is_split_over_the_frames_that_the_peer_takes(
         sender.publish(sender.sender("orders/Partitions/0"), an_event("a"), an_event(body), an_event("z"))
     with RawClient(node, max_frame_size=max_frame_size) as client:
         client.authorize()
-        told = client.receive(client.reader(desired_capabilities=capabilities), 3)
+        received = client.receive(client.reader(desired_capabilities=capabilities), 3)
 
-    assert [body_of(message) for message in told] == [b"a", body, b"z"]
+    assert [body_of(message) for message in received] == [b"a", body, b"z"]
     assert max(len(found.body) for found in frames_of(bytes(client.transcript))) <= max_frame_size - 8
 
 
@@ -459,7 +459,7 @@ def an_epoch(number: int, name: str | None = None) -> dict[Value, Value]:
 
 
 def test_an_equal_or_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
-    """Also from another connection; the old one is told who took it."""
+    """Also from another connection; the refusal of the old reader names the new one."""
     publish(client, 3)
     old = client.reader(properties=an_epoch(1, "old"))
     old.grant(10)
@@ -532,7 +532,7 @@ def test_an_epoch_that_is_none_is_refused(client: RawClient, epoch: Value) -> No
 def test_a_partition_that_cannot_be_read_ends_its_link_only(
     node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader is told to come back; the connection and its other links live on."""
+    """The reader is detached as busy; the connection and its other links stay open."""
     publish(client, 1)
     log = node.hub().log(0)
 
@@ -569,7 +569,7 @@ def test_whatever_the_credit_a_reader_gets_each_event_once_and_in_order(
     """Publications, credit, window and frame size in any mixture: never a gap, a repeat, or an event too many."""
     hub = f"hub-{uuid.uuid4().hex}"
     roomy.add_hub(hub, 1)
-    published = told = 0
+    published = received = 0
     with RawClient(roomy, incoming_window=window, max_frame_size=frame_size) as client:
         client.authorize()
         sender = client.sender(f"{hub}/Partitions/0")
@@ -581,10 +581,10 @@ def test_whatever_the_credit_a_reader_gets_each_event_once_and_in_order(
             elif events:
                 client.publish(sender, a_batch(events), message_format=BATCH_FORMAT)
             published += count
-            expected = min(credit, published - told)
+            expected = min(credit, published - received)
             messages = client.receive(reader, expected, credit=credit)
-            assert [int(body_of(message)) for message in messages] == list(range(told, told + expected))
-            told += expected
+            assert [int(body_of(message)) for message in messages] == list(range(received, received + expected))
+            received += expected
             reader.grant(0)
             client.flush()
 
@@ -614,19 +614,19 @@ def test_two_groups_read_the_same_events(client: RawClient) -> None:
         assert numbers(client, reader, 5) == [0, 1, 2, 3, 4]
 
 
-def test_a_reader_that_is_put_out_leaves_its_place_at_once(node: AmqpNode, client: RawClient) -> None:
+def test_an_evicted_reader_releases_its_partition_at_once(node: AmqpNode, client: RawClient) -> None:
     """Also when it never answers the detach."""
     reader = client.reader()
     part = node.call(lambda: [stream.session for stream in node.connections.streams])[0]
 
-    def put_out() -> list[object]:
+    def evict_all() -> list[object]:
         assert isinstance(part, AmqpConnection)
         for link in part.links():
             if isinstance(link.context, ReadLink):
                 link.context.evict(PartitionOffline("being verified"))
         return list(node.hub().readers.all())
 
-    assert node.call(put_out) == []
+    assert node.call(evict_all) == []
     assert client.detached(reader).condition == "com.microsoft:server-busy"
 
 

@@ -112,12 +112,12 @@ def test_a_reader_that_does_not_read_costs_little(node: AmqpNode, client: RawCli
         _until(node, lambda: any(not stream.is_writable for stream in node.connections.streams))
 
         buffered = node.call(lambda: max(_buffered(stream) for stream in node.connections.streams))
-        told = 0
-        while told < 2000:
-            told += len(slow.expect(DeliveriesReceived).ids)
+        received = 0
+        while received < 2000:
+            received += len(slow.expect(DeliveriesReceived).ids)
 
     assert buffered < WRITE_HIGH_WATER_BYTES + 512 * 1024
-    assert told == 2000
+    assert received == 2000
 
 
 def _buffered(stream: Stream) -> int:
@@ -126,7 +126,7 @@ def _buffered(stream: Stream) -> int:
 
 
 def test_a_sender_is_not_read_while_too_much_waits(node: AmqpNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back-pressure: what is not committed yet is bounded, and goes on when it is."""
+    """Back-pressure: uncommitted publications are bounded, and reading resumes after their commit."""
     with RawClient(node) as client:
         client.authorize()
         sender = client.sender("orders/Partitions/0")
@@ -141,7 +141,7 @@ def test_a_sender_is_not_read_while_too_much_waits(node: AmqpNode, monkeypatch: 
         assert client.outcomes([number])
 
 
-def test_a_stopping_node_says_good_bye(node: AmqpNode, client: RawClient) -> None:
+def test_a_stopping_node_closes_connections_in_order(node: AmqpNode, client: RawClient) -> None:
     """Links are detached, the connection is closed, and clients know to come back."""
     sender, reader = client.sender("orders"), client.reader()
     client.publish(sender, an_event())
