@@ -215,7 +215,7 @@ class _LogCheck:
             self._expected = header.next_sequence_number
             self._report.batches += 1
             shadow.size_bytes = position
-            shadow.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
+            shadow.note([(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)])
             position += header.size_bytes
         return self._compare_end(name, size_bytes, following) and is_whole
 

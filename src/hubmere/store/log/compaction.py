@@ -131,7 +131,7 @@ class Compaction:
                 if kept is not None:
                     write_all(self._files, fd, kept)
                     newest_ms = read_header(kept).max_time_ms
-                    shadow.note(header.next_sequence_number - 1, len(kept), newest_ms)
+                    shadow.note([(header.next_sequence_number - 1, len(kept), newest_ms)])
             self._files.fdatasync(fd)
         finally:
             self._files.close(fd)

@@ -7,9 +7,10 @@ becomes one of the log's gaps, and all later reads skip it.
 Thread rule: the owner's thread only.
 """
 
+from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,9 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 MAX_RELATIVE_SEQUENCE = 2**31 - 1
 # Sealed segments whose indexes are in memory at once: about 0.8 MB each at 256 MB of data.
 MAX_LOADED_INDEXES = 64
+# Positions kept for the newest batches, 16 bytes each, so that reads near the end need no index. When there are more,
+# the older half is dropped.
+MAX_RECENT_BATCHES = 8192
 # Read size for headers: two index intervals, so that an ordinary look-up is one read.
 _WINDOW_BYTES = 2 * INTERVAL_BYTES
 
@@ -73,9 +77,9 @@ class Segment:
 
     __slots__ = (
         "_aborted", "_checked_from", "_checked_to", "_gaps_of_log", "_index", "_resources", "_times", "base_position",
-        "base_sequence", "directory", "end_sequence", "first_time_ms", "gaps", "is_dense", "is_sealed", "log",
-        "max_time_ms", "max_time_sequence", "saved_aborted", "saved_index", "saved_times", "size_bytes", "start",
-        "unindexed_bytes",
+        "base_sequence", "directory", "end_sequence", "first_time_ms", "gaps", "is_dense", "is_sealed",
+        "last_enqueued_ms", "log", "max_time_ms", "max_time_sequence", "recent_positions", "recent_sequences",
+        "saved_aborted", "saved_index", "saved_times", "size_bytes", "start", "unindexed_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -93,10 +97,13 @@ class Segment:
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._aborted: list[AbortedEntry] | None = None
+        self.last_enqueued_ms = start.last_enqueued_before_ms  # of the last event; valid for the active segment
         self.first_time_ms = -1
         self.max_time_ms = -1
         self.max_time_sequence = start.base_sequence
         self.unindexed_bytes = 0
+        self.recent_sequences = array("q")
+        self.recent_positions = array("q")
         self.saved_index = self.saved_times = self.saved_aborted = 0
         self._checked_from = self._checked_to = 0
         self._gaps_of_log: LogGaps | None = None
@@ -128,22 +135,38 @@ class Segment:
         """The segment has no file of aborted transactions: do not try to read one."""
         self._aborted = []
 
-    def note(self, last_sequence: int, size_bytes: int, time_ms: int) -> None:
-        """Update counters and indexes for a batch that was just appended to the file."""
-        if time_ms > self.max_time_ms:
-            self.max_time_ms = time_ms
-            self.max_time_sequence = last_sequence
-        if self.unindexed_bytes > INTERVAL_BYTES:
-            self.add_entries(last_sequence)
-        if not self.size_bytes:
-            self.first_time_ms = time_ms
-        self.unindexed_bytes += size_bytes
-        self.size_bytes += size_bytes
-        self.end_sequence = last_sequence + 1
+    def note(self, batches: Iterable[tuple[int, int, int]], last_enqueued_ms: int = -1) -> None:
+        """Update counters and indexes for appended batches: last sequence number, size and newest time of each.
 
-    def add_entries(self, last_sequence: int) -> None:
-        """Add index entries for the batch at the end of the file."""
-        self.index.append(last_sequence - self.base_sequence, self.size_bytes)
+        The only place that accounts for a batch: for appends and runs, recovery, compaction and rebuilt indexes.
+        """
+        sequences, positions = self.recent_sequences, self.recent_positions
+        sequence, position = self.end_sequence, self.size_bytes
+        for last_sequence, size_bytes, time_ms in batches:
+            sequences.append(sequence)
+            positions.append(position)
+            if time_ms > self.max_time_ms:
+                self.max_time_ms = time_ms
+                self.max_time_sequence = last_sequence
+            if self.unindexed_bytes > INTERVAL_BYTES:
+                self._add_entries(last_sequence, position)
+            if not position:
+                self.first_time_ms = time_ms
+            self.unindexed_bytes += size_bytes
+            position += size_bytes
+            sequence = last_sequence + 1
+        self.size_bytes = position
+        self.end_sequence = sequence
+        self.last_enqueued_ms = last_enqueued_ms
+        if len(positions) > MAX_RECENT_BATCHES:
+            self.forget_recent(len(positions) - MAX_RECENT_BATCHES // 2)
+
+    def forget_recent(self, count: int) -> None:
+        """Drop the positions of the oldest recent batches."""
+        del self.recent_sequences[:count], self.recent_positions[:count]
+
+    def _add_entries(self, last_sequence: int, position: int) -> None:
+        self.index.append(last_sequence - self.base_sequence, position)
         self.times.append(self.max_time_ms, self.max_time_sequence - self.base_sequence)
         self.unindexed_bytes = 0
 
@@ -152,6 +175,7 @@ class Segment:
         if self.size_bytes:
             self.times.append(self.max_time_ms, self.max_time_sequence - self.base_sequence)
         self.is_sealed = True
+        self.forget_recent(len(self.recent_positions))
 
     def trust(self, start: int, end: int) -> None:
         """Mark bytes as verified, by the process that wrote or scanned them: reads skip the checksum."""
@@ -233,7 +257,7 @@ class Segment:
         with suppress(CorruptBatch, _IndexDoubt):
             for position, header in self._headers(0, self.size_bytes):
                 shadow.size_bytes = position
-                shadow.note(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)
+                shadow.note([(header.next_sequence_number - 1, header.size_bytes, header.max_time_ms)])
         self._index, self._times = shadow.index, shadow.times
         self.saved_index = self.saved_times = 0
         self.max_time_ms, self.max_time_sequence = shadow.max_time_ms, shadow.max_time_sequence

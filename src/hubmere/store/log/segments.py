@@ -7,7 +7,6 @@ none follows, returns an empty batch that covers the rest.
 Thread rule: the owner's thread only.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,10 +22,6 @@ from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import LOG, SIDE_FILES, SNAPSHOT, LogResources, Segment
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Manifest, SegmentStart, write_manifest
-
-# Positions kept for the newest batches, 16 bytes each, so that reads near the end need no index. When there are more,
-# the older half is dropped.
-MAX_RECENT_BATCHES = 8192
 
 # An empty batch covers at most this many sequence numbers: its last delta is 32-bit.
 _MOST_COVERED = 2**31 - 1
@@ -59,14 +54,13 @@ class LogSegments:
         self.active = segments[-1]
         self._bases = [segment.base_sequence for segment in segments]
         self._positions = [segment.base_position for segment in segments]
-        # The newest batches of the active segment, as far as this process wrote them.
-        self._recent_sequences = array("q")
-        self._recent_positions = array("q")
+        # Reads trust recent batches without checking: only those that this process writes.
+        self.active.forget_recent(len(self.active.recent_positions))
         # From this position on, this process wrote (and so verified) the bytes of the active segment.
         self._written_from = self.active.size_bytes
         self._rolled: list[Segment] = []  # sealed since the last round of the group commit
         self._earlier_last_offset = last_offset  # valid until this process appends to the active segment
-        self.last_enqueued_ms = last_enqueued_ms
+        self.active.last_enqueued_ms = last_enqueued_ms
         self.sealed_bytes = 0
         self.count_sealed_bytes()
 
@@ -82,11 +76,22 @@ class LogSegments:
         return Boundary(active.end_sequence, active.base_position + active.size_bytes)
 
     @property
+    def end_position(self) -> int:
+        """The absolute byte position of `end`."""
+        return self.active.base_position + self.active.size_bytes
+
+    @property
+    def last_enqueued_ms(self) -> int:
+        """The enqueued time of the last event written, -1 if there is none."""
+        return self.active.last_enqueued_ms
+
+    @property
     def last_offset(self) -> int:
         """The byte offset of the last event written; its sequence number on a compacted log; -1 if there is none."""
-        if not self._recent_sequences:
+        active = self.active
+        if not active.recent_sequences:
             return self._earlier_last_offset
-        active, first, position = self.active, self._recent_sequences[-1], self._recent_positions[-1]
+        first, position = active.recent_sequences[-1], active.recent_positions[-1]
         if self.is_compact:
             return active.end_sequence - 1
         count = active.end_sequence - first
@@ -104,7 +109,7 @@ class LogSegments:
 
     def read(self, sequence: int, max_bytes: int, visible_end: Boundary) -> Chunk | None:
         """Whole batches from the one that contains `sequence`; None if there is none before `visible_end`."""
-        recent = self._recent_sequences
+        recent = self.active.recent_sequences
         if recent and sequence >= recent[0]:
             return self._read_recent(sequence, max_bytes, visible_end)
         for segment, end in self._spans(sequence, visible_end):
@@ -124,7 +129,8 @@ class LogSegments:
         return Chunk(memoryview(batch), offset, sequence, sequence + last_delta + 1)
 
     def _read_recent(self, sequence: int, max_bytes: int, visible_end: Boundary) -> Chunk:
-        sequences, positions, active = self._recent_sequences, self._recent_positions, self.active
+        active = self.active
+        sequences, positions = active.recent_sequences, active.recent_positions
         first = bisect_right(sequences, sequence) - 1
         start, stop, after = positions[first], visible_end.position - active.base_position, visible_end.sequence
         if stop - start > max_bytes:
@@ -281,17 +287,6 @@ class LogSegments:
 
     # --- appending ---
 
-    def note(self, last_sequence: int, size_bytes: int, time_ms: int, last_enqueued_ms: int) -> None:
-        """Account for a batch that was just written to the active segment."""
-        active, positions = self.active, self._recent_positions
-        self._recent_sequences.append(active.end_sequence)
-        positions.append(active.size_bytes)
-        if len(positions) > MAX_RECENT_BATCHES:
-            del self._recent_sequences[: MAX_RECENT_BATCHES // 2]
-            del positions[: MAX_RECENT_BATCHES // 2]
-        active.note(last_sequence, size_bytes, time_ms)
-        self.last_enqueued_ms = last_enqueued_ms
-
     def take_unsynced(self) -> Sequence[Handle]:
         """The files with writes that no flush covers yet; the caller flushes them."""
         handles = [segment.log for segment in (*self._rolled, self.active) if segment.log.is_unsynced]
@@ -308,6 +303,7 @@ class LogSegments:
         self._write_manifest([segment.start for segment in self.all] + [start], self.log_start)
         fresh = create_segment(self._resources, self.directory, start)
         fresh.attach_gaps(self.gaps, is_dense=not self.is_compact)
+        fresh.last_enqueued_ms = sealed.last_enqueued_ms
         sealed.trust(self._written_from, sealed.size_bytes)
         sealed.seal()
         self._rolled.append(sealed)
@@ -318,7 +314,6 @@ class LogSegments:
         self.active = fresh
         self._written_from = 0
         self._earlier_last_offset = start.last_offset_before
-        del self._recent_sequences[:], self._recent_positions[:]
 
     def close_files(self) -> None:
         """Close the files of all segments; the next use opens them again."""

@@ -7,6 +7,7 @@ Thread rule: the owner's thread only.
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import accumulate, repeat
 
 from crc32c import crc32c
 
@@ -178,7 +179,8 @@ class LogWriter:
         # The inner loop of every publish: few calls, because each costs as much as the work in it.
         _, length, _, _, crc, attributes, last_delta, base_time_ms, time_ms, _, _, _, count = fields
         segments = self._segments
-        active, newest_ms = segments.active, segments.last_enqueued_ms
+        active = segments.active
+        newest_ms = active.last_enqueued_ms
         size_bytes, sequence = length + LENGTH_PREFIX_BYTES, active.end_sequence
         last = sequence + last_delta
         enqueued_ms = now_ms if now_ms > newest_ms or newest_ms - now_ms > MOST_AHEAD_MS else newest_ms
@@ -200,7 +202,7 @@ class LogWriter:
         _pack_number(batch, 0, sequence, length, self.leader_epoch, MAGIC, crc)
 
         self._write_whole(batch, active)
-        segments.note(last, size_bytes, time_ms, newest_ms)
+        active.note(((last, size_bytes, time_ms),), newest_ms)
 
         receipt = Receipt(count, size_bytes, callback)
         receipt.sequence_number = sequence
@@ -250,16 +252,15 @@ class LogWriter:
         return receipt
 
     def _note_run(self, run: BatchRun, sequence: int, enqueued_ms: int) -> None:
-        note, append_time, newest_ms = self._segments.note, self._append_time, self._segments.last_enqueued_ms
-        last = sequence - 1
-        for size_bytes, fields in zip(run.sizes, run.headers, strict=True):
-            last += fields[RECORD_COUNT_FIELD]
-            if append_time:
-                note(last, size_bytes, enqueued_ms, enqueued_ms)
-            else:
-                time_ms = fields[MAX_TIME_FIELD]
-                newest_ms = max(newest_ms, time_ms)
-                note(last, size_bytes, time_ms, newest_ms)
+        active = self._segments.active
+        counts = [fields[RECORD_COUNT_FIELD] for fields in run.headers]
+        last_sequences = accumulate(counts, initial=sequence - 1)
+        next(last_sequences)
+        if self._append_time:
+            active.note(zip(last_sequences, run.sizes, repeat(enqueued_ms)), enqueued_ms)
+        else:
+            times = [fields[MAX_TIME_FIELD] for fields in run.headers]
+            active.note(zip(last_sequences, run.sizes, times, strict=True), max(active.last_enqueued_ms, *times))
 
     def _remember_run(self, run: BatchRun, enqueued_ms: int) -> None:
         """Remember the last batches of an idempotent producer, as many as the producer table keeps."""

@@ -45,21 +45,21 @@ class Checkpointer:
         self._producers = producers
         self._interval_bytes = CHECKPOINT_BYTES[commit.durability]
         self._is_running = False
-        self._planned_position = segments.end.position - uncovered_bytes
+        self._planned_position = segments.end_position - uncovered_bytes
         self._planned_base = segments.active.base_sequence
         self.covered_base = covered_base  # the segment of the last recovery point
 
     @property
     def is_current(self) -> bool:
         """Whether the last recovery point covers everything written."""
-        return self._segments.end.position == self._planned_position
+        return self._segments.end_position == self._planned_position
 
     def plan_if_due(self) -> Checkpoint | None:
         """A recovery point at the end of the log, if there is enough new data or a sealed segment has new indexes."""
         segments = self._segments
         is_due = (
             segments.active.base_sequence != self._planned_base
-            or segments.end.position - self._planned_position >= self._interval_bytes
+            or segments.end_position - self._planned_position >= self._interval_bytes
         )
         return self._plan() if is_due else None
 
@@ -108,6 +108,6 @@ class Checkpointer:
         if self._is_running:
             return None
         self._is_running = True
-        self._planned_position = self._segments.end.position
+        self._planned_position = self._segments.end_position
         self._planned_base = self._segments.active.base_sequence
         return plan_checkpoint(self._segments, self._producers, sync_data=self._commit.durability == "os")

@@ -230,7 +230,7 @@ class LogScan:
         elif header.record_count:
             position = segment.base_position + segment.size_bytes
             self.last_offset = spread_offset(position, header.size_bytes, header.record_count, header.record_count - 1)
-        segment.note(last, header.size_bytes, header.max_time_ms)
+        segment.note([(last, header.size_bytes, header.max_time_ms)])
         self.last_enqueued_ms = max(self.last_enqueued_ms, header.max_time_ms)
         self.next_sequence = last + 1
         if header.producer_id >= 0:
