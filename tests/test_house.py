@@ -1,42 +1,25 @@
-"""The house: set-up, gate, changelog, and what no file may contain."""
+"""Set-up and gate: what `make` installs and when, and in which order `.ci/run` checks."""
 
 import os
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-_FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
-# Extras install these too, but only what a node itself needs must justify itself.
-_RUN_TIME_DEPENDENCIES = [
-    re.split(r"[\s;<>=\[]", dependency, maxsplit=1)[0]
-    for dependency in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-]
-_TEXTS = (".py", ".md", ".toml", ".yml", ".txt", ".cfg", "")
-
-
-def texts() -> list[Path]:
-    """Every text file that belongs to the project; what tools made is not among them."""
-    folders = [ROOT / name for name in ("src", "tests", "bench", "docs", "changelog.d", ".ci")]
-    inner = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix in _TEXTS]
-    # In a linked work tree `.git` is a file that names the repository's folder.
-    outer = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in _TEXTS and path.name != ".git"]
-    return [path for path in inner + outer if "__pycache__" not in path.parts and ".egg-info" not in str(path)]
 
 
 def a_tool(path: Path, script: str) -> None:
-    """A stand-in for an installed tool: what is tested is who is called when, not what it does."""
+    """A fake of an installed tool: the tests check which tool is called when."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
 
 
 def a_checkout(folder: Path) -> Path:
-    """A clean checkout of what set-up and gate look at, with tools that note their calls in `calls`."""
+    """A clean checkout of the files that set-up and gate use, with tools that log their calls in `calls`."""
     for name in ("Makefile", "pyproject.toml", ".ci/run"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
@@ -70,7 +53,7 @@ def test_second_run_does_no_install_work(tmp_path: Path) -> None:
 
 
 def test_changed_requirements_are_installed_again(tmp_path: Path) -> None:
-    """Whoever pulls a change gets what it needs without knowing about it."""
+    """After a pull, the next `make` installs what the change needs."""
     checkout = a_checkout(tmp_path)
     run(checkout, "make", "setup")
     stamp = checkout / ".venv" / ".installed"
@@ -137,48 +120,3 @@ def test_every_target_of_make_is_in_the_contributors_guide() -> None:
 
     assert {"setup", "run", "test", "lint", "bench", "docs", "torture", "clean"} <= set(targets)
     assert [target for target in targets if f"make {target}" not in guide and target != "help"] == []
-
-
-@pytest.mark.parametrize("fragment", sorted((ROOT / "changelog.d").iterdir()), ids=lambda path: path.name)
-def test_changelog_fragment_is_one_sentence_of_a_known_kind(fragment: Path) -> None:
-    """They are put together by program at a release."""
-    text = fragment.read_text(encoding="utf-8")
-
-    assert _FRAGMENT.fullmatch(fragment.name)
-    assert re.fullmatch(r"\S[^\n]*\.\n", text)
-
-
-@pytest.mark.parametrize("dependency", _RUN_TIME_DEPENDENCIES)
-def test_every_dependency_has_its_reason_in_the_design(dependency: str) -> None:
-    """A dependency is a promise to follow somebody else's releases."""
-    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-
-    assert f"`{dependency}`" in design.partition("## Dependencies")[2]
-
-
-def test_no_file_names_a_machine_or_a_package_index() -> None:
-    """A clean checkout works anywhere: paths are relative, and the index is the installer's business.
-
-    Of addresses of local files only those of packages count (PEP 508's `name @ ...`): captured files have some too.
-    """
-    # Put together here so that this file does not contain what it looks for.
-    banned = re.compile(
-        "|".join(["/wo" + "rk/", "/ro" + "ot/", "--index" + "-url", "--extra-index" + "-url", "@ file" + "://"])
-    )
-
-    found = {
-        f"{path.relative_to(ROOT)}: {match.group()}"
-        for path in texts()
-        if (match := banned.search(path.read_text(encoding="utf-8", errors="replace")))
-    }
-
-    assert found == set()
-
-
-def test_every_module_opens_with_a_contract() -> None:
-    """A reader learns first what a module decides and what it never does."""
-    modules = sorted((ROOT / "src").rglob("*.py"))
-
-    silent = [str(path.relative_to(ROOT)) for path in modules if not path.read_text(encoding="utf-8").startswith('"""')]
-
-    assert silent == []
