@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The compiled twins of `decode.Columns` and `capture.avro.Records`: records into Arrow's buffers or into Avro's bytes.
 
-No object is made for a field. Bare events, events with a key and short string properties, and Kafka records with usual
-headers are read here; any other record goes through `row_of` or `encoded_maps`, so that what an event means is said in
-one place. Tests hold that twins give the same. A batch that is malformed leaves no trace. Formats: Kafka record batch
-v2, Arrow columnar (32-bit offsets), Avro 1.11 binary.
+No Python object is made for a field. Bare events, events with a key and short string properties, and Kafka records with
+usual headers are decoded here; any other record goes through `row_of` or `encoded_maps`, so that the meaning of an
+event is defined in one place. Tests compare the twins. A malformed batch adds nothing. Formats: Kafka record batch v2, Arrow
+columnar (32-bit offsets), Avro 1.11 binary.
 """
 
 cimport cython
@@ -24,18 +24,18 @@ cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
 
 cdef enum:
-    # Headers of one record that are read here; records with more are rare and go through `row_of`.
+    # Headers of one record that are decoded here; records with more are rare and go through `row_of`.
     MOST_HEADERS = 64
     FIRST_BYTES = 4096
-    # Memory that is not written to costs nothing, and growing in large steps copies little of a large body.
+    # Unused memory costs nothing until it is written, and large steps copy little of a large body.
     GROWTH = 4
     APPEND_TIME = 0x08
     UNKNOWN_POSITION = -1
     STRING8 = 0xA1
 
-# Milliseconds whose microseconds still fit 64 bits.
+# The largest number of milliseconds whose microseconds fit 64 bits.
 cdef int64_t MOST_MS = 9223372036854775
-# Half of what 64 bits hold: the sum of two such numbers cannot overflow.
+# Half of the range of 64 bits: the sum of two such numbers cannot overflow.
 cdef int64_t HALF = 4611686018427387903
 
 cdef bytes ENVELOPE = b"x-opt-amqp"
@@ -117,9 +117,9 @@ cdef class Block:
 
 @cython.final
 cdef class Texts:
-    """A column of bytes or texts, null where there is none.
+    """A column of nullable bytes or texts.
 
-    Most columns have no null or nothing else: `present` is kept only once there were both, `ends` once there was a text.
+    Most columns have no nulls or only nulls: `present` is filled only after both occurred, `ends` after the first text.
     """
 
     cdef Block ends
@@ -165,8 +165,8 @@ cdef class Texts:
         encoded = (<str>text).encode()
         return self.add(<const uint8_t *>PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded))
 
-    cdef int cut(self, Py_ssize_t count, Py_ssize_t nulls) except -1:
-        """Forget everything behind so many values, of which so many were null."""
+    cdef int truncate(self, Py_ssize_t count, Py_ssize_t nulls) except -1:
+        """Keep the first `count` values, `nulls` of which are null."""
         cdef Py_ssize_t kept = count if nulls != count else 0
         self.ends.used = (kept + 1) * 4
         self.data.used = (<int32_t *>self.ends.data)[kept]
@@ -193,7 +193,7 @@ cdef class Texts:
 
 @cython.final
 cdef class Maps:
-    """A column of maps from text to text; `ends` is kept once there was an entry."""
+    """A column of maps from text to text; `ends` is filled after the first entry."""
 
     cdef Block ends
     cdef Texts names
@@ -208,7 +208,7 @@ cdef class Maps:
         self.ends.put_int32(0)
 
     cdef inline int close(self) except -1:
-        """The entries that were added since the last call are one map."""
+        """Make one map of the entries that were added since the last call."""
         if self.names.count:
             if self.ends.used != (self.count + 1) * 4:
                 self.ends.fill(0, self.count * 4)
@@ -222,14 +222,14 @@ cdef class Maps:
             self.values.add_object(value)
         return self.close()
 
-    cdef int cut(self, Py_ssize_t count) except -1:
-        """Forget everything behind so many maps."""
+    cdef int truncate(self, Py_ssize_t count) except -1:
+        """Keep the first `count` maps."""
         cdef Py_ssize_t entries = 0
         if self.ends.used > 4:
             entries = (<int32_t *>self.ends.data)[count]
         self.ends.used = (count + 1) * 4 if entries else 4
-        self.names.cut(entries, 0)
-        self.values.cut(entries, 0)
+        self.names.truncate(entries, 0)
+        self.values.truncate(entries, 0)
         self.count = count
         return 0
 
@@ -283,7 +283,7 @@ cdef int read_long_varint(Cursor *cursor, int64_t *value) except -1:
 
 
 cdef inline int read_piece(Cursor *cursor, Piece *piece) except -1:
-    """A length and so many bytes; -1 is null."""
+    """A length and that many bytes; -1 is null."""
     cdef int64_t size = 0
     read_varint(cursor, &size)
     if size < -1:
@@ -321,7 +321,7 @@ cdef inline object object_of(Piece *piece):
 
 
 cdef inline Py_ssize_t digits_of(uint64_t number, uint8_t *room):
-    """A number that is not negative as decimal text at the end of 20 bytes; gives where it begins."""
+    """Write a number as decimal text to the end of 20 bytes; returns where the text begins."""
     cdef Py_ssize_t at = 20
     while True:
         at -= 1
@@ -332,13 +332,13 @@ cdef inline Py_ssize_t digits_of(uint64_t number, uint8_t *room):
 
 
 cdef class RecordWalk:
-    """Walks over the records of a batch and shows the wanted ones to `event`, with their headers in `names`."""
+    """Walks over the records of a batch and calls `event` for those in the range, with their headers in `names`."""
 
     cdef bint wants_offsets
     cdef Piece names[MOST_HEADERS]
     cdef Piece contents[MOST_HEADERS]
     cdef Py_ssize_t header_count
-    cdef list more_headers  # all of them, as objects, when there are more than `names` holds
+    cdef list more_headers  # all headers as objects, if there are more than `names` can hold
 
     cdef int event(self, Piece *key, Piece *value, int64_t sequence, int64_t offset, int64_t time_us) except -1:
         raise NotImplementedError
@@ -372,7 +372,7 @@ cdef class RecordWalk:
             read_piece(&cursor, &key)
             read_piece(&cursor, &value)
             if delta > last_delta:
-                raise Malformed("an offset delta is outside of its batch")
+                raise Malformed("an offset delta is outside its batch")
             if delta <= before:
                 raise Malformed("offset deltas do not increase")
             before = delta
@@ -427,7 +427,7 @@ cdef class RecordWalk:
         return last >= 0 and is_same(&self.names[last], ENVELOPE) and self.contents[last].size >= 0
 
     cdef bint is_plain_envelope(self) except -1:
-        """Whether the last header says: a body, and properties that are all short strings of different names."""
+        """Whether the last header is the envelope of a body and properties, all short strings with different names."""
         cdef Py_ssize_t count = self.header_count
         cdef Piece *envelope = &self.contents[count - 1]
         cdef Py_ssize_t index
@@ -445,7 +445,7 @@ cdef class RecordWalk:
         return self.are_names_plain(count - 1)
 
     cdef bint are_names_plain(self, Py_ssize_t count) except -1:
-        """Whether names are texts and none is repeated."""
+        """Whether all names are UTF-8 and none is repeated."""
         cdef Py_ssize_t index, other
         for index in range(count):
             if not is_text(self.names[index].data, self.names[index].size):
@@ -498,20 +498,20 @@ cdef class Columns(RecordWalk):
         try:
             self.walk(header, position, opened, at, low, high)
         except Malformed:
-            self.cut(count, nulls)
+            self.truncate(count, nulls)
             raise
 
-    cdef int cut(self, Py_ssize_t count, Py_ssize_t *nulls) except -1:
-        """Forget everything behind so many events."""
+    cdef int truncate(self, Py_ssize_t count, Py_ssize_t *nulls) except -1:
+        """Keep the first `count` events."""
         if self.wants_bodies:
-            self.bodies.cut(count, nulls[0])
+            self.bodies.truncate(count, nulls[0])
         if self.wants_offsets:
-            self.offsets.cut(count, nulls[1])
+            self.offsets.truncate(count, nulls[1])
         if self.wants_rows:
-            self.publishers.cut(count, nulls[2])
-            self.keys.cut(count, nulls[3])
-            self.properties.cut(count)
-            self.systems.cut(count)
+            self.publishers.truncate(count, nulls[2])
+            self.keys.truncate(count, nulls[3])
+            self.properties.truncate(count)
+            self.systems.truncate(count)
         self.sequences.used = self.times_us.used = count * 8
         self.count = count
         return 0
@@ -535,7 +535,7 @@ cdef class Columns(RecordWalk):
         return 0
 
     cdef int add_row(self, Piece *key, Piece *value) except -1:
-        """What the row shows of key and headers."""
+        """Add the columns that depend on key and headers."""
         if self.more_headers is None and self.add_usual_row(key, value):
             return 0
         row = row_of(object_of(key), object_of(value), self.headers())
@@ -546,7 +546,7 @@ cdef class Columns(RecordWalk):
         return 0
 
     cdef bint add_usual_row(self, Piece *key, Piece *value) except -1:
-        """The row of a record of a usual kind; False, and nothing added, for any other."""
+        """Add the row of a usual record; returns False, and adds nothing, for any other."""
         cdef Py_ssize_t count = self.header_count
         cdef bint is_amqp = self.is_message()
         if key.size >= 0 and not is_text(key.data, key.size):
@@ -579,7 +579,7 @@ cdef class Columns(RecordWalk):
         return self.are_names_plain(self.header_count)
 
     cdef int add_properties(self, Py_ssize_t count, Py_ssize_t skipped) except -1:
-        """One map of the first headers, whose contents begin with so many bytes that are no text."""
+        """Add one map of the first headers, without the leading bytes of each value that are not text."""
         cdef Py_ssize_t index
         for index in range(count):
             self.properties.names.add(self.names[index].data, self.names[index].size)
@@ -617,9 +617,9 @@ cdef class Columns(RecordWalk):
 
 
 cdef inline int64_t microseconds(int64_t time_ms, int64_t delta_ms):
-    """A time in microseconds, as near to what a producer wrote as 64 bits allow."""
+    """A time in microseconds, limited to 64 bits: a producer may write any time."""
     if (time_ms < 0) == (delta_ms < 0):
-        # Only numbers of one sign can overflow; half of the range each is beyond what is kept anyway.
+        # Only numbers of the same sign can overflow, and half of the range is beyond the limit anyway.
         time_ms = min(max(time_ms, -HALF), HALF)
         delta_ms = min(max(delta_ms, -HALF), HALF)
     return min(max(time_ms + delta_ms, -MOST_MS), MOST_MS) * 1000
@@ -627,7 +627,7 @@ cdef inline int64_t microseconds(int64_t time_ms, int64_t delta_ms):
 
 # --- Avro ------------------------------------------------------------------------------------------------------------
 
-# Where a union says which kind follows: zig-zag numbers (Avro 1.11, Complex Types).
+# The branches of a union, as zig-zag numbers (Avro 1.11, Complex Types).
 cdef enum:
     KIND_STRING = 4
     KIND_BYTES = 6
@@ -715,7 +715,7 @@ cdef class Records(RecordWalk):
         return 0
 
     cdef int put_time(self, int64_t time_us) except -1:
-        """The time of day; texts are made once for each second."""
+        """The time as text, made once for each second."""
         cdef int64_t second = time_us // MICROSECONDS
         if time_us < 0 and second * MICROSECONDS != time_us:
             second -= 1
@@ -747,9 +747,9 @@ cdef class Records(RecordWalk):
         return self.data.put_byte(0)
 
     cdef int put_properties(self, Py_ssize_t count, Py_ssize_t skipped, uint8_t kind) except -1:
-        """One map of the first headers, whose contents begin with so many bytes that are no part of the value.
+        """Add one map of the first headers, without the `skipped` leading bytes of each value.
 
-        A header without a value is a null.
+        A header without a value becomes null.
         """
         cdef Py_ssize_t index
         if count > 0:

@@ -1,9 +1,9 @@
 """Record batches to Arrow columns: the rows of `format("eventhubs")`, made in bulk.
 
-Takes closed batches as they were fetched and gives Arrow record batches with the wanted columns in the wanted order.
-Control batches, aborted transactions and events outside of the range are left out; a batch whose records cannot be read
-(a producer may write anything into it) is left out and reported. `Columns` is the inner loop; `_decode.pyx` holds its
-compiled twin, which gives the same arrays and is taken where it was built.
+Takes batches as they were fetched and gives Arrow record batches with the requested columns in the requested order.
+Control batches, aborted transactions and events outside the range are skipped; a batch whose records cannot be decoded
+is skipped with a warning. `Columns` is the inner loop; `_decode.pyx` has its compiled twin, which gives the same arrays
+and is used if it was built.
 """
 
 import logging
@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from hubmere.client.consumer import UNKNOWN_POSITION, Fetched
 from hubmere.records import kernels
-from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader
+from hubmere.records.header import HEADER_BYTES, BatchHeader
+from hubmere.records.records import read_marker
 from hubmere.translate.columns import BARE, Headers, Row, row_of
-from hubmere.translate.deliver import batches_from, opened_records
+from hubmere.translate.deliver import batches_from, uncompressed_records
 
 log = logging.getLogger("hubmere.spark")
 
@@ -40,23 +41,21 @@ SCHEMA: Final = pa.schema(
 )
 # Columns that need a record's key and headers.
 FROM_HEADERS: Final = frozenset({"publisher", "partitionKey", "properties", "systemProperties"})
-# Opened records that are gathered into one Arrow batch: far below the 2 GiB that its offsets can count, since one more
-# batch of at most 64 MiB may follow.
+# Uncompressed records that are collected into one Arrow batch: far below the 2 GiB that its offsets can address, since
+# one more batch of at most 64 MiB may follow.
 MAX_OPENED_BYTES: Final = 64 * 1024 * 1024
-# Milliseconds whose microseconds still fit 64 bits.
+# The largest number of milliseconds whose microseconds fit 64 bits.
 _MOST_MS: Final = 0x7FFF_FFFF_FFFF_FFFF // 1000
-# A control record's key: version, then type; the type of an abort is 0 (reference: kafka 3.3).
-_ABORT_KEY: Final = b"\x00\x00\x00\x00"
 
 Record = tuple[int, int, bytes | None, bytes | None, Headers]
-# Records as they are read: a batch that is not compressed, or what came out of one that is.
+# Uncompressed records: a whole batch that is not compressed, or the decompressed records of one that is.
 Opened = bytes | memoryview
-# A batch as it was fetched: its header, its byte number, all of its bytes.
+# A batch as it was fetched: its header, its offset and its bytes.
 ClosedBatch = tuple[BatchHeader, int, memoryview]
 
 
 class Columns:
-    """The wanted columns, filled batch by batch. Times are in microseconds."""
+    """The requested columns, filled batch by batch. Times are in microseconds."""
 
     def __init__(self, partition: str, wanted: Collection[str]) -> None:
         self._partition = partition
@@ -71,28 +70,28 @@ class Columns:
         return len(self._sequences)
 
     def add(self, header: BatchHeader, position: int, opened: Opened, at: int, low: int, high: int) -> None:
-        """The events of a batch whose deltas lie from `low` up to `high`; all of it or, with Malformed, nothing.
+        """Add the events of a batch with deltas from `low` up to, not including, `high`; adds nothing if it raises.
 
-        `opened` are its uncompressed records from `at` on, `position` is the batch's byte number.
+        `opened` has the uncompressed records from `at` on; `position` is the offset of the batch. Raises Malformed.
         """
         records: Sequence[Record] = kernels.read_records(bytes(opened), at, header.record_count)
         check_deltas(records, header.last_delta)
         if low > 0 or high <= header.last_delta:
             records = events_between(records, low, high)
         base = header.base_sequence_number
-        self._bodies += [record[3] for record in records]
-        self._sequences += [base + record[1] for record in records]
+        self._bodies += [value for _, _, _, value, _ in records]
+        self._sequences += [base + delta for _, delta, _, _, _ in records]
         if position == UNKNOWN_POSITION:
-            self._offsets += [str(base + record[1]) for record in records]
+            self._offsets += [str(base + delta) for _, delta, _, _, _ in records]
         else:
             # model.offsets.spread_offset, without a call for each event.
             size_bytes, count = header.size_bytes, header.last_delta + 1
-            self._offsets += [str(position + record[1] * size_bytes // count) for record in records]
-        if header.attributes & APPEND_TIME:
+            self._offsets += [str(position + delta * size_bytes // count) for _, delta, _, _, _ in records]
+        if header.is_append_time:
             self._times_us += [microseconds(header.max_time_ms)] * len(records)
         else:
             base_ms = header.base_time_ms
-            self._times_us += [microseconds(base_ms + record[0]) for record in records]
+            self._times_us += [microseconds(base_ms + time_delta) for time_delta, _, _, _, _ in records]
         if self._wants_rows:
             self._rows += [
                 BARE if key is None and not headers else row_of(key, value, headers)
@@ -105,21 +104,21 @@ class Columns:
 
 
 def microseconds(time_ms: int) -> int:
-    """A time as near to what a producer wrote as 64 bits allow."""
+    """A time in microseconds, limited to 64 bits: a producer may write any time."""
     return min(max(time_ms, -_MOST_MS), _MOST_MS) * 1000
 
 
 def check_deltas(records: Sequence[Record], last_delta: int) -> None:
-    """Sequence numbers increase, with gaps after compaction, and stay inside their batch."""
-    deltas = [record[1] for record in records]
+    """Raise Malformed unless sequence numbers increase (with gaps after compaction) and stay inside their batch."""
+    deltas = [delta for _, delta, _, _, _ in records]
     if deltas and (deltas[0] < 0 or deltas[-1] > last_delta):
-        raise kernels.Malformed("an offset delta is outside of its batch")
+        raise kernels.Malformed("an offset delta is outside its batch")
     if any(later <= earlier for earlier, later in pairwise(deltas)):
         raise kernels.Malformed("offset deltas do not increase")
 
 
 def events_between(records: Sequence[Record], low: int, high: int) -> Sequence[Record]:
-    deltas = [record[1] for record in records]
+    deltas = [delta for _, delta, _, _, _ in records]
     return records[bisect_left(deltas, low) : bisect_left(deltas, high)]
 
 
@@ -154,8 +153,8 @@ _BUILDERS: Final[Mapping[str, Callable[[Columns], pa.Array]]] = {
 }
 
 
-def _compiled() -> Any:
-    """The compiled twin of `Columns`, or None where it was not built."""
+def _find_compiled() -> Any:
+    """The compiled twin of `Columns`, or None if it was not built."""
     try:
         from hubmere.pipeline import _decode  # type: ignore[attr-defined]
     except ImportError:
@@ -163,7 +162,7 @@ def _compiled() -> Any:
     return _decode.Columns
 
 
-columns_of_twin: Final[Callable[[str, Collection[str]], Columns]] = _compiled() or Columns
+columns_of_twin: Final[Callable[[str, Collection[str]], Columns]] = _find_compiled() or Columns
 
 
 def decode(
@@ -175,7 +174,7 @@ def decode(
     *,
     columns_of: Callable[[str, Collection[str]], Columns] = columns_of_twin,
 ) -> Iterator[pa.RecordBatch]:
-    """The events from `start` up to, and not including, `end`; nothing when the batches hold none of them."""
+    """The events from `start` up to, not including, `end`; nothing if the batches have none of them."""
     columns, opened_bytes = columns_of(str(partition), schema.names), 0
     for batch in visible_batches(fetched, start, end):
         opened_bytes += add_batch(columns, batch, partition, start, end)
@@ -187,68 +186,67 @@ def decode(
 
 
 class Gatherer(Protocol):
-    """What takes the events of one batch after another."""
+    """Collects the events of one batch after another."""
 
     def add(self, header: BatchHeader, position: int, opened: Opened, at: int, low: int, high: int) -> None:
         """See `Columns.add`."""
 
 
 def add_batch(gatherer: Gatherer, batch: ClosedBatch, partition: int, start: int, end: int) -> int:
-    """Open a batch and gather its events of the range; gives the bytes that were opened, 0 for one left out."""
+    """Decode a batch and collect its events in the range; returns its uncompressed bytes, 0 if it was skipped."""
     header, position, closed = batch
     base = header.base_sequence_number
-    # What is not compressed is read where it is: copying it would cost a tenth of a large event.
-    opened = opened_records(header, closed) if header.codec else (closed, HEADER_BYTES)
+    # Uncompressed records are read in place: copying would cost a tenth of the time of a large event.
+    opened = uncompressed_records(header, closed) if header.codec else (closed, HEADER_BYTES)
     try:
         if opened is None:
             raise kernels.Malformed("records do not decompress")
         gatherer.add(header, position, opened[0], opened[1], start - base, end - base)
     except kernels.Malformed as why:
         last = header.next_sequence_number - 1
-        log.warning(
-            "partition %d: the batch with sequence numbers %d to %d is left out: %s", partition, base, last, why
-        )
+        log.warning("partition %d: skipping the batch with sequence numbers %d to %d: %s", partition, base, last, why)
         return 0
     return len(opened[0])
 
 
 def visible_batches(fetched: Fetched, start: int, end: int) -> Iterator[ClosedBatch]:
-    """The batches that hold events of the range which readers see, each with its byte number."""
-    aborted = Aborted(fetched.aborted)
+    """The batches with events of the range that readers see, each with its offset."""
+    aborted = AbortedTransactions(fetched.aborted)
     has_positions = fetched.position != UNKNOWN_POSITION
-    # Without byte numbers the places are not used, so they may count from anywhere.
-    for header, place, closed in batches_from(fetched.data, fetched.position if has_positions else 0, 0):
+    # Without offsets the positions are not used, so any start will do.
+    for header, offset, closed in batches_from(fetched.data, fetched.position if has_positions else 0, 0):
         if header.is_control:
-            aborted.ended(header, closed)
+            aborted.on_control_batch(header, closed)
         elif header.base_sequence_number >= end:
             return
-        elif not aborted.holds(header) and header.next_sequence_number > start:
-            yield header, place if has_positions else UNKNOWN_POSITION, closed
+        elif not aborted.covers(header) and header.next_sequence_number > start:
+            yield header, offset if has_positions else UNKNOWN_POSITION, closed
 
 
-class Aborted:
-    """Which batches of one answer belong to aborted transactions (Kafka's rule for readers of committed data).
+class AbortedTransactions:
+    """Finds the batches of one response that belong to aborted transactions (Kafka's rule for `read_committed`).
 
-    A transaction that was aborted begins at the sequence number that the answer names, and ends with its marker.
+    An aborted transaction begins at the sequence number that the response names, and ends with its marker.
     """
 
     def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:
         self._waiting = sorted(transactions, key=lambda transaction: transaction[1], reverse=True)
         self._producers: set[int] = set()
 
-    def holds(self, header: BatchHeader) -> bool:
-        """Whether a batch is to be left out."""
-        while self._waiting and self._waiting[-1][1] <= header.base_sequence_number:
-            self._producers.add(self._waiting.pop()[0])
+    def covers(self, header: BatchHeader) -> bool:
+        """Whether a batch belongs to an aborted transaction."""
+        self._advance(header)
         return header.is_transactional and header.producer_id in self._producers
 
-    def ended(self, header: BatchHeader, closed: memoryview) -> None:
-        """A control batch: the marker of an abort ends its producer's transaction."""
-        self.holds(header)
+    def on_control_batch(self, header: BatchHeader, closed: memoryview) -> None:
+        """The marker of an abort ends the transaction of its producer."""
+        self._advance(header)
         if header.producer_id not in self._producers:
             return
-        opened = opened_records(header, closed)
-        assert opened is not None, "control batches are not compressed"
-        for _, _, key, _, _ in kernels.read_records(opened[0], opened[1], header.record_count):
-            if key == _ABORT_KEY:
-                self._producers.discard(header.producer_id)
+        marker = read_marker(closed)
+        if marker is not None and not marker.is_commit:
+            self._producers.discard(header.producer_id)
+
+    def _advance(self, header: BatchHeader) -> None:
+        while self._waiting and self._waiting[-1][1] <= header.base_sequence_number:
+            self._producers.add(self._waiting.pop()[0])

@@ -25,7 +25,7 @@ cdef struct Cursor:
 
 
 cdef inline int64_t read_int(Cursor *cursor) noexcept nogil:
-    """A zig-zag varint of at most 32 bits; sets `fault` when it is none."""
+    """A zig-zag varint of at most 32 bits; sets `fault` if there is none."""
     cdef uint64_t value = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -139,7 +139,7 @@ cdef int walk(
 
 
 def first_fault(object data, Py_ssize_t start, Py_ssize_t end, int64_t count, bint keys_required, bint is_dense=True):
-    """The first fault of `count` uncompressed records between two positions; None when there is none."""
+    """The first fault of `count` uncompressed records between two positions; None if there is none."""
     cdef Py_buffer view
     cdef int64_t index = 0
     cdef int fault

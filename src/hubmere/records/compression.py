@@ -1,8 +1,8 @@
-"""Compression of record batches: the four codecs, as clients really write them, never past a bound.
+"""Compression of record batches: the four codecs as clients use them, with a limit on the decompressed size.
 
-Decompressing foreign bytes cannot take more memory than the caller allows: output goes into a buffer that starts near
-the size the data announces and grows only up to the limit. Snappy comes in two forms, bare blocks (librdkafka) and
-blocks framed by xerial's stream format (Java, kafka-python); the reader tells them apart by the magic bytes.
+Decompressing foreign bytes never takes more memory than the caller allows: the output buffer starts near the size that
+the data announces and grows only up to the limit. Snappy comes in two forms, bare blocks (librdkafka) and blocks framed
+by xerial's stream format (Java, kafka-python); the magic bytes distinguish them.
 """
 
 from collections.abc import Callable
@@ -29,16 +29,16 @@ class Codec(IntEnum):
 
 LAST_CODEC: Final = int(Codec.ZSTD)
 
-# The largest batch that is opened. A batch on the wire is at most a few MiB; this allows a ratio of 16 and more on the
-# largest ones and stops a bomb before it hurts.
+# The largest batch that is decompressed. A batch on the wire has at most a few MiB; this allows a ratio of 16 and more
+# for the largest ones and bounds the damage of a compression bomb.
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 
-# A first guess where the data does not announce its size: text compresses 4 to 7 times.
+# First guess for data that does not announce its size: text compresses 4 to 7 times.
 _GUESSED_RATIO: Final = 8
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _GROWTH: Final = 4
 
-# How the codecs say that the output buffer is too small, as opposed to the input being broken.
+# Error text of the codecs for an output buffer that is too small, as opposed to broken input.
 _BUFFER_FULL: Final = "failed to write whole buffer"
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -53,12 +53,12 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The records of a batch as bytes; raises UnreadableRecords when they are broken or larger than `max_bytes`."""
-    return bytes(decompressed(codec, data, max_bytes))
+    """The records of a batch as bytes; raises UnreadableRecords if they are broken or larger than `max_bytes`."""
+    return bytes(decompress_to_buffer(codec, data, max_bytes))
 
 
-def decompressed(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The same records in the buffer that the codec wrote, for a caller that only walks over them."""
+def decompress_to_buffer(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """The same without copying the codec's output, for a caller that only walks over the records."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.SNAPPY:
@@ -70,15 +70,15 @@ def decompressed(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYT
 
 
 def _decompress_stream(decode_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int) -> memoryview:
-    room = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
+    capacity = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
     while True:
-        out = bytearray(room)
+        out = bytearray(capacity)
         try:
             written = decode_into(data, out)
         except cramjam.DecompressionError as broken:
-            if room >= max_bytes or _BUFFER_FULL not in str(broken):
+            if capacity >= max_bytes or _BUFFER_FULL not in str(broken):
                 raise UnreadableRecords(f"records do not decompress within {max_bytes} bytes: {broken}") from None
-            room = min(max_bytes, room * _GROWTH)
+            capacity = min(max_bytes, capacity * _GROWTH)
         else:
             return memoryview(out)[:written]
 

@@ -1,8 +1,8 @@
-"""What can be wrong with the records of a batch."""
+"""The error for records that cannot be decoded."""
 
 
 class UnreadableRecords(ValueError):
-    """Records that no reader can decode. `index` names the record at fault, or is None when the whole batch is."""
+    """Records that no reader can decode. `index` is the record at fault, None if it is the batch as a whole."""
 
     def __init__(self, why: str, index: int | None = None) -> None:
         super().__init__(why)

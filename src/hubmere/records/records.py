@@ -1,7 +1,7 @@
 """The records of a batch: decode them, encode them, and the markers that end transactions.
 
-Interpreted and plain, for code off the path of ordinary events: looking into a log, compaction, and compressed batches.
-Produce and fetch leave a batch closed; the kernels read the records of AMQP consumers. Layout: Kafka's "Record".
+Plain Python, for code off the path of ordinary events: inspecting a log, compaction, transaction markers. Produce and
+fetch leave a batch closed; the kernels decode the records for AMQP consumers. Layout: Kafka's "Record".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,9 +27,9 @@ from hubmere.records.header import (
 )
 from hubmere.records.varint import read_varint, read_varlong, write_varint
 
-# length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each at least.
+# Length, attributes, time delta, sequence delta, key length, value length and header count: at least one byte each.
 _LEAST_RECORD_BYTES: Final = 7
-# key length and value length.
+# Key length and value length.
 _LEAST_RECORD_HEADER_BYTES: Final = 2
 
 _MARKER_KEY: Final = Struct(">hh")
@@ -70,12 +70,12 @@ class Marker(NamedTuple):
 
 
 def decode_records(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """Every record of one whole batch, decompressed if need be; raises UnreadableRecords."""
+    """Every record of one whole batch, decompressed if necessary; raises UnreadableRecords."""
     if len(batch) < HEADER_BYTES:
         raise UnreadableRecords(f"a batch of {len(batch)} bytes; its header alone has {HEADER_BYTES}")
     header = read_header(batch)
     if header.magic != MAGIC:
-        raise UnreadableRecords(f"a batch of magic {header.magic}; only {MAGIC} is read")
+        raise UnreadableRecords(f"a batch has magic {header.magic}, not {MAGIC}")
     if header.size_bytes != len(batch):
         raise UnreadableRecords(f"a batch of {header.size_bytes} bytes in {len(batch)}")
     data = decompress(header.codec, memoryview(batch)[HEADER_BYTES:], max_bytes)
@@ -92,7 +92,7 @@ def decode_records(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> li
 
 
 def _read_records(data: bytes, header: BatchHeader) -> tuple[list[Record], int]:
-    """The loop over records. Varints of one byte, which most are, are read in place: calls would double the time."""
+    """The loop over records. Varints of one byte, as most are, are read inline: calls would double the time."""
     records: list[Record] = []
     base_sequence_number, base_ms = header.base_sequence_number, header.base_time_ms
     append_ms = header.max_time_ms if header.is_append_time else None
@@ -145,7 +145,7 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, byte
         if key is None:
             raise UnreadableRecords("a header without a key")
         value, at = _read_blob(data, at, end)
-        # As Kafka's own readers do: a key that is not UTF-8 does not make the record unreadable.
+        # As in Kafka's own readers, a key that is not UTF-8 does not make the record unreadable.
         headers.append((key.decode("utf-8", "replace"), value))
     return tuple(headers), at
 
@@ -267,7 +267,7 @@ def encode_marker(marker: Marker, *, time_ms: int, base_sequence_number: int = 0
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """What a control batch says; None for a kind of control record that is not the end of a transaction."""
+    """The marker in a control batch; None for a control record that does not end a transaction."""
     records = decode_records(batch)
     header = read_header(batch)
     if not header.is_control or len(records) != 1:

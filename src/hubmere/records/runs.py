@@ -1,9 +1,8 @@
-"""Runs of closed batches for one partition: looked at one by one, then written and committed together.
+"""Runs of batches for one partition: checked one by one, then written and committed together.
 
-A run is for small batches that come faster than they can be handled singly. It takes ordinary batches alone: of one
-idempotent producer or of none, no transaction, an honest header, the right checksum, and records that can be decoded.
-A run with any other batch in it is not taken, and says nothing about why: its batches are then offered one by one, each
-to get its own answer.
+A run is for small batches that arrive faster than they can be handled singly. It accepts only ordinary batches: of one
+idempotent producer or of none, without a transaction, with a valid header and checksum and readable records. A run with
+any other batch is rejected without a reason; the caller then offers its batches one by one, each for its own answer.
 """
 
 from collections.abc import Sequence
@@ -32,9 +31,9 @@ _unpack_header, _pack_number, _pack_times = HEADER.unpack_from, NUMBER_PART.pack
 
 
 class BatchRun(NamedTuple):
-    """Closed batches for one partition, one behind the other, with their headers.
+    """Batches for one partition, one behind the other, with the fields of their headers in wire order.
 
-    They are all of one producer with numbers that follow each other, or all of producers that do not number.
+    Either all are of one idempotent producer, with contiguous sequence numbers, or none has a producer.
     """
 
     data: bytearray
@@ -44,10 +43,10 @@ class BatchRun(NamedTuple):
 
 
 def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
-    """The run if each of its batches is ordinary and none is newer than `newest_ms`; None when one is not."""
+    """The run if each of its batches is ordinary and none is newer than `newest_ms`, otherwise None."""
     view, at, events = memoryview(data), 0, 0
     headers: list[tuple[int, ...]] = []
-    # The producer, epoch and number that the next batch must have; the first one may be anybody's.
+    # The producer, epoch and sequence number that the next batch must have; the first may have any.
     expected: tuple[int, int, int] | None = None
     for size in sizes:
         if size < HEADER_BYTES:
@@ -87,7 +86,7 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
 
 
 def stamp_run(run: BatchRun, sequence: int, leader_epoch: int, append_ms: int | None) -> None:
-    """Number the batches from `sequence` on, and give them the time of their append where that is theirs."""
+    """Number the batches from `sequence` on, and stamp the time of their append unless `append_ms` is None."""
     data, view, at = run.data, memoryview(run.data), 0
     for size, fields in zip(run.sizes, run.headers, strict=True):
         _, length, _, _, crc, attributes, last_delta, base_ms, max_ms, _, _, _, count = fields

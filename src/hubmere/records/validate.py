@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from hubmere.records.compression import LAST_CODEC, Codec, decompressed
+from hubmere.records.compression import LAST_CODEC, Codec, decompress_to_buffer
 from hubmere.records.faults import UnreadableRecords
 from hubmere.records.header import (
     HEADER_BYTES,
@@ -162,7 +162,7 @@ _REASONS: Final[dict[int, str]] = {
 
 
 def check_records(data: Buffer, start: int, end: int, codec: int, count: int, *, keys_required: bool = False) -> None:
-    """Raise UnreadableRecords unless the records of a batch, which lie between two positions, can all be decoded."""
+    """Raise UnreadableRecords unless all records of a batch, between two positions, can be decoded."""
     fault = _fault_of(data, start, end, codec, count, keys_required)
     if fault is None:
         return
@@ -183,9 +183,9 @@ def is_readable(data: Buffer, start: int, end: int, codec: int, count: int) -> b
 
 
 def why_unreadable(batch: Buffer, header_bytes: int, codec: int, count: int) -> str | None:
-    """Why the records of a stored batch cannot be decoded; None when they can. Compaction may have removed some."""
+    """Why the records of a stored batch cannot be decoded; None if they can. Compaction may have removed some."""
     try:
-        body = decompressed(codec, memoryview(batch)[header_bytes:])
+        body = decompress_to_buffer(codec, memoryview(batch)[header_bytes:])
     except UnreadableRecords as fault:
         return fault.why
     if count == 0:
@@ -198,14 +198,14 @@ def _fault_of(data: Buffer, start: int, end: int, codec: int, count: int, keys_r
     if codec == Codec.NONE:
         return first_fault(data, start, end, count, keys_required)
     limit = max(_MAX_PRODUCED_BYTES, _MAX_PRODUCED_RATIO * (end - start))
-    body = decompressed(codec, memoryview(data)[start:end], limit)
+    body = decompress_to_buffer(codec, memoryview(data)[start:end], limit)
     return first_fault(body, 0, len(body), count, keys_required)
 
 
 def first_fault_interpreted(
     data: Buffer, start: int, end: int, count: int, keys_required: bool, is_dense: bool = True
 ) -> Fault | None:
-    """The first fault of `count` uncompressed records between two positions; None when there is none.
+    """The first fault of `count` uncompressed records between two positions; None if there is none.
 
     Offset deltas count from 0 without gaps, unless `is_dense` is False: compaction leaves gaps.
     """
@@ -229,7 +229,7 @@ def first_fault_interpreted(
 
 
 class _Fault(Exception):
-    """One rule is broken."""
+    """A record has a fault."""
 
     def __init__(self, reason: int) -> None:
         super().__init__(reason)
@@ -239,7 +239,7 @@ class _Fault(Exception):
 def _walk_record(
     data: bytes, at: int, stop: int, least_delta: int, is_dense: bool, keys_required: bool
 ) -> tuple[int, int]:
-    """The offset delta of one record, which begins at its attributes, and the position behind its fields."""
+    """The offset delta of one record, read from its attributes on, and the position behind its fields."""
     _, at = read_varlong(data, at + 1, stop)
     delta, at = read_varint(data, at, stop)
     if delta < least_delta or (is_dense and delta != least_delta):
@@ -270,7 +270,7 @@ def _blob(data: bytes, at: int, stop: int) -> tuple[int, int]:
 _Walk = Callable[..., Fault | None]
 
 
-def _compiled() -> _Walk | None:
+def _find_compiled() -> _Walk | None:
     try:
         from hubmere.records import _validate  # type: ignore[attr-defined]
     except ImportError:
@@ -279,4 +279,4 @@ def _compiled() -> _Walk | None:
     return walk
 
 
-first_fault: _Walk = _compiled() or first_fault_interpreted
+first_fault: _Walk = _find_compiled() or first_fault_interpreted

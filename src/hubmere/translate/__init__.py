@@ -1,8 +1,8 @@
 """AMQP and HTTP messages to record batches and back: the only place that knows two formats.
 
-`ingest` and `http` make batches out of publications, `deliver` makes transfers out of batches, `view` opens events and
-`assignments` what members of groups were given, for people. How a message lies in a record is laid down in
-`hubmere.records.kernels`, which does the work per event.
+`ingest` and `http` turn publications into batches, `deliver` turns batches into transfers, `view` decodes events for
+display, and `assignments` decodes the partitions of a group member. `hubmere.records.kernels` does the work per event;
+its `record_layout` describes how a message is stored in a record.
 """
 
 from hubmere.translate.assignments import assigned_partitions

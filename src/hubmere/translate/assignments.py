@@ -1,7 +1,7 @@
-"""Which partitions a member of a Kafka group was given: the group protocol's opaque bytes, opened for people.
+"""The partitions that a member of a Kafka group reads, decoded for monitoring.
 
-Coordinators pass these bytes on unopened; only those who look at a group need to know what is in them. What cannot be
-read belongs to a protocol of the client's own, and says nothing.
+Coordinators pass assignments on as opaque bytes. An assignment that cannot be decoded belongs to a protocol of the
+client's own and counts as empty.
 """
 
 from functools import lru_cache
@@ -9,13 +9,13 @@ from functools import lru_cache
 from hubmere.wire.kafka.errors import RemoteProtocolError
 from hubmere.wire.kafka.messages.consumer_protocol import read_assignment
 
-# Assignments change with a rebalance and are looked at every second.
-_REMEMBERED = 1024
+# Assignments change with a rebalance; the portal reads them every second.
+_CACHED_ASSIGNMENTS = 1024
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED_ASSIGNMENTS)
 def assigned_partitions(assignment: bytes) -> tuple[tuple[str, int], ...]:
-    """Topic and partition of everything that a member has to read; nothing when that cannot be told."""
+    """Topic and partition of everything that a member reads; empty if the assignment cannot be decoded."""
     if not assignment:
         return ()
     try:

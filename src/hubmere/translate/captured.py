@@ -1,8 +1,8 @@
-"""Properties of an event as captured files hold them: every value a long, a double, a text or bytes.
+"""Properties of an event as captured files store them: every value is a long, a double, a text or bytes.
 
-The same event gives the same values whichever protocol it came by; headers of a Kafka producer are bytes without a
-type and stay bytes, as AMQP readers see them. A property without a value is kept as null; the service's schema has no
-null among the system properties, so those are left out. Reference: service 6 (union mapping).
+An event has the same values whichever protocol published it. Headers of a Kafka producer are bytes without a type and
+stay bytes, as AMQP readers see them. A property without a value is stored as null. The service's schema has no null
+among the system properties, so those are omitted. Reference: service 6 (union mapping).
 """
 
 from decimal import Decimal, localcontext
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hubmere.records import kernels
-from hubmere.translate.columns import KAFKA_KEY, Headers, opened_message, text_of
+from hubmere.translate.columns import KAFKA_KEY, Headers, read_message, text_of
 from hubmere.wire.amqp.codec import types as amqp
 
 Scalar = int | float | str | bytes
@@ -35,22 +35,22 @@ def captured_maps(key: bytes | None, value: bytes | None, headers: Headers) -> M
         return Maps({} if key is None else {KAFKA_KEY: key}, {})
     name, envelope = headers[-1]
     is_message = name == kernels.ENVELOPE_NAME and envelope is not None
-    opened = opened_message(key, value, headers) if is_message else None
-    if opened is None:
+    fields = read_message(key, value, headers) if is_message else None
+    if fields is None:
         return _kafka_maps(key, headers)
-    system = {name: scalar_of(value) for name, value in opened.system.items() if value is not None}
-    properties = {name: None if value is None else scalar_of(value) for name, value in opened.properties.items()}
+    system = {name: scalar_of(value) for name, value in fields.system.items() if value is not None}
+    properties = {name: None if value is None else scalar_of(value) for name, value in fields.properties.items()}
     return Maps(system, properties)
 
 
 def _kafka_maps(key: bytes | None, headers: Headers) -> Maps:
-    """Of a repeated name the last counts, as for AMQP readers; its place is that of the first."""
+    """The last value of a repeated name counts, as for AMQP readers; it keeps the position of the first."""
     properties: dict[str, Scalar | None] = {name.decode("utf-8", "replace"): content for name, content in headers}
     return Maps({} if key is None else {KAFKA_KEY: key}, properties)
 
 
 def scalar_of(value: amqp.Value) -> Scalar:
-    """An AMQP value as one of the four kinds; what none of them holds becomes the text that tables show."""
+    """An AMQP value as one of the four kinds; a value that none of them can represent becomes the text of `text_of`."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, int):
@@ -79,7 +79,7 @@ def _double_of(raw: bytes) -> float:
         return sign * float("inf")
     shift = width - 1 - exponent_bits
     if bits >> (width - 3) & 0x3 == 0x3:
-        # A significand that begins with 100: two bits more say so, and the exponent stands behind them.
+        # A significand that begins with 100: two more bits mark it, and the exponent follows them.
         shift -= 2
         significand = (0x4 << shift) | (bits & ((1 << shift) - 1))
     else:

@@ -1,9 +1,9 @@
-"""Records as rows of a table, and rows as records: what an event's key, headers and envelope become in columns.
+"""Records as rows of a table, and rows as records: how an event's key, headers and envelope map to columns.
 
-The same event gives the same row whichever protocol it came by. Texts stay as they are; other AMQP values become JSON,
-as Microsoft's Spark connector writes them: numbers and booleans as JSON, binary as an array of signed bytes, unsigned
-numbers, symbols and characters as plain text. Headers of a Kafka producer are bytes without a type: those that are
-UTF-8 are taken as the texts that they nearly always are. Reference: service 10, kafka 4.3.
+An event has the same row whichever protocol published it. Texts stay as they are; other AMQP values become JSON, as
+Microsoft's Spark connector writes them: numbers and booleans as JSON, binary as an array of signed bytes, unsigned
+numbers, symbols and characters as plain text. Headers of a Kafka producer are bytes without a type; valid UTF-8 is
+treated as text, which it nearly always is. Reference: service 10, kafka 4.3.
 """
 
 import json
@@ -30,7 +30,7 @@ PUBLISHER: Final = "x-opt-publisher"
 KAFKA_KEY: Final = "x-opt-kafka-key"
 
 # AMQP 1.0, 3.2.4, in the order of the list: `message-id`, `user-id` and so on.
-_PROPERTY_NAMES: Final = tuple(field.name.replace("_", "-") for field in fields(Properties))
+PROPERTY_NAMES: Final = tuple(field.name.replace("_", "-") for field in fields(Properties))
 _ENVELOPE: Final = kernels.ENVELOPE_NAME.decode()
 
 _NULL: Final = b"\x40"
@@ -42,7 +42,7 @@ _DECIMALS: Final = (amqp.Decimal32, amqp.Decimal64, amqp.Decimal128)
 
 
 class Row(NamedTuple):
-    """What a table shows of an event beside its body, its place and its time."""
+    """The columns of an event besides its body, its position and its time."""
 
     partition_key: str | None
     publisher: str | None
@@ -84,7 +84,7 @@ def _plain_row(key: bytes | None, headers: Headers, envelope: bytes) -> Row | No
 
 
 def _kafka_row(key: bytes | None, headers: Headers) -> Row:
-    """Of a repeated name the last counts, as for AMQP readers."""
+    """The last value of a repeated name counts, as for AMQP readers."""
     properties = {
         name.decode("utf-8", "replace"): "null" if content is None else _bytes_text(content)
         for name, content in headers
@@ -93,40 +93,40 @@ def _kafka_row(key: bytes | None, headers: Headers) -> Row:
 
 
 def _message_row(key: bytes | None, value: bytes | None, headers: Headers) -> Row:
-    """Any event, read from the very message that an AMQP receiver would get."""
-    opened = opened_message(key, value, headers)
-    if opened is None:
+    """The row of any event, read from the message that an AMQP receiver would get."""
+    fields = read_message(key, value, headers)
+    if fields is None:
         return _kafka_row(key, headers)
     return Row(
-        _text_or_none(opened.system.get(PARTITION_KEY)),
-        _text_or_none(opened.system.get(PUBLISHER)),
-        {name: text_of(content) for name, content in opened.properties.items()},
-        {name: text_of(content) for name, content in opened.system.items()},
+        _text_or_none(fields.system.get(PARTITION_KEY)),
+        _text_or_none(fields.system.get(PUBLISHER)),
+        {name: text_of(content) for name, content in fields.properties.items()},
+        {name: text_of(content) for name, content in fields.system.items()},
     )
 
 
-class OpenedMessage(NamedTuple):
-    """What an AMQP receiver sees of an event: annotations with the message's properties, and the application's own."""
+class MessageFields(NamedTuple):
+    """The fields of an event for an AMQP receiver: annotations and message properties, and application properties."""
 
     system: dict[str, amqp.Value]
     properties: dict[str, amqp.Value]
 
 
-def opened_message(key: bytes | None, value: bytes | None, headers: Headers) -> OpenedMessage | None:
-    """The values of the message that lies in a record; None for the record of a Kafka producer."""
+def read_message(key: bytes | None, value: bytes | None, headers: Headers) -> MessageFields | None:
+    """The fields of the message that a record stores; None for the record of a Kafka producer."""
     sections = split_message(kernels.message_of(key, value, headers))
-    annotations = {str(name): content for name, content in _opened(sections.message_annotations, {}).items()}
-    application = _opened(sections.application_properties, {})
+    annotations = {str(name): content for name, content in section_value(sections.message_annotations, {}).items()}
+    application = section_value(sections.application_properties, {})
     if KAFKA_KEY in annotations or _ENVELOPE in application:
-        # What looked like an envelope did not hold.
+        # The header has the name of an envelope but is not a valid one.
         return None
-    named = zip(_PROPERTY_NAMES, _opened(sections.properties, []), strict=False)
+    named = zip(PROPERTY_NAMES, section_value(sections.properties, []), strict=False)
     system = annotations | {name: content for name, content in named if content is not None}
-    return OpenedMessage(system, {str(name): content for name, content in application.items()})
+    return MessageFields(system, {str(name): content for name, content in application.items()})
 
 
-def _opened(section: RawSection | None, absent: amqp.Value) -> amqp.Value:
-    """The value of a section; one that the generic codec refuses counts as absent, as in `view`."""
+def section_value(section: RawSection | None, absent: amqp.Value) -> amqp.Value:
+    """The decoded value of a section; one that the generic codec refuses, such as invalid UTF-8, counts as absent."""
     if section is None:
         return absent
     try:
@@ -145,9 +145,9 @@ def _text_or_none(value: amqp.Value) -> str | None:
 def record_of(
     index: int, body: bytes | None, partition_key: str | None, properties: Iterable[tuple[str, str | None]]
 ) -> Record:
-    """The record of a row, with an offset inside its batch: what an AMQP publisher of the same event would leave.
+    """The record of a row, equal to the record of the same event published over AMQP; `index` counts in its batch.
 
-    Time deltas are 0, so that the same rows give the same bytes; the log has its own time.
+    Its time is 0, so that the same rows give the same bytes; the log stamps its own time.
     """
     headers = [(name, _NULL if text is None else write_string(text)) for name, text in properties]
     if partition_key is None and not headers:
@@ -190,7 +190,7 @@ def _jsonable(value: amqp.Value) -> object:
     if isinstance(value, _DECIMALS):
         return int.from_bytes(value, "big")
     if isinstance(value, bytes):
-        return _signed(value)
+        return _signed_bytes(value)
     if isinstance(value, dict):
         return {text_of(name): _jsonable(content) for name, content in value.items()}
     if isinstance(value, (list, tuple)):
@@ -200,20 +200,20 @@ def _jsonable(value: amqp.Value) -> object:
     return text_of(value)
 
 
-def _signed(raw: bytes) -> list[int]:
+def _signed_bytes(raw: bytes) -> list[int]:
     return [byte - 256 if byte > 127 else byte for byte in raw]
 
 
 def _bytes_text(raw: bytes) -> str:
-    """Bytes without a type: a text if they are one, else the array that the connector shows."""
+    """Bytes without a type: text if they are UTF-8, otherwise an array as the connector writes it."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return json.dumps(_signed(raw), separators=(",", ":"))
+        return json.dumps(_signed_bytes(raw), separators=(",", ":"))
 
 
 def _instant(time_ms: int) -> str:
-    """A time in ISO 8601, or its milliseconds where the calendar ends."""
+    """A time in ISO 8601, or its milliseconds outside the years of the calendar."""
     try:
         return (_EPOCH + timedelta(milliseconds=time_ms)).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
     except OverflowError:

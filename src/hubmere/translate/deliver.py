@@ -1,8 +1,8 @@
-"""Record batches become AMQP transfers: what a reader of a partition is sent.
+"""Record batches become AMQP transfers for the reader of a partition.
 
-Decides which records a reader sees (not control batches, not aborted transactions, not a batch that cannot be read) and
-what is remembered of a decoded batch; the encoding is the kernels'. Nothing here knows links or credit: the caller
-says how much may go and gets bytes, a count and the sequence number to go on from.
+Decides which records a reader sees (no control batches, no aborted transactions, no batch that cannot be decoded) and
+caches decoded batches. The kernels do the encoding. Nothing here knows links or credit: the caller states limits and
+gets bytes, a count and the sequence number to continue from.
 """
 
 from bisect import bisect_left
@@ -16,18 +16,18 @@ from typing import NamedTuple
 from hubmere.records import kernels
 from hubmere.records.compression import decompress
 from hubmere.records.faults import UnreadableRecords
-from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader, Buffer, read_header
+from hubmere.records.header import HEADER_BYTES, BatchHeader, Buffer, read_header
 
-# Memory for decoded batches of all partitions: some 25,000 small events, so that the readers at the tails of a busy
-# namespace, who are woken together, share one decoding; those who read far behind push it out and lose nothing but the
-# sharing. More would cost: with 64 MB every message is made in memory that no processor cache holds any more, which
-# took a third more time per event than with 8 MB (measured on a lone reader of 100-byte events).
+# Cache for decoded batches of all partitions: some 25,000 small events. Readers at the tails of a busy namespace are
+# woken together and share one decoding; readers far behind evict it and lose only the sharing. A larger cache is
+# slower: with 64 MB, new messages no longer fit the processor's caches, and an event took a third more time than with
+# 8 MB (measured with one reader of 100-byte events).
 DECODED_CACHE_BYTES = 8 * 1024 * 1024
-# What Python keeps for a message besides its bytes: the object's head and its place in a list.
+# Memory of a message besides its bytes: the header of the object and its entry in a list.
 _MESSAGE_OVERHEAD_BYTES = 48
-# And for a batch, even one without events: the object, its lists, its key and place in the cache.
+# Memory of a batch, even without events: the object, its lists, its key and its entry in the cache.
 _BATCH_OVERHEAD_BYTES = 512
-# Links whose frame layout is remembered; a layout is under 200 bytes.
+# Links whose frame layout is cached; a layout has under 200 bytes.
 _TEMPLATES = 4_096
 
 # Producer id, first and last sequence number of an aborted transaction.
@@ -37,7 +37,7 @@ _frame_template = lru_cache(maxsize=_TEMPLATES)(kernels.frame_template)
 
 
 class RuntimeInfo(NamedTuple):
-    """What a receiver that asked for runtime metrics learns of its partition with each event."""
+    """The state of a partition, sent with each event to a receiver that enabled runtime metrics."""
 
     last_sequence: int
     last_offset: int
@@ -47,18 +47,18 @@ class RuntimeInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What one call wrote, and where the next one goes on."""
+    """The result of `emit_transfers`, and where the next call continues."""
 
     frames: bytes
     count: int
     next_sequence: int
     needs_split: bool  # the next event does not fit one frame: take it from `message_at`
-    # Batches whose records cannot be decoded and that were passed over: their first and their next sequence number.
+    # Batches that were skipped because they cannot be decoded: their first and their next sequence number.
     unreadable: tuple[tuple[int, int], ...] = ()
 
 
 class DecodedBatch:
-    """The events of one batch as encoded AMQP messages without transfer heads. Not changed once made."""
+    """The events of one batch as encoded AMQP messages, without transfer headers. Immutable."""
 
     __slots__ = ("base_sequence", "is_readable", "messages", "next_sequence", "numbers", "size_bytes")
 
@@ -71,22 +71,22 @@ class DecodedBatch:
         self.size_bytes = content + _BATCH_OVERHEAD_BYTES
 
     def index_from(self, sequence: int) -> int:
-        """The first event at or after a sequence number; compaction leaves gaps."""
+        """The index of the first event at or after a sequence number; compaction leaves gaps."""
         if not self.numbers:
             return max(0, sequence - self.base_sequence)
         return bisect_left(self.numbers, sequence)
 
     def sequence_at(self, index: int) -> int:
-        """The sequence number of an event, or what follows the batch."""
+        """The sequence number of the event at an index; past the end, that of the next batch."""
         if index >= len(self.messages):
             return self.next_sequence
         return self.numbers[index] if self.numbers else self.base_sequence + index
 
 
 class DecodedCache:
-    """Recently decoded batches, by log and position, so that many readers of the tail decode once.
+    """Recently decoded batches, by log and position, so that many readers of the tail share one decoding.
 
-    Holds at most `max_bytes`, or one batch if that alone is larger. Thread rule: one thread, the event loop's.
+    Holds at most `max_bytes`, or one batch if that alone is larger. Thread rule: the thread of the event loop only.
     """
 
     __slots__ = ("_batches", "_max_bytes", "_used_bytes")
@@ -102,7 +102,7 @@ class DecodedCache:
         return self._used_bytes
 
     def get(self, log: str, header: BatchHeader) -> DecodedBatch | None:
-        """A remembered batch; the checksum in the key tells a batch from its compacted successor."""
+        """A cached batch; the checksum in the key distinguishes a batch from its compacted successor."""
         key = (log, header.base_sequence_number, header.crc)
         found = self._batches.get(key)
         if found is not None:
@@ -110,12 +110,12 @@ class DecodedCache:
         return found
 
     def put(self, log: str, header: BatchHeader, batch: DecodedBatch) -> None:
-        """Remember a batch and let the least recently used ones go."""
+        """Add a batch, and evict the least recently used ones."""
         self._batches[log, header.base_sequence_number, header.crc] = batch
         self._used_bytes += batch.size_bytes
         while self._used_bytes > self._max_bytes and len(self._batches) > 1:
-            _, gone = self._batches.popitem(last=False)
-            self._used_bytes -= gone.size_bytes
+            _, evicted = self._batches.popitem(last=False)
+            self._used_bytes -= evicted.size_bytes
 
 
 def emit_transfers(
@@ -135,10 +135,10 @@ def emit_transfers(
     offsets_are_sequences: bool = False,
     skip: Sequence[AbortedRange] = (),
 ) -> Emission:
-    """Events from a sequence number on as whole, settled single-frame transfers with contiguous delivery-ids.
+    """Events from a sequence number on, as settled single-frame transfers with contiguous delivery-ids.
 
-    `data` are whole batches, `offset` the byte number of the first, `log` the partition they belong to. At most `limit`
-    events and about `max_bytes` (one frame is always allowed); ends early before an event that needs several frames.
+    `data` are whole batches, `offset` is the offset of the first, `log` the partition they belong to. Writes at most
+    `limit` events and about `max_bytes` (one frame is always allowed); stops before an event that needs several frames.
     """
     template = _frame_template(channel, handle)
     annotations = delivery_annotations(runtime) if runtime else b""
@@ -148,24 +148,24 @@ def emit_transfers(
     unreadable: list[tuple[int, int]] = []
     count = 0
     sequence = from_sequence
-    for header, place, closed in batches_from(data, offset, from_sequence):
+    for header, batch_offset, closed in batches_from(data, offset, from_sequence):
         if not is_visible(header, skip):
             sequence = header.next_sequence_number
             continue
         if count >= limit:
             break
-        batch = _decoded_batch(header, place, closed, cache, log, offsets_are_sequences)
+        batch = _find_or_decode(header, batch_offset, closed, cache, log, offsets_are_sequences)
         if not batch.is_readable:
             unreadable.append((batch.base_sequence, batch.next_sequence))
         index = batch.index_from(sequence)
         delivery_id = next_delivery_id + count
-        pieces, taken, filled = kernels.frame_messages(
+        pieces, written, filled = kernels.frame_messages(
             batch.messages, index, limit - count, room, max_frame_size, template, delivery_id, annotations
         )
         frames += pieces
-        count += taken
+        count += written
         room -= filled
-        index += taken
+        index += written
         sequence = batch.sequence_at(index)
         if index < len(batch.messages):
             needs_split = count < limit and extra + len(batch.messages[index]) > max_frame_size
@@ -183,9 +183,9 @@ def message_at(
     runtime: RuntimeInfo | None = None,
     offsets_are_sequences: bool = False,
 ) -> bytes | None:
-    """The encoded message of one event, for the engine to split over frames; None when there is no such event."""
-    for header, place, closed in batches_from(data, offset, sequence):
-        batch = _decoded_batch(header, place, closed, cache, log, offsets_are_sequences)
+    """The encoded message of one event, for the engine to split over frames; None if there is no such event."""
+    for header, batch_offset, closed in batches_from(data, offset, sequence):
+        batch = _find_or_decode(header, batch_offset, closed, cache, log, offsets_are_sequences)
         index = batch.index_from(sequence)
         if index >= len(batch.messages) or batch.sequence_at(index) != sequence:
             return None
@@ -221,7 +221,7 @@ def delivery_annotations(info: RuntimeInfo) -> bytes:
 
 
 def batches_from(data: Buffer, offset: int, from_sequence: int) -> Iterator[tuple[BatchHeader, int, memoryview]]:
-    """The batches in `data` that reach `from_sequence`: header, byte number and the closed bytes of each."""
+    """The batches in `data` that end after `from_sequence`: header, offset and bytes of each."""
     view = memoryview(data)
     at = 0
     while at + HEADER_BYTES <= len(view):
@@ -235,7 +235,7 @@ def batches_from(data: Buffer, offset: int, from_sequence: int) -> Iterator[tupl
 
 
 def is_visible(header: BatchHeader, skip: Sequence[AbortedRange] = ()) -> bool:
-    """Whether a batch holds events that readers see: not a transaction's marker, not a transaction that was aborted."""
+    """Whether readers see the events of a batch: it is no transaction marker and not part of an aborted transaction."""
     if header.is_control:
         return False
     if not skip or not header.is_transactional:
@@ -244,8 +244,8 @@ def is_visible(header: BatchHeader, skip: Sequence[AbortedRange] = ()) -> bool:
     return not any(producer == header.producer_id and first <= base <= last for producer, first, last in skip)
 
 
-def opened_records(header: BatchHeader, batch: memoryview) -> tuple[bytes, int] | None:
-    """The uncompressed records of a batch and where they begin in the bytes; None when they do not decompress."""
+def uncompressed_records(header: BatchHeader, batch: memoryview) -> tuple[bytes, int] | None:
+    """The uncompressed records of a batch, and the position at which they begin; None if they do not decompress."""
     if header.codec == 0:
         return bytes(batch), HEADER_BYTES
     try:
@@ -254,25 +254,25 @@ def opened_records(header: BatchHeader, batch: memoryview) -> tuple[bytes, int] 
         return None
 
 
-def _decoded_batch(
+def _find_or_decode(
     header: BatchHeader, offset: int, closed: memoryview, cache: DecodedCache, log: str, offsets_are_sequences: bool
 ) -> DecodedBatch:
-    """The batch out of the cache, or decoded into it."""
+    """The batch from the cache; decodes and caches it if necessary."""
     batch = cache.get(log, header)
     if batch is None:
-        batch = DecodedBatch(header, _decoded(header, offset, closed, offsets_are_sequences))
+        batch = DecodedBatch(header, _encode_messages(header, offset, closed, offsets_are_sequences))
         cache.put(log, header, batch)
     return batch
 
 
-def _decoded(
+def _encode_messages(
     header: BatchHeader, offset: int, closed: memoryview, offsets_are_sequences: bool
 ) -> tuple[list[bytes], list[int]] | None:
-    """The messages of a batch, or None: a producer may have filled a valid batch with anything."""
-    opened = opened_records(header, closed)
+    """The messages of a batch and their sequence numbers; None if its records cannot be decoded."""
+    opened = uncompressed_records(header, closed)
     if opened is None:
         return None
-    is_append_time = bool(header.attributes & APPEND_TIME)
+    is_append_time = header.is_append_time
     try:
         return kernels.encode_messages(
             opened[0],

@@ -1,4 +1,4 @@
-"""Events posted over HTTPS become record batches: each is first an AMQP message, so that every reader sees the same.
+"""Events posted over HTTPS become record batches: each becomes an AMQP message first, so every reader sees the same.
 
 Decides which AMQP field a broker property fills and which AMQP type a user property gets. Parsing of requests belongs
 to the endpoint.
@@ -22,11 +22,11 @@ _MAX_TTL_MS = 0xFFFF_FFFF
 _INT8 = range(-0x80, 0x80)
 _INT32 = range(-0x8000_0000, 0x8000_0000)
 _INT64 = range(-0x8000_0000_0000_0000, 0x8000_0000_0000_0000)
-# Content types and names of properties whose encoding is remembered: a fleet uses a few, and short ones.
-_REMEMBERED_TEXTS = 1024
-_REMEMBERED_CHARACTERS = 64
+# Bounds of the caches of encoded content types and property names: clients use few of them, and short ones.
+_CACHED_TEXTS = 1024
+_CACHED_CHARACTERS = 64
 
-# Section descriptors and fixed-width values (AMQP 1.0, 1.6 and 3.2), written by hand: events come by the thousand.
+# Section descriptors and fixed-width values (AMQP 1.0, 1.6 and 3.2), written by hand for speed.
 _HEADER, _PROPERTIES, _APPLICATION, _DATA = b"\x00\x53\x70", b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75"
 _SMALL_INT = Struct(">Bb")
 _INT = Struct(">Bi")
@@ -36,15 +36,15 @@ _WIDE = Struct(">BI")
 _WIDE_MAP = Struct(">BII")
 _MAP_COUNT_BYTES = 4
 _BOOLEANS = {True: b"\x41", False: b"\x42"}
-# A data section up to its bytes: with one byte of length for each short size, else with four.
+# The bytes of a data section before its content: one byte of length for short content, otherwise four.
 _DATA8 = tuple(_DATA + bytes((0xA0, size)) for size in range(256))
 _DATA32 = _DATA + b"\xb0"
-# All that `BrokerProperties` can say but the partition key, when it says nothing.
+# The fields of an event whose `BrokerProperties` have at most a partition key.
 _NO_FIELDS = [None] * 8
 
 
 class HttpEvent(NamedTuple):
-    """One posted event: its body, its user properties and what `BrokerProperties` said."""
+    """One posted event: its body, its user properties and its `BrokerProperties`."""
 
     body: bytes
     properties: Mapping[str, UserProperty] = MappingProxyType({})
@@ -91,12 +91,12 @@ def message_from_http(event: HttpEvent) -> bytes:
             return application + data + body
         return b"".join((_header(event.time_to_live_ms), _properties(event), application, data, body))
     except (LocalProtocolError, UnicodeEncodeError) as error:
-        # JSON can name half a character; AMQP text cannot.
+        # JSON can contain a lone surrogate; AMQP text cannot.
         raise InvalidArgument("event", str(error), "properties that can be written as AMQP values") from error
 
 
-def _sized(narrow: int, wide: int, data: bytes) -> bytes:
-    """Bytes of variable width: one byte of length where that is enough, else four."""
+def _encode_sized(narrow: int, wide: int, data: bytes) -> bytes:
+    """A value of variable width, with one byte of length if that is enough, otherwise four."""
     size = len(data)
     return bytes((narrow, size)) + data if size < 256 else _WIDE.pack(wide, size) + data
 
@@ -132,15 +132,15 @@ def _properties(event: HttpEvent) -> bytes:
 
 
 def _content_type_alone(content_type: str) -> bytes:
-    is_short = len(content_type) <= _REMEMBERED_CHARACTERS
-    return _remembered_content_type(content_type) if is_short else _written_content_type(content_type)
+    is_short = len(content_type) <= _CACHED_CHARACTERS
+    return _encode_short_content_type(content_type) if is_short else _encode_content_type(content_type)
 
 
-def _written_content_type(content_type: str) -> bytes:
+def _encode_content_type(content_type: str) -> bytes:
     return _PROPERTIES + encode_value([None] * 6 + [Symbol(_ascii(content_type))])
 
 
-_remembered_content_type = lru_cache(maxsize=_REMEMBERED_TEXTS)(_written_content_type)
+_encode_short_content_type = lru_cache(maxsize=_CACHED_TEXTS)(_encode_content_type)
 
 
 def _ascii(content_type: str) -> str:
@@ -152,29 +152,29 @@ def _ascii(content_type: str) -> str:
 def _user_properties(properties: Mapping[str, UserProperty]) -> bytes:
     pieces: list[bytes] = []
     for name, value in properties.items():
-        pieces.append(_remembered_name(name) if len(name) <= _REMEMBERED_CHARACTERS else _written_name(name))
-        pieces.append(_sized(0xA1, 0xB1, value.encode()) if type(value) is str else _number(name, value))
+        pieces.append(_encode_short_name(name) if len(name) <= _CACHED_CHARACTERS else _encode_name(name))
+        pieces.append(_encode_sized(0xA1, 0xB1, value.encode()) if type(value) is str else _encode_number(name, value))
     entries = b"".join(pieces)
     if len(entries) < 255 and len(pieces) < 256:
         return _APPLICATION + bytes((0xC1, len(entries) + 1, len(pieces))) + entries
     return _APPLICATION + _WIDE_MAP.pack(0xD1, len(entries) + _MAP_COUNT_BYTES, len(pieces)) + entries
 
 
-def _written_name(name: str) -> bytes:
-    return _sized(0xA1, 0xB1, name.encode())
+def _encode_name(name: str) -> bytes:
+    return _encode_sized(0xA1, 0xB1, name.encode())
 
 
-_remembered_name = lru_cache(maxsize=_REMEMBERED_TEXTS)(_written_name)
+_encode_short_name = lru_cache(maxsize=_CACHED_TEXTS)(_encode_name)
 
 
-def _number(name: str, value: UserProperty) -> bytes:
-    """The AMQP form of a number or boolean: an integer is an int when it fits, else a long."""
+def _encode_number(name: str, value: UserProperty) -> bytes:
+    """The AMQP encoding of a number or boolean: an integer becomes an int if it fits, otherwise a long."""
     if isinstance(value, bool):
         return _BOOLEANS[value]
     if isinstance(value, float):
         return _DOUBLE.pack(0x82, value)
     if isinstance(value, str):
-        return _sized(0xA1, 0xB1, value.encode())
+        return _encode_sized(0xA1, 0xB1, value.encode())
     if value in _INT8:
         return _SMALL_INT.pack(0x54, value)
     if value in _INT32:

@@ -1,8 +1,8 @@
 """AMQP messages become record batches: one publication is one batch.
 
 Reads a publication's partition key, publisher and producer; which key is stored is the broker's decision
-(`resolve_key`). The kernels encode each event. The log numbers, stamps and seals the batch later. What cannot be stored
-whole is refused whole, as `UndecodableMessage` or as the refusal of `resolve_key`.
+(`resolve_key`). The kernels encode each event. The log numbers, stamps and seals the batch later. A publication is
+stored or refused as a whole, with `UndecodableMessage` or as the refusal of `resolve_key`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,13 @@ from hubmere.records.header import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
     NO_PRODUCER,
+    UNSEALED,
     BatchHeader,
     Buffer,
     write_header,
 )
 
-# Message format of a batch of messages, one in each data section of an envelope.
+# Message format of a batch: one message in each data section.
 BATCH_FORMAT = 0x8001_3700
 _MAX_EPOCH = 0x7FFF
 _MAX_SEQUENCE = 0x7FFF_FFFF
@@ -43,7 +44,7 @@ def accept_key(key: str | None) -> str | None:
 
 
 class ProducerStamp(NamedTuple):
-    """Who wrote a batch, and the number of its first event in that producer's own count."""
+    """The producer of a batch, and the producer's own sequence number of its first event."""
 
     producer_id: int
     epoch: int
@@ -88,8 +89,8 @@ def publication_from_amqp(
             batch, count = kernels.single_record(data, key_bytes, added, producers), 1
     except kernels.Malformed as error:
         raise UndecodableMessage(str(error)) from error
-    producer = _one_producer(producers, count) if producers else None
-    _begin(batch, count, producer)
+    producer = _producer_of(producers, count) if producers else None
+    _write_header(batch, count, producer)
     return Publication(batch=batch, count=count, partition_key=key, producer=producer, size_bytes=len(data))
 
 
@@ -100,26 +101,26 @@ def publication_of(
     key_bytes = None if key is None else key.encode()
     added = b"" if publisher is None else _publisher_entry(publisher)
     batch = kernels.join_messages(list(messages), key_bytes, added)
-    _begin(batch, len(messages), None)
+    _write_header(batch, len(messages), None)
     return Publication(batch=batch, count=len(messages), partition_key=key, producer=None, size_bytes=size_bytes)
 
 
 def messages_to_batch(payloads: Sequence[Buffer]) -> bytearray:
     """Single messages without partition key, publisher or producer as one batch, in their order.
 
-    One undecodable message refuses the run: the caller then takes them one at a time.
+    One undecodable message refuses them all; the caller then publishes them one at a time.
     """
     messages = [payload if type(payload) is bytes else bytes(payload) for payload in payloads]
     try:
         batch = kernels.join_messages(messages, None, b"")
     except kernels.Malformed as error:
         raise UndecodableMessage(str(error)) from error
-    _begin(batch, len(messages), None)
+    _write_header(batch, len(messages), None)
     return batch
 
 
 def may_have_partition_key(messages: bytes) -> bool:
-    """Whether some of these encoded messages may have a partition key; False is certain. Costs one search."""
+    """Whether any of these encoded messages may have a partition key; False is certain. Costs one search."""
     return _PARTITION_KEY_NAME in messages
 
 
@@ -142,7 +143,7 @@ def _publisher_entry(publisher: str) -> bytes:
     return _PUBLISHER_NAME + width + name
 
 
-def _one_producer(producers: list[int], count: int) -> ProducerStamp:
+def _producer_of(producers: list[int], count: int) -> ProducerStamp:
     """The producer of a batch: the same on every event, its sequence numbers without a gap."""
     if len(producers) != count * 3:
         raise UndecodableMessage("only some events of the batch carry producer annotations")
@@ -163,8 +164,8 @@ def _one_producer(producers: list[int], count: int) -> ProducerStamp:
     return stamp
 
 
-def _begin(batch: bytearray, count: int, producer: ProducerStamp | None) -> None:
-    """Lay the header over its space; what the log decides (position, times, checksum) stays zero."""
+def _write_header(batch: bytearray, count: int, producer: ProducerStamp | None) -> None:
+    """Write the header; the fields that the log sets (position, times, checksum) stay zero."""
     number = producer or ProducerStamp(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
     assert len(batch) > HEADER_BYTES
     write_header(
@@ -174,7 +175,7 @@ def _begin(batch: bytearray, count: int, producer: ProducerStamp | None) -> None
             length=len(batch) - LENGTH_PREFIX_BYTES,
             leader_epoch=0,
             magic=MAGIC,
-            crc=0,
+            crc=UNSEALED,
             attributes=0,
             last_delta=count - 1,
             base_time_ms=0,

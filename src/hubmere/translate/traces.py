@@ -1,9 +1,8 @@
-"""Which traces the events of some batches belong to, for a node that is told to keep spans.
+"""The traces that the events of batches belong to, for a node that exports spans.
 
 Clients put a trace context (W3C Trace Context, 3.2: `traceparent`) into an application property or a Kafka header:
-`traceparent`, or `Diagnostic-Id` as the Azure SDKs have called it. A property lies in its record with its AMQP encoding
-around it, so the context is searched for in the value. Compressed batches are opened; those without either name in
-them are not.
+`traceparent`, or `Diagnostic-Id` in older Azure SDKs. A record stores a property with its AMQP encoding, so the context
+is searched for inside the value. Only batches that contain one of the names are decoded.
 """
 
 import re
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 
 from hubmere.records import kernels
 from hubmere.records.header import Buffer
-from hubmere.translate.deliver import batches_from, is_visible, opened_records
+from hubmere.translate.deliver import batches_from, is_visible, uncompressed_records
 
 _NAMES = frozenset({b"traceparent", b"diagnostic-id"})
 _MARKS = (b"traceparent", b"Diagnostic-Id", b"diagnostic-id", b"Traceparent")
@@ -19,7 +18,7 @@ _CONTEXT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def trace_parents(data: Buffer, from_sequence: int, end_sequence: int, limit: int) -> list[str]:
-    """The distinct trace contexts of the events from one sequence number up to another, at most so many of them."""
+    """The distinct trace contexts of the events in a range of sequence numbers, at most `limit` of them."""
     found: dict[str, None] = {}
     for context in _contexts(data, from_sequence, end_sequence):
         found[context] = None
@@ -30,7 +29,7 @@ def trace_parents(data: Buffer, from_sequence: int, end_sequence: int, limit: in
 
 def _contexts(data: Buffer, from_sequence: int, end_sequence: int) -> Iterator[str]:
     for header, _, closed in batches_from(data, 0, from_sequence):
-        opened = opened_records(header, closed) if is_visible(header) else None
+        opened = uncompressed_records(header, closed) if is_visible(header) else None
         if opened is None or not any(mark in opened[0] for mark in _MARKS):
             continue
         try:
@@ -39,10 +38,10 @@ def _contexts(data: Buffer, from_sequence: int, end_sequence: int) -> Iterator[s
             continue
         for _, delta, _, _, headers in records:
             if from_sequence <= header.base_sequence_number + delta < end_sequence:
-                yield from _of_record(headers)
+                yield from _record_context(headers)
 
 
-def _of_record(headers: list[tuple[bytes, bytes | None]]) -> Iterator[str]:
+def _record_context(headers: list[tuple[bytes, bytes | None]]) -> Iterator[str]:
     for name, value in headers:
         if name.lower() in _NAMES and (match := _CONTEXT.search(value or b"")):
             yield match.group().decode()

@@ -1,7 +1,7 @@
-"""Events opened for people: what the portal, the command line and HTTP show of a record.
+"""Events decoded for display in the portal, on the command line and over HTTP.
 
-The AMQP side is read from the very message that a receiver would get, with the generic codec; the Kafka side is the
-record's own key, value and headers. Nothing here is on a data path.
+The AMQP side is read from the message that a receiver would get, with the generic codec; the Kafka side is the record's
+own key, value and headers. This code is not on a data path.
 """
 
 import uuid
@@ -11,28 +11,11 @@ from typing import NamedTuple
 
 from hubmere.model.offsets import spread_offset
 from hubmere.records import kernels
-from hubmere.records.header import APPEND_TIME, BatchHeader, Buffer
-from hubmere.translate.deliver import batches_from, is_visible, opened_records
+from hubmere.records.header import BatchHeader, Buffer
+from hubmere.translate.columns import PROPERTY_NAMES, section_value
+from hubmere.translate.deliver import batches_from, is_visible, uncompressed_records
 from hubmere.wire.amqp.codec import types as amqp
-from hubmere.wire.amqp.codec.decode import decode_value
-from hubmere.wire.amqp.codec.message import RawSection, split_message
-from hubmere.wire.amqp.errors import RemoteProtocolError
-
-_PROPERTY_NAMES = (
-    "message-id",
-    "user-id",
-    "to",
-    "subject",
-    "reply-to",
-    "correlation-id",
-    "content-type",
-    "content-encoding",
-    "absolute-expiry-time",
-    "creation-time",
-    "group-id",
-    "group-sequence",
-    "reply-to-group-id",
-)
+from hubmere.wire.amqp.codec.message import split_message
 
 # Time delta, offset delta, key, value, headers.
 _Record = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
@@ -98,12 +81,12 @@ def events(
     on_unreadable: Callable[[int, int], None] | None = None,
     offsets_are_sequences: bool = False,
 ) -> list[EventView]:
-    """At most `limit` events from a sequence number on, out of whole batches.
+    """At most `limit` events of whole batches, from a sequence number on.
 
-    A batch whose records cannot be decoded is passed over; `on_unreadable` gets its first and its next sequence number.
+    A batch whose records cannot be decoded is skipped; `on_unreadable` gets its first and its next sequence number.
     """
     found: list[EventView] = []
-    for header, place, closed in batches_from(data, offset, from_sequence):
+    for header, batch_offset, closed in batches_from(data, offset, from_sequence):
         if not is_visible(header):
             continue
         records = _records(header, closed)
@@ -111,7 +94,7 @@ def events(
             if on_unreadable is not None:
                 on_unreadable(header.base_sequence_number, header.next_sequence_number)
             continue
-        for view in _views(header, records, 0 if offsets_are_sequences else place, offsets_are_sequences):
+        for view in _views(header, records, 0 if offsets_are_sequences else batch_offset, offsets_are_sequences):
             if len(found) >= limit:
                 return found
             if view.sequence >= from_sequence:
@@ -120,8 +103,8 @@ def events(
 
 
 def _records(header: BatchHeader, closed: memoryview) -> list[_Record] | None:
-    """The decoded records of a batch, None when they cannot be decoded."""
-    opened = opened_records(header, closed)
+    """The decoded records of a batch; None if they cannot be decoded."""
+    opened = uncompressed_records(header, closed)
     if opened is None:
         return None
     try:
@@ -133,16 +116,16 @@ def _records(header: BatchHeader, closed: memoryview) -> list[_Record] | None:
 def _views(
     header: BatchHeader, records: list[_Record], offset: int, offsets_are_sequences: bool
 ) -> Iterator[EventView]:
-    is_append_time = bool(header.attributes & APPEND_TIME)
+    is_append_time = header.is_append_time
     for time_delta, delta, key, value, headers in records:
         sequence = header.base_sequence_number + delta
-        place = (
+        event_offset = (
             sequence
             if offsets_are_sequences
             else spread_offset(offset, header.size_bytes, header.last_delta + 1, delta)
         )
         time_ms = header.max_time_ms if is_append_time else header.base_time_ms + time_delta
-        yield _view(sequence, place, time_ms, key, value, headers)
+        yield _view(sequence, event_offset, time_ms, key, value, headers)
 
 
 def _view(
@@ -154,10 +137,12 @@ def _view(
     headers: list[tuple[bytes, bytes | None]],
 ) -> EventView:
     sections = split_message(kernels.message_of(key, value, headers))
-    annotations = {str(name): _typed(content) for name, content in _opened(sections.message_annotations, {}).items()}
-    fields = zip(_PROPERTY_NAMES, _opened(sections.properties, []), strict=False)
+    annotations = {
+        str(name): _typed(content) for name, content in section_value(sections.message_annotations, {}).items()
+    }
+    fields = zip(PROPERTY_NAMES, section_value(sections.properties, []), strict=False)
     system = {name: _typed(content) for name, content in fields if content is not None}
-    application = _opened(sections.application_properties, {})
+    application = section_value(sections.application_properties, {})
     partition_key = annotations.get("x-opt-partition-key")
     publisher = annotations.get("x-opt-publisher")
     return EventView(
@@ -172,16 +157,6 @@ def _view(
         system_properties=annotations | system,
         headers=tuple((name.decode("utf-8", "replace"), content) for name, content in headers),
     )
-
-
-def _opened(section: RawSection | None, absent: amqp.Value) -> amqp.Value:
-    """The value of a section; one that the generic codec refuses (text that is not UTF-8, say) counts as absent."""
-    if section is None:
-        return absent
-    try:
-        return decode_value(section.value_bytes)[0]
-    except RemoteProtocolError:
-        return absent
 
 
 def _typed(value: amqp.Value) -> TypedValue:

@@ -38,7 +38,7 @@ _SECTION_NAMES: Final = {
 
 
 class Malformed(ValueError):
-    """Input that breaks the format; says what is wrong with it."""
+    """Input that breaks the format; the text names the fault."""
 
 
 # Shape of a value by its constructor: bytes that follow when fixed, else one of the negative marks.
@@ -112,7 +112,7 @@ def value_end(data: bytes, at: int, end: int, depth: int) -> int:
 
 
 def _content_end(data: bytes, code: int, at: int, end: int, depth: int) -> int:
-    """Where the content of a value of variable width ends; its constructor stands before it, or before an array."""
+    """The end of the content of a variable-width value, whose constructor precedes it or the array that it is in."""
     shape = SHAPES[code]
     if shape == VARIABLE8:
         if at >= end:

@@ -15,11 +15,11 @@ from typing import Final
 
 from .amqp_values import Malformed
 
-# Events of one batch, a bound on what a forged record count can make a loop do.
+# Events of one batch: bounds the loops over a forged record count.
 MAX_RECORDS: Final = 16_777_216
-# Names of application properties whose checked form is remembered, and the longest of them: under 1 MB together.
-MAX_REMEMBERED_NAMES: Final = 2_048
-MAX_REMEMBERED_BYTES: Final = 128
+# Bounds of the two caches of property names, in names and in bytes of a name: under 1 MB together.
+MAX_CACHED_NAMES: Final = 2_048
+MAX_CACHED_NAME_BYTES: Final = 128
 # Entries of the varint tables; longer values are computed. 4,096 keeps them near 400 KB.
 TABLE_SIZE: Final = 4_096
 
@@ -36,8 +36,8 @@ FLAG_HEADER: Final = 0x08
 FLAG_ANNOTATIONS: Final = 0x10
 FLAG_PROPERTIES: Final = 0x20
 FLAG_FOOTER: Final = 0x40
-# The application properties are kept as a raw section: an empty map, or one whose keys are not all strings, cannot be
-# told from headers.
+# The application properties are stored as a raw section: an empty map, or a map whose keys are not all strings, cannot
+# be stored as headers.
 FLAG_RAW_APPLICATION: Final = 0x80
 
 

@@ -40,9 +40,9 @@ from .record_layout import (
     KIND_MASK,
     KIND_SEQUENCE,
     KIND_VALUE,
+    MAX_CACHED_NAME_BYTES,
+    MAX_CACHED_NAMES,
     MAX_RECORDS,
-    MAX_REMEMBERED_BYTES,
-    MAX_REMEMBERED_NAMES,
     PLAIN_HEADERS,
     TABLE_SIZE,
     encode_uvarint,
@@ -90,9 +90,9 @@ def encode_messages(
 ) -> tuple[list[bytes], list[int]]:
     """The events of one batch as encoded AMQP messages, and their sequence numbers.
 
-    The numbers are left out (an empty list) when they are dense from `base_sequence`. `records` is uncompressed from
-    `at` to its end. The byte number of an event is `offset` plus its share of `size_bytes`; a size of zero says that
-    offsets are sequence numbers. `time_ms` is every event's time when `is_append_time`, else their deltas' base.
+    The list of numbers is empty if they are dense from `base_sequence`. `records` is uncompressed from `at` to its end.
+    The offset of an event is `offset` plus its share of `size_bytes`; if that is zero, offsets are sequence numbers.
+    `time_ms` is the time of every event if `is_append_time`, otherwise the base of their deltas.
     """
     end = len(records)
     messages: list[bytes] = []
@@ -176,12 +176,12 @@ def encode_messages(
 
 
 def _time_of(time_ms: int, delta: int) -> int:
-    """An event's own time, inside 64 bits whatever a producer wrote."""
+    """An event's own time, limited to 64 bits: a producer may write any."""
     return min(max(time_ms + delta, -0x8000_0000_0000_0000), 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def message_of(key: bytes | None, value: bytes | None, headers: list[tuple[bytes, bytes | None]]) -> bytes:
-    """The message that a reader gets of a record, but for the four annotations that say where it stands."""
+    """The message of a record without the four annotations for its position and time."""
     return _message(key, value, headers, b"", 0)
 
 
@@ -190,8 +190,8 @@ def _message(
 ) -> bytes:
     """The message of a record: rebuilt from its envelope, or the AMQP view of a Kafka record.
 
-    `entries` are `count` keys and values of annotations to begin with. A Kafka client may write what looks like an
-    envelope: it is honoured when it comes last and all of it holds, else it is a header like any other.
+    `entries` are the first annotations, `count` keys and values. A Kafka client may write a header with the name of the
+    envelope: it is used if it comes last and is valid, otherwise it is a header like any other.
     """
     is_ours = headers is PLAIN_HEADERS and value is not None and key is not None and key.isascii()
     if is_ours and key is not None:
@@ -217,7 +217,7 @@ def _message(
 
 
 def _binary_properties(headers: list[tuple[bytes, bytes | None]]) -> bytes:
-    """Headers of a Kafka producer as application properties: untouched bytes, of a repeated name the last."""
+    """Headers of a Kafka producer as application properties: unchanged bytes, the last value of a repeated name."""
     last: dict[bytes, bytes] = {}
     for name, content in headers:
         lead = _PROPERTY_LEADS.get(name)
@@ -238,9 +238,9 @@ def _from_envelope(
     count: int,
     envelope: bytes,
 ) -> bytes:
-    """The message as it was sent, but for its header section, which the service does not deliver either.
+    """The message as it was sent, without its header section, which the service does not deliver either.
 
-    A reader that honours a header's time-to-live would discard events that the hub still keeps.
+    A reader that respects the time-to-live of a header would discard events that the hub still keeps.
     """
     end = len(envelope)
     if end < 4 or envelope[0] != ENVELOPE_VERSION:
@@ -301,7 +301,7 @@ def _from_envelope(
 
 
 def _raw_section(envelope: bytes, at: int, end: int, section: int) -> int:
-    """The end of a section in an envelope, which must be the wanted one and sound."""
+    """The end of a section in an envelope, which must be the expected one and valid."""
     if at + 4 > end or envelope[at] != 0 or envelope[at + 1] != 0x53 or envelope[at + 2] != section:
         raise Malformed("an envelope lacks a section")
     if section in (HEADER, PROPERTIES):
@@ -314,7 +314,7 @@ def _raw_section(envelope: bytes, at: int, end: int, section: int) -> int:
 
 
 def _verbatim_properties(headers: list[tuple[bytes, bytes | None]], count: int) -> bytes:
-    """The first headers as application properties, each with the encoding that its publisher chose."""
+    """The first headers as application properties, each with the encoding of its publisher."""
     parts: list[bytes] = []
     for name, content in headers[:count]:
         lead = _PROPERTY_LEADS.get(name)
@@ -336,13 +336,13 @@ def _property_lead(name: bytes) -> bytes:
     if not is_text(name):
         raise Malformed("a property's name is not UTF-8")
     lead = encode_sized(0xA1, name)
-    if len(_PROPERTY_LEADS) < MAX_REMEMBERED_NAMES and len(name) < MAX_REMEMBERED_BYTES:
+    if len(_PROPERTY_LEADS) < MAX_CACHED_NAMES and len(name) < MAX_CACHED_NAME_BYTES:
         _PROPERTY_LEADS[name] = lead
     return lead
 
 
 def _body_sections(value: bytes | None, envelope: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """The body sections of a stored message, and where the envelope goes on after their detail."""
+    """The body sections of a stored message, and the position in the envelope after their detail."""
     flags = envelope[1]
     kind = flags & KIND_MASK
     if kind == KIND_MANY_DATA:
@@ -371,7 +371,7 @@ def _value_section(value: bytes) -> bytes:
 
 
 def _sequence_sections(value: bytes) -> bytes:
-    """One section for each list that lies in the record's value."""
+    """One section for each list in the value of the record."""
     parts: list[bytes] = []
     at = 0
     end = len(value)
@@ -385,7 +385,7 @@ def _sequence_sections(value: bytes) -> bytes:
 
 
 def _data_sections(value: bytes | None, envelope: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Several data sections cut out of the record's value, or none."""
+    """Several data sections, taken from the value of the record, or none."""
     count, at = read_uvarint(envelope, at, end)
     if count == 0 and value is None:
         return b"", at

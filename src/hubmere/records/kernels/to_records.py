@@ -44,8 +44,8 @@ from .record_layout import (
     KIND_SEQUENCE,
     KIND_VALUE,
     LENGTHS,
-    MAX_REMEMBERED_BYTES,
-    MAX_REMEMBERED_NAMES,
+    MAX_CACHED_NAME_BYTES,
+    MAX_CACHED_NAMES,
     NULL,
     PLAIN_ENVELOPE,
     TABLE_SIZE,
@@ -59,7 +59,7 @@ _PARTITION_KEY: Final = b"x-opt-partition-key"
 _PRODUCER_ID: Final = b"com.microsoft:producer-id"
 _PRODUCER_EPOCH: Final = b"com.microsoft:producer-epoch"
 _PRODUCER_SEQUENCE: Final = b"com.microsoft:producer-sequence-number"
-# Annotations that only the broker may state: what a publisher sends under these names is not stored.
+# Annotations that only the broker may set: those of a publisher are not stored.
 _OWNED: Final = frozenset(
     (
         _PARTITION_KEY,
@@ -105,7 +105,7 @@ def _key_in(data: bytes, at: int, end: int) -> bytes | None:
 
 
 def first_message(payload: bytes) -> tuple[int, int]:
-    """Extent of the first inner message of a batch (message format 0x80013700); zero length when there is none."""
+    """Extent of the first inner message of a batch (message format 0x80013700); empty if there is none."""
     at = 0
     end = len(payload)
     while at < end:
@@ -117,7 +117,7 @@ def first_message(payload: bytes) -> tuple[int, int]:
 
 
 def split_batch(payload: bytes, key: bytes | None, added: bytes, producers: list[int] | None) -> tuple[bytearray, int]:
-    """The inner messages of a batch as records behind 61 bytes of header space, and how many they are.
+    """The inner messages of a batch as records behind 61 bytes for the header, and their number.
 
     `key` goes on every event; `added` is one annotation entry to store with each, or empty. The producer id, epoch and
     sequence number of each event that carries them are appended to `producers`.
@@ -183,7 +183,7 @@ def _next_message(payload: bytes, at: int, end: int, index: int) -> tuple[int, i
 
 
 def join_messages(payloads: list[bytes], key: bytes | None, added: bytes) -> bytearray:
-    """Single messages as the records of one batch, behind 61 bytes of header space; key and annotation as above."""
+    """Single messages as the records of one batch, behind 61 bytes for the header; key and annotation as above."""
     parts: list[bytes] = [_BATCH_HEADER]
     is_plain = key is None and not added
     index = 0
@@ -209,16 +209,16 @@ def join_messages(payloads: list[bytes], key: bytes | None, added: bytes) -> byt
 
 
 def single_record(payload: bytes, key: bytes | None, added: bytes, producers: list[int] | None) -> bytearray:
-    """One message as the only record of a batch, behind 61 bytes of header space."""
+    """One message as the only record of a batch, behind 61 bytes for the header."""
     body = _record_body(payload, 0, len(payload), key, added, producers)
     return bytearray().join((_BATCH_HEADER, length_of(3 + len(body)), DELTAS[0], body))
 
 
 def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes, producers: list[int] | None) -> bytes:
-    """Key, value and headers of the record that keeps one message: everything behind the offset delta.
+    """Key, value and headers of the record of one message: everything behind the offset delta.
 
-    Sections may come in any order; each but Data and Sequence may come once. Delivery annotations belong to the hop
-    that ended here and are dropped, except behind the body, where one client writes them and the service keeps them.
+    Sections may come in any order; each but Data and Sequence at most once. Delivery annotations belong to the hop that
+    ends here and are dropped, except behind the body, where one client writes them and the service stores them.
     """
     if at >= end:
         raise Malformed("a message has no section")
@@ -347,7 +347,7 @@ def _other_body(section: int, bodies: list[bytes]) -> tuple[int, bytes | None, b
 
 
 def _stored_annotations(data: bytes, at: int, end: int, added: bytes, producers: list[int] | None) -> tuple[int, bytes]:
-    """The end of the annotations, and the section to store: without what the broker owns, with what it adds."""
+    """The end of the annotations, and the section to store: without names that the broker owns, with its own entry."""
     begin = at
     stop, count, at = map_head(data, at, end)
     kept: list[bytes] = []
@@ -379,9 +379,9 @@ def _stored_annotations(data: bytes, at: int, end: int, added: bytes, producers:
 
 
 def _application_headers(data: bytes, at: int, end: int) -> tuple[int, int, bytes]:
-    """The end of the application properties, their number, and them as record headers with their encoding verbatim.
+    """The end of the application properties, their number, and the properties as record headers, encoded as they came.
 
-    Zero of them says that the section must be kept as it is: it is empty, or a key is not a string.
+    A number of zero means that the section must be stored as it is: it is empty, or a key is not a string.
     """
     stop, count, at = map_head(data, at, end)
     parts: list[bytes] = []
@@ -415,13 +415,13 @@ def _application_headers(data: bytes, at: int, end: int) -> tuple[int, int, byte
 
 
 def _header_lead(encoded: bytes) -> bytes:
-    """An encoded property name as the beginning of a record header; empty when it is not a string."""
+    """An encoded property name as the beginning of a record header; empty if it is not a string."""
     if encoded[:1] != b"\xa1" and encoded[:1] != b"\xb1":
         return b""
     name = text_of(encoded, 0, len(encoded))
     if not is_text(name):
         raise Malformed("a property's name is not UTF-8")
     lead = with_length(name)
-    if len(_HEADER_LEADS) < MAX_REMEMBERED_NAMES and len(encoded) < MAX_REMEMBERED_BYTES:
+    if len(_HEADER_LEADS) < MAX_CACHED_NAMES and len(encoded) < MAX_CACHED_NAME_BYTES:
         _HEADER_LEADS[encoded] = lead
     return lead
