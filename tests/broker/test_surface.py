@@ -21,6 +21,27 @@ from hubmere.store.engine import Catalog, LogEngine, PartitionLog
 FORBIDDEN: frozenset[type] = frozenset({LiveHub, LiveNamespace, PartitionLog, LogEngine, Catalog, CatalogView})
 
 
+# What endpoints and the portal may use. A name that is added here becomes a promise to every protocol.
+SURFACE = """
+Actor AdminToken Assignment AuditLine Broker CAPTURE_STARTING CONDITION_NAMES Caller CapturedFile Claim
+ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCredential ConnectionView Connections
+ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused Coordinator
+Copy Credential Done EmbeddedSubscription EndSpan Entities GroupDescription GroupProtocol GroupReplica
+GroupState GroupType Heartbeat HeartbeatAnswer HubCaptureStatus HubCopy HubInfo HubReplica HubReport HubView
+JobReport JobState JoinRequest JoinResponse Judge LinkRole LinkView LiveConnection MAX_DESCRIBED MAX_LINK_VIEWS
+MalformedBytes Manager MemberView NamedPartition NamespaceView NewFile Outbox OverLimit PartitionCaptureStatus
+PartitionInfo PartitionRead PartitionReader PartitionReport PartitionView Peek PendingOffset Phase PlannedHub
+Principal Publisher Reader Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal Supervision
+SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction copies_of display_text leader_epoch_refusal
+refusals segment_lifetime_ms shared_limit_bytes split_run
+"""
+
+
+def test_surface_is_the_list_that_is_agreed() -> None:
+    """Everything else in the package may change without a look at the protocols."""
+    assert sorted(hubmere.broker.__all__) == SURFACE.split()
+
+
 def test_nothing_behind_the_front_door_is_reachable() -> None:
     """Import rules are not enough: an object that leads to a log lets its holder skip every check."""
     paths: dict[type, str] = {}

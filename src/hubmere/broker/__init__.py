@@ -5,9 +5,9 @@ hands out: publishers, readers and read-only views. `caller` has the order of th
 clock, opens a socket or writes a log line; time is an argument.
 """
 
-from hubmere.broker.access import Access, Principal, Resource
+from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
-from hubmere.broker.caller import Caller, Claims
+from hubmere.broker.caller import Caller
 from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.conditions import Condition, ConditionSeverity
@@ -38,7 +38,7 @@ from hubmere.broker.coordinator.membership import (
 from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import CoordinationRefused
 from hubmere.broker.coordinator.transaction import PendingOffset, Phase, Transaction
-from hubmere.broker.counters import Counters, Traffic
+from hubmere.broker.counters import Traffic
 from hubmere.broker.credentials import (
     AdminToken,
     ConnectionStringCredential,
@@ -76,7 +76,6 @@ from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
-from hubmere.broker.quotas.throughput import Rates
 from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
 from hubmere.broker.revocation import Judge
 from hubmere.broker.tracing import EndSpan, Tracer
@@ -87,9 +86,7 @@ __all__ = [
     "Actor",
     "Broker",
     "Caller",
-    "Claims",
     # credentials and what they prove
-    "Access",
     "AdminToken",
     "ConnectionStringCredential",
     "Credential",
@@ -98,81 +95,61 @@ __all__ = [
     "Resource",
     "SharedAccessSignature",
     "SharedKey",
-    # what a caller hands out, and queries over entities
-    "Entities",
-    "HubView",
-    "NamespaceView",
+    # publishing
+    "Coalescer",
     "OverLimit",
+    "Publisher",
+    "RunPart",
+    "shared_limit_bytes",
+    "split_run",
+    # reading
     "PartitionRead",
     "PartitionReader",
-    "PartitionView",
-    "Publisher",
+    "Peek",
     "Reader",
-    "RunPart",
     "leader_epoch_refusal",
+    # read-only views and queries
+    "Entities",
+    "HubInfo",
+    "HubView",
+    "NamespaceView",
+    "PartitionInfo",
+    "PartitionView",
     "segment_lifetime_ms",
-    # snapshots of connections for monitoring
+    # management
+    "AuditLine",
+    "Done",
+    "Manager",
+    # connections, for monitoring
+    "MAX_DESCRIBED",
     "MAX_LINK_VIEWS",
     "ConnectionView",
+    "Connections",
     "LinkRole",
     "LinkView",
     "LiveConnection",
     "display_text",
-    # Kafka's coordinator: groups, offsets and transactions
-    "Assignment",
-    "Commit",
-    "ConsumerGroup",
-    "ConsumerGroupConfig",
-    "ConsumerGroupDescription",
-    "ConsumerMemberView",
-    "Coordinator",
-    "EmbeddedSubscription",
-    "ClassicGroup",
-    "GroupDescription",
-    "GroupProtocol",
-    "GroupState",
-    "GroupType",
-    "Heartbeat",
-    "HeartbeatAnswer",
-    "JoinResponse",
-    "JoinRequest",
-    "MalformedBytes",
-    "MemberView",
-    "NamedPartition",
-    "PendingOffset",
-    "Phase",
-    "SyncResponse",
-    "SyncRequest",
-    "TopicPartition",
-    "Transaction",
-    "refusals",
-    "AuditLine",
-    "Done",
-    "Manager",
-    "MAX_DESCRIBED",
+    # state of the node, for monitoring
+    "CONDITION_NAMES",
     "Condition",
     "ConditionSeverity",
-    "Counters",
-    "HubCaptureStatus",
-    "JobState",
-    "PartitionCaptureStatus",
-    "Rates",
+    "EndSpan",
     "Steal",
+    "Tracer",
     "Traffic",
-    "HubInfo",
-    "PartitionInfo",
-    "Peek",
-    "Coalescer",
-    "shared_limit_bytes",
-    "split_run",
+    # Capture
     "CAPTURE_STARTING",
     "CapturedFile",
+    "HubCaptureStatus",
     "HubReport",
     "JobReport",
+    "JobState",
     "NewFile",
+    "PartitionCaptureStatus",
     "PartitionReport",
     "PlannedHub",
     "Supervision",
+    # geo-disaster recovery
     "Claim",
     "Copy",
     "GroupReplica",
@@ -181,9 +158,33 @@ __all__ = [
     "Outbox",
     "RuleReplica",
     "copies_of",
-    "CONDITION_NAMES",
-    "Connections",
-    "EndSpan",
-    "Tracer",
+    # Kafka's coordinator: groups, offsets and transactions
+    "Assignment",
+    "ClassicGroup",
+    "Commit",
+    "ConsumerGroup",
+    "ConsumerGroupConfig",
+    "ConsumerGroupDescription",
+    "ConsumerMemberView",
     "CoordinationRefused",
+    "Coordinator",
+    "EmbeddedSubscription",
+    "GroupDescription",
+    "GroupProtocol",
+    "GroupState",
+    "GroupType",
+    "Heartbeat",
+    "HeartbeatAnswer",
+    "JoinRequest",
+    "JoinResponse",
+    "MalformedBytes",
+    "MemberView",
+    "NamedPartition",
+    "PendingOffset",
+    "Phase",
+    "SyncRequest",
+    "SyncResponse",
+    "TopicPartition",
+    "Transaction",
+    "refusals",
 ]
