@@ -245,11 +245,11 @@ def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(keep
     keeper = keep(OBEYS)
     keeper.capture()
     lease = Lease(keeper.log_file.with_name("job.lock"))
-    fd = lease.take()
+    fd = lease.acquire()
     left = subprocess.Popen(
         [sys.executable, "-c", IGNORES], stdout=subprocess.PIPE, pass_fds=(fd,), start_new_session=True
     )
-    lease.give(fd, left.pid)
+    lease.hand_over(fd, left.pid)
     assert left.stdout is not None
     assert left.stdout.readline() == b"up\n"
 
@@ -311,9 +311,9 @@ def test_waits_grow_up_to_a_bound_and_begin_again_after_a_good_run() -> None:
     """Exponential back-off; a job that ran well for long has earned a quick start."""
     retries = Retries(Patience(first_retry=1, last_retry=5, well=100, alarm_after=3))
 
-    waits = [retries.failed("same", 1) for _ in range(5)]
+    waits = [retries.record_failure("same", 1) for _ in range(5)]
     alarmed = retries.is_alarming
-    after_good_run = retries.failed("same", 100)
+    after_good_run = retries.record_failure("same", 100)
 
     assert waits == [1, 2, 4, 5, 5]
     assert alarmed
@@ -324,8 +324,8 @@ def test_different_failures_are_no_alarm() -> None:
     """Only the same one again and again is."""
     retries = Retries(Patience(alarm_after=2))
 
-    retries.failed("one", 0)
-    retries.failed("two", 0)
+    retries.record_failure("one", 0)
+    retries.record_failure("two", 0)
 
     assert not retries.is_alarming
 
@@ -344,7 +344,7 @@ def test_the_job_is_kept_from_the_first_captured_hub_on(
     job = CaptureJob(settings=settings, addresses=addresses, base=tmp_path, admin_token="t")
     if not captured_later:
         keeper.capture()
-    work = job.keeper(keeper.bench.broker.captures, SystemClock())
+    work = job.supervise(keeper.bench.broker.captures, SystemClock())
     told: list[object] = []
 
     async def story() -> None:

@@ -52,7 +52,7 @@ def test_hub_that_is_not_there_is_refused_by_name(hubs: Hubs) -> None:
         hubs.reader("no-such-hub").partition_count()
 
     assert refusal.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert not refusal.value.is_passing
+    assert not refusal.value.is_transient
 
 
 def test_place_where_nobody_listens_is_unreachable(hubs: Hubs) -> None:

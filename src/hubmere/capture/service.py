@@ -1,13 +1,13 @@
-"""Capture put together: from the settings to the places of files, and to the job with its supervisor.
+"""Composes Capture from the settings: the destinations of files, and the job with its supervisor.
 
-Part of the composition root, beside `node`. Nothing of Spark is loaded here: the job is another process. What keeps it
-is loaded when there is a hub to capture, which on most nodes is never.
+Part of the composition root, beside `node`. Nothing of Spark is loaded here: the job is another process. The supervisor
+is loaded when there is a hub to capture, which never happens on most nodes.
 
-    <data>/capture/files        captured files of hubs that name no target
-    <data>/capture/checkpoints  what makes the job exactly-once; with the files, never without them
-    <data>/capture/work         what Spark needs while it runs
-    <data>/capture/python       what Spark starts its Python processes with
-    <data>/capture/job.log      what the job says
+    <data>/capture/files        captured files of hubs without a target
+    <data>/capture/checkpoints  Spark's checkpoints, which belong to the files
+    <data>/capture/work         temporary files of Spark
+    <data>/capture/python       the script that starts Spark's Python processes
+    <data>/capture/job.log      log of the job
 """
 
 import asyncio
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _FOLDER = "capture"
 _MODULE = "hubmere.pipeline.supervised"
 _SUPERVISOR = "hubmere.capture.supervisor"
-# How often a node without captured hubs looks whether it has one now; the supervisor itself looks as often.
-_LOOK_SECONDS = 0.5
+# How often a node without captured hubs checks whether it has one; the supervisor checks as often.
+_CHECK_SECONDS = 0.5
 _LOOPBACK = "127.0.0.1"
-# Addresses to listen on that are no addresses to connect to.
+# Listening addresses to which one cannot connect.
 _ANY = {"0.0.0.0": _LOOPBACK, "::": "[::1]"}  # noqa: S104  compared, not bound
-# What would make PySpark look for another Spark than the installed one, or the job's process read a node's settings.
+# Variables that would make PySpark use another Spark than the installed one.
 _NOT_PASSED_ON = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _SPARK_SETTINGS: Mapping[str, str] = {
     "spark.app.name": "hubmere-capture",
@@ -55,7 +55,7 @@ _LOCAL_SETTINGS: Mapping[str, str] = {"spark.driver.bindAddress": _LOOPBACK, "sp
 
 
 def capture_targets(settings: Settings, base: Path) -> CaptureTargets:
-    """Where captured files may go; `base` is the data folder, or what stands in for it."""
+    """The capture targets of a node; `base` is its data folder, or the temporary folder of a node in memory."""
     folder = settings.capture_folder or base / _FOLDER / "files"
     return CaptureTargets.in_folder(
         folder, settings.capture_targets, has_account_folders=settings.capture_account_folders
@@ -63,32 +63,32 @@ def capture_targets(settings: Settings, base: Path) -> CaptureTargets:
 
 
 def hold_bytes(settings: Settings) -> int | None:
-    """How much of a partition is held back from retention; None for nothing."""
+    """Size of a partition up to which uncaptured events are kept past retention; None keeps nothing."""
     return settings.capture_hold_bytes if settings.capture_hold_retention else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureJob:
-    """What is needed to start the job of a node."""
+    """Everything that is needed to start the job of a node."""
 
     settings: Settings
     addresses: Addresses
     base: Path
     admin_token: str
 
-    def keeper(self, captures: Captures, clock: Clock) -> Coroutine[None, None, None] | None:
-        """What keeps the job until it is cancelled; None when somebody else does."""
+    def supervise(self, captures: Captures, clock: Clock) -> Coroutine[None, None, None] | None:
+        """The supervision task, to be cancelled at stop; None if the job runs elsewhere."""
         if not self.settings.capture_supervise:
             captures.supervision = Supervision(
                 state=JobState.UNSUPERVISED, reason="capture_supervise is off, and no capture job reports"
             )
             return None
         captures.supervision = Supervision(state=JobState.OFF)
-        return self._keep(captures, clock)
+        return self._supervise(captures, clock)
 
-    async def _keep(self, captures: Captures, clock: Clock) -> None:
+    async def _supervise(self, captures: Captures, clock: Clock) -> None:
         while not captures.has_work:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
         await asyncio.to_thread(importlib.import_module, _SUPERVISOR)
         from hubmere.capture.supervisor import Patience, Supervisor
 
@@ -97,7 +97,7 @@ class CaptureJob:
         await Supervisor(captures, clock, self.command, log_file, patience).run()
 
     async def command(self) -> "JobCommand":
-        """How the job is started now; CannotRun says what is missing."""
+        """The command that starts the job; raises CannotRun if something is missing."""
         from hubmere.capture.supervisor import JobCommand
 
         require_pyspark()
@@ -108,12 +108,12 @@ class CaptureJob:
         arguments = (
             sys.executable, "-m", _MODULE, f"--java={java}", f"--heap-mb={self.settings.capture_heap_mb}",
             *(f"--spark={name}={value}" for name, value in self._spark_settings(folder).items()),
-            "--", *self._way_in(), f"--checkpoint-location={checkpoints}",
+            "--", *self._node_arguments(), f"--checkpoint-location={checkpoints}",
         )  # fmt: skip
         return JobCommand(arguments=arguments, environment=self._environment(python), folder=folder / "work")
 
     def _worker_python(self, folder: Path) -> Path:
-        """What Spark runs its Python processes with: machines other than this one have Python itself at best."""
+        """The Python of Spark's worker processes; the fast-start script exists on this machine only."""
         from hubmere.pipeline.early_worker import write_script
 
         is_local = self.settings.capture_master.startswith("local")
@@ -129,8 +129,8 @@ class CaptureJob:
             **(_LOCAL_SETTINGS if master.startswith("local") else {}),
         }
 
-    def _way_in(self) -> tuple[str, ...]:
-        """The arguments that say where the node is: the plain port of this machine, else the one with TLS."""
+    def _node_arguments(self) -> tuple[str, ...]:
+        """Arguments with the node's address: the plain port on this machine, else the TLS port."""
         addresses, host = self.addresses, _ANY.get(self.settings.host, self.settings.host)
         if addresses.kafka is None and addresses.kafkas is None:
             raise CannotRun("the job reads events over Kafka, and kafka_port and kafkas_port are off")

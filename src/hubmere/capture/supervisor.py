@@ -1,10 +1,11 @@
-"""The capture job's keeper: one child process for all captured hubs, started, watched, restarted and stopped.
+"""Supervises the capture job: one child process for all captured hubs, started, monitored, restarted and stopped.
 
-It runs while a hub is captured and ends when the last one leaves. Health is told by the job's reports, not by its being
-alive: one that is silent for too long is ended like one that hangs. After a failure it is started again, each time
-later than the time before; where it cannot run at all the reason is shown and looked at again now and then. The node
-serves in every case. The child has a process group of its own, so that nothing of it is left behind, and the node holds
-its standard input, so that it ends when the node does, however that happens.
+- The job runs while a hub is captured, and is stopped with the last one.
+- Health is judged by the job's reports: a process that does not report for too long is killed.
+- After a failure the job is restarted with growing delays. If it cannot run at all, the reason is shown and the attempt
+  is repeated at intervals. The node serves in every case.
+- The child has its own process group, so that no process is left behind. The node holds its standard input, so that the
+  job ends when the node ends, even if the node is killed.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from hubmere.model.clock import Clock
 
 log = logging.getLogger("hubmere.capture")
 
-# The job's own words: three old files beside the one that is written.
+# The job's log: the current file and three old ones.
 _LOG_BYTES = 5 * 1024 * 1024
 _LOG_FILES = 3
-# The end of what it said, to find the reason of a failure in; longer lines are cut where they are shown.
+# The last lines of its output, for the reason of a failure; the reason is truncated.
 _TAIL_LINES = 20
 _REASON_CHARACTERS = 300
 _READ_BYTES = 64 * 1024
@@ -37,24 +38,24 @@ _READ_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long the supervisor waits for what, in seconds."""
+    """Timeouts and intervals of the supervisor, in seconds."""
 
     tick: float = 0.5
-    # A JVM and Spark on a cold disk and a busy machine; 5 s is usual.
+    # A JVM and Spark on a cold disk and a busy machine; 5 s is typical.
     first_report: float = 300.0
-    # The job reports every few seconds; a long garbage collection or a slow object store is no reason to end it.
+    # The job reports every few seconds; a long garbage collection or a slow object store must not end it.
     silence: float = 90.0
     first_retry: float = 1.0
     last_retry: float = 60.0
-    # A job that has run this long was well: the next failure begins with short waits again.
+    # A job that ran this long was healthy: the next failure starts with the shortest delay again.
     well: float = 120.0
-    # Time to finish the running micro-batch; what is not finished is done again from the checkpoint.
+    # Time to finish the current micro-batch; unfinished work is repeated from the checkpoint.
     stop: float = 30.0
-    # The same when the node itself stops, and somebody waits for it.
+    # The same when the node itself stops.
     last_stop: float = 5.0
-    # Until it is looked again whether somebody has installed what was missing.
+    # Interval at which a missing requirement is checked again.
     blocked: float = 30.0
-    # The same failure so many times in a row wakes somebody.
+    # So many equal failures in a row raise an alarm.
     alarm_after: int = 5
 
 
@@ -63,15 +64,15 @@ _PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommand:
-    """How the job is started; its environment holds a token and never shows. `folder` is emptied first."""
+    """How the job is started. The environment holds a token and is never shown; `folder` is emptied first."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     folder: Path
 
 
-class StillThere(Exception):
-    """A job that an earlier node left is still ending; two must not write to the same checkpoints."""
+class StillRunning(Exception):
+    """A job of an earlier node is still running; two jobs must not write to the same checkpoints."""
 
     def __init__(self, pid: int | None) -> None:
         super().__init__(pid)
@@ -79,17 +80,16 @@ class StillThere(Exception):
 
 
 class Lease:
-    """The right to run the job on a data folder: a lock on a file which the job inherits.
+    """The right to run the job on a data folder: a file lock that the job inherits.
 
-    So it is held as long as the job lives, whatever becomes of the node. The file has the job's process id while that
-    can be trusted.
+    So the lock is held as long as the job lives, even if the node is gone. The file contains the job's process id.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def take(self) -> int:
-        """A descriptor that holds the lock, for the job to inherit; StillThere while another job has it."""
+    def acquire(self) -> int:
+        """Lock the file; returns the descriptor for the job to inherit. Raises StillRunning if another job has it."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -97,18 +97,18 @@ class Lease:
         except OSError:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
-            raise StillThere(int(holder) if holder.isdigit() else None) from None
+            raise StillRunning(int(holder) if holder.isdigit() else None) from None
         os.ftruncate(fd, 0)
         return fd
 
-    def give(self, fd: int, pid: int) -> None:
-        """The job has the lock now; ours is let go."""
+    def hand_over(self, fd: int, pid: int) -> None:
+        """Hand the lock over to the job, and close our descriptor."""
         os.pwrite(fd, f"{pid}\n".encode("ascii"), 0)
         os.close(fd)
 
 
 class Retries:
-    """When to try again, and whether the same failure comes again and again: a pure decision."""
+    """Decides when to retry, and whether the same failure repeats. Pure."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -116,8 +116,8 @@ class Retries:
         self._reason = ""
         self._same = 0
 
-    def failed(self, reason: str, ran_s: float) -> float:
-        """Take a failure into account; the seconds to wait before the next start."""
+    def record_failure(self, reason: str, ran_s: float) -> float:
+        """Record a failure; returns the delay before the next start in seconds."""
         if ran_s >= self._patience.well:
             self._wait, self._same = self._patience.first_retry, 0
         self._same = self._same + 1 if reason == self._reason else 1
@@ -127,12 +127,12 @@ class Retries:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether the last failure has come so often that somebody has to look."""
+        """Whether the last failure has repeated so often that an operator must act."""
         return self._same >= self._patience.alarm_after
 
 
 class Supervisor:
-    """Keeps one capture job.
+    """Keeps one capture job running.
 
     Thread rule: the node's loop only. `run` owns the child: cancelling it stops the child, within a bound.
     """
@@ -162,13 +162,13 @@ class Supervisor:
         """Supervise until cancelled."""
         try:
             while True:
-                await self._careful_step()
+                await self._step_safely()
                 await asyncio.sleep(self._patience.tick)
         finally:
             # A second cancellation must not leave a JVM behind.
             await asyncio.shield(asyncio.create_task(self._stop(self._patience.last_stop)))
 
-    async def _careful_step(self) -> None:
+    async def _step_safely(self) -> None:
         try:
             await self._step()
         except Exception as error:  # the top of a task: without capture the node still serves
@@ -195,7 +195,7 @@ class Supervisor:
         except (CannotRun, OSError) as missing:
             self._block(str(missing))
             return
-        except StillThere as other:
+        except StillRunning as other:
             self._end_other(other)
             return
         restarts = self._captures.supervision.restarts + (0 if self._is_first else 1)
@@ -204,56 +204,56 @@ class Supervisor:
         self._captures.supervision = Supervision(state=JobState.STARTING, pid=child.pid, restarts=restarts)
         log.info("the capture job is starting as process %d; its log is %s", child.pid, self._log_file)
 
-    def _end_other(self, other: StillThere) -> None:
-        """End what an earlier node left: its work is done again from the checkpoint."""
+    def _end_other(self, other: StillRunning) -> None:
+        """Kill the job of an earlier node; its unfinished work is repeated from the checkpoint."""
         if other.pid is not None:
-            log.warning("a capture job of an earlier run is still there as process %d; it is ended", other.pid)
+            log.warning("killing the capture job of an earlier run, process %d", other.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(other.pid, signal.SIGKILL)
         self._start_at = self._clock.monotonic() + self._patience.first_retry
 
     def _block(self, reason: str) -> None:
         self._start_at = self._clock.monotonic() + self._patience.blocked
-        told = self._captures.supervision
-        if (told.state, told.reason) != (JobState.BLOCKED, reason):
-            log.error("capture cannot run, events are kept until it can: %s", reason)
-        self._captures.supervision = Supervision(state=JobState.BLOCKED, reason=reason, restarts=told.restarts)
+        before = self._captures.supervision
+        if (before.state, before.reason) != (JobState.BLOCKED, reason):
+            log.error("capture cannot run; events are kept until it can: %s", reason)
+        self._captures.supervision = Supervision(state=JobState.BLOCKED, reason=reason, restarts=before.restarts)
 
     # --- watching ---
 
     async def _watch(self, child: "_Child") -> None:
         now = self._clock.monotonic()
         reported_at = self._captures.reported_at
-        is_heard = reported_at is not None and reported_at >= self._started_at
+        has_reported = reported_at is not None and reported_at >= self._started_at
         if child.exit_code is not None:
             await child.close()
-            self._failed(child.last_words(f"it ended with exit code {child.exit_code}"))
-        elif is_heard and reported_at is not None and now - reported_at > self._patience.silence:
+            self._on_failure(child.failure_reason(f"it ended with exit code {child.exit_code}"))
+        elif has_reported and reported_at is not None and now - reported_at > self._patience.silence:
             await child.kill()
-            self._failed(f"it did not report for {self._patience.silence:g} s")
-        elif not is_heard and now - self._started_at > self._patience.first_report:
+            self._on_failure(f"it did not report for {self._patience.silence:g} s")
+        elif not has_reported and now - self._started_at > self._patience.first_report:
             await child.kill()
-            self._failed(f"it did not report within {self._patience.first_report:g} s of its start")
-        elif is_heard and self._is_first_running_report():
+            self._on_failure(f"it did not report within {self._patience.first_report:g} s of its start")
+        elif has_reported and self._is_first_running_report():
             self._captures.supervision = replace(self._captures.supervision, state=JobState.RUNNING)
             log.info("the capture job is running after %.1f s", now - self._started_at)
 
     def _is_first_running_report(self) -> bool:
-        """Whether the job has just said that it captures; until then it reports that it starts."""
+        """Whether the job reports for the first time that it is running; before that it reports that it is starting."""
         is_starting = self._captures.supervision.state is JobState.STARTING
         return is_starting and self._captures.reported_state is JobState.RUNNING
 
-    def _failed(self, reason: str) -> None:
+    def _on_failure(self, reason: str) -> None:
         now = self._clock.monotonic()
-        wait = self._retries.failed(reason, now - self._started_at)
+        wait = self._retries.record_failure(reason, now - self._started_at)
         self._child, self._start_at = None, now + wait
-        told = self._captures.supervision
+        before = self._captures.supervision
         self._captures.supervision = Supervision(
-            state=JobState.BACKING_OFF, reason=reason, restarts=told.restarts, is_alarmed=self._retries.is_alarming
+            state=JobState.BACKING_OFF, reason=reason, restarts=before.restarts, is_alarmed=self._retries.is_alarming
         )
         level = logging.ERROR if self._retries.is_alarming else logging.WARNING
-        again = " again and again" if self._retries.is_alarming else ""
-        log.log(level, "the capture job failed%s, the next try is in %g s: %s", again, wait, reason)
+        again = " repeatedly" if self._retries.is_alarming else ""
+        log.log(level, "the capture job failed%s; restarting in %g s: %s", again, wait, reason)
 
     # --- stopping ---
 
@@ -266,8 +266,8 @@ class Supervisor:
         self._captures.supervision = Supervision(state=JobState.OFF, restarts=self._captures.supervision.restarts)
 
 
-def _make_empty(folder: Path) -> None:
-    """What a killed job has left is of no use to the next."""
+def _empty_folder(folder: Path) -> None:
+    """Empty a folder; leftovers of a killed job are useless."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -283,10 +283,10 @@ class _Child:
 
     @classmethod
     async def start(cls, command: JobCommand, log_file: Path, lease: Lease) -> "_Child":
-        """Start the job with its output to a file, its input held, and the lease for it."""
-        fd = lease.take()
+        """Start the job: output to a file, standard input held open, the lock inherited."""
+        fd = lease.acquire()
         try:
-            await asyncio.to_thread(_make_empty, command.folder)
+            await asyncio.to_thread(_empty_folder, command.folder)
             handler = RotatingFileHandler(log_file, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
             process = await asyncio.create_subprocess_exec(
                 *command.arguments,
@@ -301,7 +301,7 @@ class _Child:
         except BaseException:
             os.close(fd)
             raise
-        lease.give(fd, process.pid)
+        lease.hand_over(fd, process.pid)
         return cls(process, handler)
 
     @property
@@ -311,11 +311,11 @@ class _Child:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Exit code; None while it runs."""
         return self._process.returncode
 
-    def last_words(self, otherwise: str) -> str:
-        """The last line it said, with how it ended."""
+    def failure_reason(self, otherwise: str) -> str:
+        """How it ended, with the last line of its output."""
         said = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
         return f"{otherwise}: {said[:_REASON_CHARACTERS]}" if said else otherwise
 
@@ -324,20 +324,20 @@ class _Child:
         rest = ""
         while chunk := await self._process.stdout.read(_READ_BYTES):
             *lines, rest = (rest + chunk.decode("utf-8", "replace")).split("\n")
-            self._keep(lines)
-            # A line without an end must not grow for ever.
+            self._write_lines(lines)
+            # A line without an end must not grow without bound.
             if len(rest) > _READ_BYTES:
-                self._keep([rest])
+                self._write_lines([rest])
                 rest = ""
-        self._keep([rest] if rest else [])
+        self._write_lines([rest] if rest else [])
 
-    def _keep(self, lines: list[str]) -> None:
+    def _write_lines(self, lines: list[str]) -> None:
         for line in lines:
             self._tail.append(line)
             self._handler.handle(logging.makeLogRecord({"msg": line, "name": "job"}))
 
     async def stop(self, patience_s: float) -> bool:
-        """Ask it to end and wait; one that does not is killed. Whether it ended by itself."""
+        """Ask the job to end, and kill it after `patience_s`. Returns whether it ended by itself."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -349,12 +349,12 @@ class _Child:
         return True
 
     async def kill(self) -> None:
-        """End it and all it has started, at once."""
+        """Kill the job and every process that it started."""
         await self.close()
         await self._process.wait()
 
     async def close(self) -> None:
-        """See to it that nothing of it is left, and that what it said is kept."""
+        """Kill remaining processes of its group, and finish writing its log."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.stdin is not None:

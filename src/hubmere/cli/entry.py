@@ -1,8 +1,8 @@
-"""Where the program begins: a plain `hubmere up` starts a node at once, everything else goes to the command line.
+"""Entry point of the program: a plain `hubmere up` starts a node directly, everything else goes to the command line.
 
-The library behind the command line loads a validation library of its own whenever a command runs, a fifth of a second
-before the node begins to start. So the flags of `up` are read here when each is exactly one that is known; anything
-else, a help request or a mistake among them, is the command line's to answer.
+Typer loads a validation library whenever a command runs, which costs a fifth of a second before the node starts. So the
+flags of `up` are parsed here if every one is known and complete. Anything else, such as `--help` or a mistake, is left
+to Typer. A test checks that both parsers agree on every setting.
 """
 
 import os
@@ -40,7 +40,7 @@ def _up(flags: Flags) -> None:
 
 
 def plain_flags(arguments: Sequence[str]) -> Flags | None:
-    """The values of the flags by key; None when not all of them are known and complete."""
+    """The values of the flags by key; None unless all of them are known and complete."""
     known = {setting.flag: setting for setting in SETTINGS}
     values: dict[str, str | bool | list[str]] = {}
     rest = list(arguments)
@@ -67,7 +67,7 @@ def plain_flags(arguments: Sequence[str]) -> Flags | None:
 
 
 def _switch(flag: str, known: Mapping[str, Setting]) -> tuple[Setting, bool] | None:
-    """A setting that is switched on by `--name` or off by `--no-name`."""
+    """The setting and value of a switch: `--name` is on, `--no-name` is off."""
     if (setting := known.get(flag)) is not None and setting.kind.is_switch:
         return setting, True
     if flag.startswith("--no-") and (setting := known.get("--" + flag[5:])) is not None and setting.kind.is_switch:

@@ -25,17 +25,17 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "The command did what it was asked; a node was stopped by SIGTERM or SIGINT and closed its files.",
+    Exit.OK: "The command succeeded; a node was stopped by SIGTERM or SIGINT and closed its files.",
     Exit.FAILED: "Something failed while the command ran; standard error says what.",
     Exit.USAGE: "A flag, variable or file is wrong; every bad setting is named, and nothing was started.",
-    Exit.FOLDER_IN_USE: "Another node works on the data folder; its process id is named.",
-    Exit.PORT_IN_USE: "A port cannot be opened: another process has it, or this one may not.",
-    Exit.DAMAGED: "`hubmere doctor` found damage that is still there, or a catalog is lost or damaged.",
+    Exit.FOLDER_IN_USE: "Another node uses the data folder; its process id is named.",
+    Exit.PORT_IN_USE: "A port cannot be opened: another process uses it, or permission is missing.",
+    Exit.DAMAGED: "`hubmere doctor` found damage that is not repaired, or a catalog is missing or damaged.",
 }
 
 
 class CommandFailed(Exception):
-    """A command cannot do what it was asked: the code to end with and what to say, a line each."""
+    """A command failed: the exit code, and the lines to print."""
 
     def __init__(self, code: Exit, *lines: str) -> None:
         super().__init__(code, *lines)
@@ -44,14 +44,14 @@ class CommandFailed(Exception):
 
 
 def end_with_code(command: Callable[[], object]) -> NoReturn:
-    """Run a command and end the process; every way out has a documented exit code."""
+    """Run a command and end the process with a documented exit code."""
     try:
         command()
     except BadSettings as bad:
         fail(Exit.USAGE, *(f"bad setting {problem}" for problem in bad.problems))
     except CommandFailed as failed:
         fail(failed.code, *failed.lines)
-    except Exception as error:  # the top of the program: what nobody caught ends as a line or two
+    except Exception as error:  # the top of the program: an unexpected error is printed without a traceback
         if _wants_traceback():
             raise
         _fail_with(error)
@@ -59,7 +59,7 @@ def end_with_code(command: Callable[[], object]) -> NoReturn:
 
 
 def fail(code: Exit, *lines: str) -> NoReturn:
-    """Say why on standard error, and end."""
+    """Print the reason on standard error, and end the process."""
     for line in lines:
         print(f"hubmere: {line}", file=sys.stderr)  # noqa: T201 - the last words of a command
     sys.exit(code)

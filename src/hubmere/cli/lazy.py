@@ -1,6 +1,6 @@
-"""Which command is in which module, and a group that imports a module when its command is first asked for.
+"""Commands by module, and a Typer group that imports a module when its command is first used.
 
-`hubmere up` reaches its event loop without loading any of them; help and completion load all.
+`hubmere up` starts without loading any of them; help and completion load all.
 """
 
 from importlib import import_module
@@ -29,27 +29,27 @@ _HIDDEN = ("georecovery",)
 
 
 class LazyGroup(TyperGroup):
-    """The group of all commands; those of `MODULES` come and go without costing the others anything."""
+    """The group of all commands; those of `MODULES` are loaded on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Every command, those that are not loaded yet included."""
+        """Every command, including those that are not loaded yet."""
         return list(dict.fromkeys([*self.commands, *MODULES]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One command, loaded if need be."""
+        """One command, loaded if necessary."""
         if cmd_name not in self.commands and cmd_name in MODULES:
-            self.commands[cmd_name] = _loaded(cmd_name)
+            self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is meant; all are loaded before a wrong name is answered with the nearest ones."""
+        """The command of that name; for an unknown name all are loaded, so that the closest ones can be suggested."""
         if args and self.get_command(ctx, args[0]) is None:
             for name in MODULES:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
 
 
-def _loaded(name: str) -> Any:
+def _load(name: str) -> Any:
     command = typer.main.get_command(import_module(f"hubmere.cli.commands.{MODULES[name]}").app)
     command.name = name
     command.hidden = name in _HIDDEN

@@ -241,7 +241,7 @@ class Client:
             try:
                 return self.call_once(attempt)
             except ClientFailure as failure:
-                if not failure.is_passing or time.monotonic() + pause_s > deadline:
+                if not failure.is_transient or time.monotonic() + pause_s > deadline:
                     raise
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

@@ -1,25 +1,25 @@
-"""What a client of ours could not do, as types: nobody there, not let in, or told no.
+"""Failures of our clients as types: unreachable, not authenticated, or refused.
 
-Texts never hold a key. `is_passing` says whether the same call may succeed a moment later; the client tries those again
-by itself for as long as it was told to.
+Messages never contain a key. `is_transient` says whether the same call may succeed a moment later; the client retries
+such calls itself, up to its time limit.
 """
 
 from hubmere.wire.kafka.errors import ErrorCode
 
-# Kafka's clients try again after these because metadata may lag behind; one node's metadata does not.
+# Kafka's clients retry these because metadata may be stale in a cluster; on a single node it is not.
 _FINAL = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 class ClientFailure(Exception):
-    """Something was asked of a node and did not come about."""
+    """A call to a node failed."""
 
-    is_passing = False
+    is_transient = False
 
 
 class Unreachable(ClientFailure):
-    """There is no working connection: refused, broken, silent for too long, or not what it says it is."""
+    """There is no working connection: refused, broken, timed out, or the certificate is not trusted."""
 
-    is_passing = True
+    is_transient = True
 
     def __init__(self, place: str, why: str) -> None:
         super().__init__(place, why)
@@ -31,7 +31,7 @@ class Unreachable(ClientFailure):
 
 
 class SignInRefused(ClientFailure):
-    """The node does not take the connection string."""
+    """The node does not accept the connection string."""
 
     def __init__(self, place: str, why: str) -> None:
         super().__init__(place, why)
@@ -52,8 +52,8 @@ class Refused(ClientFailure):
         self.message = message
 
     @property
-    def is_passing(self) -> bool:  # type: ignore[override]  # a table for the class, an answer for the instance
-        """Whether Kafka's own table says that trying again may help."""
+    def is_transient(self) -> bool:  # type: ignore[override]  # a table for the class, an answer for the instance
+        """Whether the error code is retriable in Kafka's table."""
         known = _KNOWN.get(self.code)
         return known is not None and known.retriable and known not in _FINAL
 
@@ -67,7 +67,7 @@ _KNOWN: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
 
 
 class RangeLost(ClientFailure):
-    """Events that were to be read are gone: retention passed them, or the hub was made anew."""
+    """Events that were to be read no longer exist: retention deleted them, or the hub was re-created."""
 
     def __init__(self, hub: str, partition: int, wanted: int, first: int, end: int) -> None:
         super().__init__(hub, partition, wanted, first, end)

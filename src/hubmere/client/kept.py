@@ -1,7 +1,7 @@
-"""Clients that a process keeps: taken for one piece of work, given back signed in, taken again for the next.
+"""A pool of authenticated clients for one process, reused from task to task.
 
-A Spark worker reads one task after another. To connect and to sign in takes four round trips and, at the node, more
-time than a small task's events. Whoever takes a client owns it alone: a second taker of the same account gets another.
+A Spark worker runs one task after another. Connecting and authenticating takes four round trips and, on the node, more
+time than the events of a small task. A client has one user at a time: a second user of the same account gets another.
 """
 
 import os
@@ -16,19 +16,19 @@ from hubmere.client.connection import Account, Client
 MAX_KEPT: Final = 8
 
 _idle: Final[OrderedDict[Account, Client]] = OrderedDict()
-# A child has the same sockets: two processes must not speak on one.
+# A forked child has the same sockets: two processes must not use one.
 os.register_at_fork(after_in_child=_idle.clear)
 
 
 @contextmanager
 def kept_client(account: Account) -> Iterator[Client]:
-    """A client for as long as the block lasts; kept for the next taker unless the block fails."""
+    """A client for the length of the block; it goes back to the pool unless the block fails."""
     client = _idle.pop(account, None) or Client(account)
     client.close_if_stale()
     try:
         yield client
     except BaseException:
-        # Answers may be on their way that the next taker must not take for theirs.
+        # Responses may be in flight that the next user must not read.
         client.close()
         raise
     _keep(account, client)

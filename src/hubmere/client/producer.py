@@ -1,8 +1,9 @@
-"""Write batches to a hub, each once: whoever repeats the same batches under the same producer id leaves no duplicate.
+"""Writes batches to a hub exactly once: repeating the same batches under the same producer id adds no duplicates.
 
-The id is the caller's to choose, and stands for exactly one series of batches for each partition. A partition's log
-knows a producer's last number and its last five batches, for a day after its last write, and drops what it has
-(Kafka's rules for idempotent producers). Batches are acknowledged when they are on disk; a few are in flight at a time.
+The caller chooses the id, which stands for exactly one series of batches per partition. The log of a partition
+remembers a producer's last sequence and its last five batches for a day after its last write, and ignores what it
+already has (Kafka's rules for idempotent producers). Batches are acknowledged when they are on disk; a few are in
+flight at a time.
 """
 
 import hashlib
@@ -17,25 +18,25 @@ from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 
-# What a caller needs to make batches comes from here, so that nobody above the client knows the wire.
+# Re-exported, so that users of the client need not import the wire format.
 __all__ = ["HubProducer", "Record", "encode_batch", "producer_id_of"]
 
-# The log recognises a repeat among a producer's last five batches: fewer than that may be without an answer.
+# The log recognises duplicates of a producer's last five batches, so fewer than that may be unacknowledged.
 _MAX_IN_FLIGHT: Final = 4
 _ACKS_ALL: Final = -1
 _PRODUCE_TIMEOUT_MS: Final = 30_000
 _EPOCH: Final = 0
-# A node counts the ids that it hands out up from 0; chosen ones are hashed into the upper half of what there is.
+# A node assigns ids from 0 upwards; chosen ids are hashed into the upper half of the range.
 _CHOSEN_IDS: Final = 1 << 62
 
-# The last one: every batch before it is there, and the series is the same as before, so its number was passed long ago.
+# The last one: all earlier batches are stored and the series is the same, so this batch was stored long ago.
 _WRITTEN: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
 )
 
 
 def producer_id_of(parts: Iterable[bytes]) -> int:
-    """The id for a series of batches that these parts tell from every other one."""
+    """A producer id for the series of batches that these parts identify."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
@@ -60,7 +61,7 @@ class HubProducer:
         self._in_flight: deque[_Sent] = deque()
 
     def send(self, partition: int, batch: bytearray) -> None:
-        """Number, seal and write one batch, which becomes ours; waits only while too many are in flight."""
+        """Number, seal and write one batch, which must not be used again; waits only while too many are in flight."""
         header = read_header(batch)
         first = self._next.get(partition, 0)
         self._next[partition] = (first + header.record_count) & PRODUCER_SEQUENCE_MASK
@@ -89,8 +90,8 @@ class HubProducer:
                 self._in_flight.popleft()
 
     def _recover(self, failure: ClientFailure) -> None:
-        """Write everything without an answer again, one by one: an answer behind a failed one says nothing."""
-        if not failure.is_passing:
+        """Write all unacknowledged batches again, one by one: responses after a failed one cannot be used."""
+        if not failure.is_transient:
             raise failure
         while self._in_flight:
             self._client.call(self._write_next)

@@ -128,8 +128,8 @@ class Node:
         job = CaptureJob(
             settings=self._settings, addresses=endpoints.addresses, base=self._storage.folder, admin_token=admin_token
         )
-        if (keeper := job.keeper(broker.captures, self._clock)) is not None:
-            self._start_task(keeper)
+        if (supervision := job.supervise(broker.captures, self._clock)) is not None:
+            self._start_task(supervision)
 
     def _build_ready(self, broker: Broker, endpoints: NodeEndpoints, admin_token: str) -> Ready:
         settings = self._settings
