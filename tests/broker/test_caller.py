@@ -25,11 +25,15 @@ from hubmere.model.errors import (
     HubNotFound,
     InvalidAudience,
     InvalidSignature,
+    LeaderEpochUnknown,
     LimitReached,
+    MalformedToken,
     MissingToken,
     NamespaceNotFound,
     NotInTier,
+    PartitionNotFound,
     Refusal,
+    SequenceOutOfRange,
 )
 from hubmere.model.names import ROOT_RULE, namespace_name, rule_name
 from hubmere.model.position import Position
@@ -490,3 +494,112 @@ def test_peek_counts_as_no_reader(bench: Bench) -> None:
 def test_path_names_a_namespace_where_host_names_cannot(bench: Bench, path: str, expected: tuple[str, str]) -> None:
     """The form does not depend on whether the hub exists, so that refusals do not reveal which hubs exist."""
     assert bench.broker.split_hub_path(HOST, path) == expected
+
+
+# --- connections with one credential (Kafka)
+
+
+def test_connection_keeps_its_principal_when_it_authenticates_again(bench: Bench) -> None:
+    """KIP-368: a connection cannot become another client's."""
+    caller = a_caller(bench, a_rule(bench, "first", "Send"), is_kafka=True)
+
+    caller.reauthenticate(None, SharedKey("first", key_of(bench, "first")), NOW_S)
+    with pytest.raises(MalformedToken):
+        caller.reauthenticate(None, a_rule(bench, "second", "Send"), NOW_S)
+
+    assert caller.principal.rule == "first"
+
+
+def test_cached_rights_are_asked_again_after_a_new_credential(bench: Bench) -> None:
+    """What was allowed before may not be allowed now."""
+    caller = a_caller(bench, is_kafka=True)
+    publisher, before = caller.publisher("orders", NOW_S), caller.revision
+
+    caller.reauthenticate(None, SharedKey(ROOT_RULE, key_of(bench)), NOW_S)
+
+    assert caller.revision > before
+    assert caller.publisher("orders", NOW_S) is not publisher
+
+
+def test_connection_whose_right_was_taken_away_is_closed_if_it_uses_it(bench: Bench) -> None:
+    """A rule that loses a right acts on open connections; one that does not use it goes on."""
+    writer, idle = (a_caller(bench, a_rule(bench, name, "Send", "Listen"), is_kafka=True) for name in ("a", "b"))
+    writer.publisher("orders", NOW_S)
+    for name in ("a", "b"):
+        a_rule(bench, name, "Listen")
+
+    idle.review_connection(bench.broker.revocation.judge, NOW_S)
+    with pytest.raises(ClaimMissing):
+        writer.review_connection(bench.broker.revocation.judge, NOW_S)
+
+    assert idle.readable("orders", NOW_S).name == "orders"
+    with pytest.raises(ClaimMissing):
+        idle.publisher("orders", NOW_S)
+
+
+def test_partition_is_followed_with_the_right_to_listen_only(bench: Bench) -> None:
+    """A fetch names neither a group nor an epoch, but needs the same right as a reader."""
+    with pytest.raises(ClaimMissing):
+        a_caller(bench, a_rule(bench, "sender", "Send"), is_kafka=True).follow("orders", 0, print, NOW_S)
+    with pytest.raises(PartitionNotFound):
+        a_caller(bench, is_kafka=True).follow("orders", 4, print, NOW_S)
+
+
+def test_followed_partition_reports_its_moves_until_it_is_closed(bench: Bench) -> None:
+    """A parked fetch is woken by a commit, and a closed one is not."""
+    moves: list[int] = []
+    reader = a_caller(bench, is_kafka=True).follow("orders", 0, lambda: moves.append(1), NOW_S)
+    publisher = a_caller(bench).open_publisher("orders", NOW_S, partition="0")
+
+    publisher.publish(a_batch(3), count=3, size_bytes=100, now=0.0, now_ms=NOW_MS)
+    bench.turn.run()
+    read = reader.read(1, max_bytes=1000, space_bytes=1000)
+    reader.close()
+    publisher.publish(a_batch(1), count=1, size_bytes=100, now=0.0, now_ms=NOW_MS)
+    bench.turn.run()
+
+    assert moves == [1]
+    assert read.chunk is not None
+    assert (read.chunk.first_sequence, read.chunk.next_sequence) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "epoch", "refusal"), [(9, -1, SequenceOutOfRange), (0, 9, LeaderEpochUnknown), (0, -1, None)]
+)
+def test_position_and_leader_epoch_are_checked_at_each_read(
+    bench: Bench, sequence: int, epoch: int, refusal: type[Refusal] | None
+) -> None:
+    """A Kafka client names both with every fetch, and is answered with the partition's state."""
+    reader = a_caller(bench, is_kafka=True).follow("orders", 0, print, NOW_S)
+
+    read = reader.read(sequence, max_bytes=1000, space_bytes=1000, leader_epoch=epoch)
+
+    assert (None if read.refusal is None else type(read.refusal)) is refusal
+    assert read.state.committed == 0
+
+
+def test_records_are_deleted_with_the_right_to_manage_only(bench: Bench) -> None:
+    """DeleteRecords moves the start of a partition forward, for everybody."""
+    caller = a_caller(bench, is_kafka=True)
+    publisher = caller.publisher("orders", NOW_S)
+    publisher.publish(a_batch(5), count=5, size_bytes=100, partition=2, now=0.0, now_ms=NOW_MS)
+    bench.turn.run()
+
+    with pytest.raises(ClaimMissing):
+        a_caller(bench, a_rule(bench, "client", "Send", "Listen"), is_kafka=True).delete_records("orders", 2, 5, NOW_S)
+    with pytest.raises(SequenceOutOfRange):
+        caller.delete_records("orders", 2, -7, NOW_S)
+
+    assert caller.delete_records("orders", 2, 5, NOW_S) == 5
+
+
+def test_usable_hubs_are_those_of_the_credential(bench: Bench) -> None:
+    """A topic list must not reveal hubs that a client may not use."""
+    bench.a_hub("other")
+    credential = a_rule(bench, "one-hub", "Listen", hub="orders")
+    token = make_token(f"sb://{HOST}/orders", credential.rule, credential.key, expires_at_s=LATER_S)
+    of_hub = a_caller(bench, SharedAccessSignature(token))
+
+    assert [hub.name for hub in of_hub.usable_hubs(Rights.LISTEN)] == ["orders"]
+    assert of_hub.usable_hubs(Rights.SEND) == []
+    assert [hub.name for hub in a_caller(bench).usable_hubs(Rights.SEND)] == ["orders", "other"]
