@@ -38,12 +38,13 @@ NOTE = "<!-- Made by docs/generate.py; change the code that it describes and run
 
 def pages() -> dict[Path, str]:
     """Every generated page by its path."""
-    return {REFERENCE / name: NOTE + "\n" + make().strip() + "\n" for name, make in _PAGES.items()}
+    reference = {REFERENCE / name: NOTE + "\n" + make().strip() + "\n" for name, make in _PAGES.items()}
+    return {**reference, TREE: _tree()}
 
 
 def write() -> None:
     """Write the pages that have changed."""
-    for path, text in {**pages(), TREE: tree_page()}.items():
+    for path, text in pages().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 
@@ -60,7 +61,7 @@ def _code(text: str) -> str:
 # --- source tree -----------------------------------------------------------------------------------------------------
 
 
-def tree_page() -> str:
+def _tree() -> str:
     """Every package and module of `src/hubmere` with the first sentence of its docstring."""
     parts = [
         "# The source tree",

@@ -85,7 +85,9 @@ _NO_PARTICIPLES = frozenset(
 # Names that a library demands.
 _REQUIRED_NAMES: frozenset[str] = frozenset()
 # Packages and modules that follow the rule.
-_FOLLOWS = ("model", "wire", "broker/coordinator", "pipeline/capture")
+_FOLLOWS = (
+    "model", "wire", "broker/coordinator", "pipeline/capture", "portal/pages", "records/kernels", "store/recovery",
+)  # fmt: skip
 
 
 def bare_participles(source: str) -> list[str]:
