@@ -26,14 +26,15 @@ SURFACE = """
 Actor AdminToken Assignment AuditLine Broker CAPTURE_STARTING CONDITION_NAMES Caller CapturedFile Claim
 ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCredential ConnectionView Connections
 ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused Coordinator
-Copy Credential Done EmbeddedSubscription EndSpan Entities GroupDescription GroupProtocol GroupReplica
-GroupState GroupType Heartbeat HeartbeatAnswer HubCaptureStatus HubCopy HubInfo HubReplica HubReport HubView
-JobReport JobState JoinRequest JoinResponse Judge LinkRole LinkView LiveConnection MAX_DESCRIBED MAX_LINK_VIEWS
-MalformedBytes Manager MemberView NamedPartition NamespaceView NewFile Outbox OverLimit PartitionCaptureStatus
-PartitionInfo PartitionRead PartitionReader PartitionReport PartitionView Peek PendingOffset Phase PlannedHub
-Principal Publisher Reader Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal Supervision
-SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction copies_of display_text leader_epoch_refusal
-refusals segment_lifetime_ms shared_limit_bytes split_run
+Copy Credential Done EmbeddedSubscription EndSpan Entities GroupAdministration GroupDescription GroupOverview
+GroupPosition GroupProtocol GroupReplica GroupState GroupType Heartbeat HeartbeatAnswer HubCaptureStatus HubCopy
+HubInfo HubReplica HubReport HubView JobReport JobState JoinRequest JoinResponse Judge LinkRole LinkView
+LiveConnection MAX_DESCRIBED MAX_LINK_VIEWS MalformedBytes Manager MemberView NamedPartition NamespaceView
+NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo PartitionRead PartitionReader PartitionReport
+PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset Principal Publisher Reader Reset ResetKind
+Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal Supervision SyncRequest SyncResponse
+TopicPartition Tracer Traffic Transaction copies_of display_text leader_epoch_refusal refusals
+segment_lifetime_ms shared_limit_bytes split_run
 """
 
 

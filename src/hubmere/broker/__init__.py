@@ -12,6 +12,14 @@ from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.coordinator import refusals
+from hubmere.broker.coordinator.administration import (
+    GroupAdministration,
+    GroupOverview,
+    GroupPosition,
+    PlannedOffset,
+    Reset,
+    ResetKind,
+)
 from hubmere.broker.coordinator.classic_group import ClassicGroup
 from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
 from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedSubscription, MalformedBytes, NamedPartition
@@ -169,7 +177,10 @@ __all__ = [
     "CoordinationRefused",
     "Coordinator",
     "EmbeddedSubscription",
+    "GroupAdministration",
     "GroupDescription",
+    "GroupOverview",
+    "GroupPosition",
     "GroupProtocol",
     "GroupState",
     "GroupType",
@@ -182,6 +193,9 @@ __all__ = [
     "NamedPartition",
     "PendingOffset",
     "Phase",
+    "PlannedOffset",
+    "Reset",
+    "ResetKind",
     "SyncRequest",
     "SyncResponse",
     "TopicPartition",

@@ -138,7 +138,7 @@ class Broker:
         self.captures = Captures(catalog, self._namespaces, targets, hold_bytes=capture_hold_bytes)
         self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
-        self.coordinators = Coordinators(catalog, self._namespaces)
+        self.coordinators = Coordinators(catalog, self._namespaces, self.audit)
         self.upkeep = Upkeep(self._namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
         self.default_partition_count = default_partition_count
         self._default_namespace = default_namespace

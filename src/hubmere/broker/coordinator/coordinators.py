@@ -6,6 +6,7 @@ Made when first asked for, from what the catalog has kept; a namespace that is m
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from hubmere.broker.coordinator.administration import GroupAdministration
 from hubmere.broker.coordinator.consumer_group.assignments import Topic
 from hubmere.broker.coordinator.consumer_group.embedded import EmbeddedProtocol, NoEmbeddedProtocol
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
@@ -17,6 +18,7 @@ from hubmere.broker.coordinator.producer_ids import ProducerIds
 from hubmere.broker.coordinator.transactions import Transactions
 from hubmere.broker.live import LiveNamespace
 from hubmere.model.names import fold
+from hubmere.store.audit import AuditLog
 from hubmere.store.engine import Catalog
 
 # Offsets and ids expire after days, so the check can be rare.
@@ -26,11 +28,12 @@ _HANGING_SECONDS = 5.0
 
 
 class Coordinator(NamedTuple):
-    """The coordinator of one namespace: groups, offsets and transactions."""
+    """The coordinator of one namespace: groups, offsets, transactions, and the administration of groups."""
 
     groups: Groups
     offsets: Offsets
     transactions: Transactions
+    administration: GroupAdministration
 
 
 class HubDirectory:
@@ -61,8 +64,11 @@ class HubDirectory:
 class Coordinators:
     """The coordinators of all namespaces. Thread rule: the owner's thread only."""
 
-    def __init__(self, catalog: Catalog, namespaces: Mapping[str, LiveNamespace]) -> None:
+    def __init__(
+        self, catalog: Catalog, namespaces: Mapping[str, LiveNamespace], audit: AuditLog | None = None
+    ) -> None:
         self._catalog = catalog
+        self._audit = AuditLog() if audit is None else audit
         self._namespaces = namespaces
         # By the folded name of the namespace, with the namespace that it belongs to: a namespace may be created again.
         self._made: dict[str, tuple[LiveNamespace, Coordinator]] = {}
@@ -80,21 +86,27 @@ class Coordinators:
         key = namespace.entity.key[0]
         owner, made = self._made.get(key, (None, None))
         if made is None or owner is not namespace:
-            made = Coordinator(
-                Groups(
-                    key,
-                    self._catalog,
-                    now=now,
-                    initial_delay_s=self.initial_delay_s,
-                    topics=HubDirectory(namespace),
-                    config=self.consumer_groups,
-                    embedded=self.embedded,
-                ),
-                Offsets(namespace, self._catalog),
-                Transactions(namespace, self._catalog, self.producer_ids, now=now, now_ms=now_ms),
-            )
+            made = self._make(key, namespace, now, now_ms)
             self._made[key] = (namespace, made)
         return made
+
+    def _make(self, key: str, namespace: LiveNamespace, now: float, now_ms: int) -> Coordinator:
+        groups = Groups(
+            key,
+            self._catalog,
+            now=now,
+            initial_delay_s=self.initial_delay_s,
+            topics=HubDirectory(namespace),
+            config=self.consumer_groups,
+            embedded=self.embedded,
+        )
+        offsets = Offsets(namespace, self._catalog)
+        return Coordinator(
+            groups,
+            offsets,
+            Transactions(namespace, self._catalog, self.producer_ids, now=now, now_ms=now_ms),
+            GroupAdministration(namespace, groups, offsets, embedded=self.embedded, audit=self._audit),
+        )
 
     def describe_groups(self, namespace: str, limit: int) -> list[GroupDescription]:
         """Snapshots of at most `limit` Kafka groups of a namespace that have members or committed offsets."""
