@@ -3,7 +3,8 @@
 Decides who is a member, the generation, the leader, and when a rebalance starts and ends. Metadata and assignments of
 members are opaque bytes. Nothing here waits or reads a clock: time is an argument, in monotonic seconds. A request that
 has to wait is answered later through its reply callback. Immediate refusals are raised, later ones are passed to the
-callback; each callback is called exactly once. Thread rule: the owner's thread only.
+callback; each callback is called exactly once. A request costs the same in a group of any size (`member_table`); only
+the beginning and the end of a rebalance visit all members. Thread rule: the owner's thread only.
 """
 
 import uuid
@@ -11,6 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from hubmere.broker.coordinator.consumer_group.embedded import (
+    CONSUMER_PROTOCOL_TYPE,
+    EmbeddedProtocol,
+    NoEmbeddedProtocol,
+)
+from hubmere.broker.coordinator.member_table import MemberTable
 from hubmere.broker.coordinator.membership import (
     GroupState,
     GroupType,
@@ -57,17 +64,22 @@ class ClassicGroup:
 
     type: Final = GroupType.CLASSIC
 
-    def __init__(self, group_id: str, *, initial_delay_s: float, persist: Persist) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        initial_delay_s: float,
+        persist: Persist,
+        embedded: EmbeddedProtocol | None = None,
+    ) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self._instances: dict[str, str] = {}
-        # Member ids that were issued but have not joined yet, with their expiry.
-        self._pending: dict[str, float] = {}
+        self._table = MemberTable()
+        self._embedded = embedded or NoEmbeddedProtocol()
         self._initial_delay_s = initial_delay_s
         self._persist = persist
         self._join_by = 0.0
@@ -79,6 +91,11 @@ class ClassicGroup:
         # The generation whose assignments are being persisted.
         self._persisting_generation = -1
 
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """The members by id, in the order in which they joined."""
+        return self._table.by_id
+
     # --- joining ---
 
     def join(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
@@ -88,13 +105,13 @@ class ClassicGroup:
         self._require_protocols(request)
         if request.member_id:
             self._join_again(request, now, reply)
-        elif request.instance_id is not None and request.instance_id in self._instances:
-            self._replace(self.members[self._instances[request.instance_id]], request, now, reply)
+        elif (known := self._table.instance(request.instance_id)) is not None:
+            self._replace(known, request, now, reply)
         else:
             self._require_capacity()
             fresh = f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
             if request.needs_known_id and request.instance_id is None:
-                self._pending[fresh] = now + request.session_timeout_s
+                self._table.issue(fresh, now + request.session_timeout_s)
                 raise MemberIdRequired(self.group_id, fresh)
             self._admit(fresh, request, now, reply)
 
@@ -103,28 +120,28 @@ class ClassicGroup:
             raise CoordinatorUnavailable(self.group_id)
 
     def _require_capacity(self) -> None:
-        if len(self.members) + len(self._pending) >= MAX_MEMBERS:
+        if len(self.members) + len(self._table.issued) >= MAX_MEMBERS:
             raise GroupFull(self.group_id, MAX_MEMBERS)
 
     def _require_protocols(self, request: JoinRequest) -> None:
         names = {protocol.name for protocol in request.protocols}
-        others = [member for member in self.members.values() if not self._is_same_member(member, request)]
+        same = self._same_member(request)
+        is_first = len(self.members) == (same is not None)
         is_fitting = bool(request.protocol_type and names) and (
-            not others or (request.protocol_type == self.protocol_type and bool(names & self._common_protocols(others)))
+            is_first or (request.protocol_type == self.protocol_type and self._table.supports_any(names, same))
         )
         if not is_fitting:
             raise InconsistentProtocol(self.group_id)
 
-    def _is_same_member(self, member: Member, request: JoinRequest) -> bool:
+    def _same_member(self, request: JoinRequest) -> Member | None:
+        """The member that a request comes from."""
         if request.instance_id is not None:
-            return member.request.instance_id == request.instance_id
-        return member.member_id == request.member_id
+            return self._table.instance(request.instance_id)
+        return self.members.get(request.member_id)
 
     def _admit(self, member_id: str, request: JoinRequest, now: float, reply: JoinReply) -> None:
         member = Member(member_id, request, now + request.session_timeout_s)
-        self.members[member_id] = member
-        if request.instance_id is not None:
-            self._instances[request.instance_id] = member_id
+        self._table.add(member)
         if self.leader is None:
             self.leader = member_id
         self.protocol_type = request.protocol_type
@@ -132,13 +149,13 @@ class ClassicGroup:
         self._wait_for_join(member, reply, now)
 
     def _join_again(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
-        if request.instance_id is None and self._pending.pop(request.member_id, None) is not None:
+        if request.instance_id is None and self._table.take_issued(request.member_id):
             self._admit(request.member_id, request, now, reply)
             return
         member = self._member(request.member_id, request.instance_id)
         is_changed = member.request.protocols != request.protocols
         if self.state is GroupState.PREPARING or is_changed or self._is_leader_of_stable(member):
-            member.request = request
+            self._table.update(member, request)
             self._wait_for_join(member, reply, now)
         else:
             # The member missed our answer: nothing changes for the others.
@@ -154,20 +171,15 @@ class ClassicGroup:
         assert request.instance_id is not None
         fresh = f"{request.instance_id}-{uuid.uuid4()}"
         fenced = MemberFenced(self.group_id, request.instance_id)
-        old.answer_join(fenced)
+        self._table.answer_join(old, fenced)
         old.answer_sync(fenced)
         member = Member(fresh, request, now + request.session_timeout_s, old.assignment)
-        # The new member keeps the old one's position in the order of members.
-        self.members = {
-            (fresh if key == old.member_id else key): (member if key == old.member_id else other)
-            for key, other in self.members.items()
-        }
-        self._instances[request.instance_id] = fresh
+        self._table.replace(old, member)
         self._unsynced.discard(old.member_id)
         was_leader = self.leader == old.member_id
         if was_leader:
             self.leader = fresh
-        if self.state is GroupState.STABLE and self._choose_protocol() == self.protocol:
+        if self.state is GroupState.STABLE and self._table.preferred_protocol() == self.protocol:
             self._welcome_back(member, old, reply, was_leader=was_leader)
         else:
             self._wait_for_join(member, reply, now)
@@ -187,8 +199,8 @@ class ClassicGroup:
         self._persist(self, on_persisted)
 
     def _wait_for_join(self, member: Member, reply: JoinReply, now: float) -> None:
-        member.answer_join(RebalanceInProgress(self.group_id))
-        member.join_reply = reply
+        self._table.answer_join(member, RebalanceInProgress(self.group_id))
+        self._table.wait_for_join(member, reply)
         if self.state is not GroupState.PREPARING:
             self._prepare(now)
         self._complete_join_if_all(now)
@@ -217,8 +229,7 @@ class ClassicGroup:
         return max((member.request.rebalance_timeout_s for member in self.members.values()), default=0.0)
 
     def _complete_join_if_all(self, now: float) -> None:
-        is_waiting_for_none = not self._pending and all(member.join_reply for member in self.members.values())
-        if self.state is GroupState.PREPARING and self._gather_until is None and is_waiting_for_none:
+        if self.state is GroupState.PREPARING and self._gather_until is None and self._table.is_complete:
             self._complete_join(now)
 
     def _join_time_is_up(self, now: float) -> None:
@@ -252,27 +263,14 @@ class ClassicGroup:
         if self.leader not in {member.member_id for member in joined}:
             self.leader = joined[0].member_id
         self.generation += 1
-        self.protocol = self._choose_protocol()
+        self.protocol = self._table.preferred_protocol()
         self._enter(GroupState.COMPLETING)
         self._sync_by = now + self._longest_rebalance_s()
         self._unsynced = {member.member_id for member in joined}
         for member in self.members.values():
             member.expires_at = now + member.request.session_timeout_s
         for member in joined:
-            member.answer_join(self._join_response(member))
-
-    def _common_protocols(self, members: Iterable[Member]) -> set[str]:
-        names = [{protocol.name for protocol in member.request.protocols} for member in members]
-        return set.intersection(*names) if names else set()
-
-    def _choose_protocol(self) -> str:
-        """Of the protocols that all members support, the one that most members prefer."""
-        shared = self._common_protocols(self.members.values())
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            favourite = next(protocol.name for protocol in member.request.protocols if protocol.name in shared)
-            votes[favourite] = votes.get(favourite, 0) + 1
-        return max(votes, key=lambda name: votes[name])
+            self._table.answer_join(member, self._join_response(member))
 
     def _join_response(self, member: Member) -> JoinResponse:
         assert self.protocol_type is not None
@@ -286,6 +284,12 @@ class ClassicGroup:
             member_id=member.member_id,
             members=self.views() if member.member_id == self.leader else (),
         )
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that members subscribe to; None if that is not known."""
+        if not self.members:
+            return frozenset()
+        return self._table.topics(self._embedded) if self.protocol_type == CONSUMER_PROTOCOL_TYPE else None
 
     def views(self) -> tuple[MemberView, ...]:
         """Every member, with its metadata for the chosen protocol."""
@@ -330,6 +334,9 @@ class ClassicGroup:
         """Store the leader's assignments; members are answered when they are durable."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+            if member.sync_reply is not None:
+                # It has waited for the leader and could not send a heartbeat.
+                member.expires_at = now + member.request.session_timeout_s
         generation = self._persisting_generation = self.generation
 
         def on_persisted(refusal: Refusal | None) -> None:
@@ -378,18 +385,18 @@ class ClassicGroup:
     def leave(self, member_id: str, instance_id: str | None, now: float) -> None:
         """A member leaves, or is removed by its instance id."""
         self._require_alive()
-        if instance_id is None and self._pending.pop(member_id, None) is not None:
+        if instance_id is None and self._table.take_issued(member_id):
             self._complete_join_if_all(now)
             return
-        if instance_id is not None and not member_id:
-            member_id = self._instances.get(instance_id, "")
+        known = self._table.instance(instance_id)
+        if known is not None and not member_id:
+            member_id = known.member_id
         self._remove(self._member(member_id, instance_id), now)
 
     def _member(self, member_id: str, instance_id: str | None) -> Member:
-        if instance_id is not None:
-            known = self._instances.get(instance_id)
-            if known is not None and known != member_id:
-                raise MemberFenced(self.group_id, instance_id)
+        known = self._table.instance(instance_id)
+        if known is not None and instance_id is not None and known.member_id != member_id:
+            raise MemberFenced(self.group_id, instance_id)
         member = self.members.get(member_id)
         if member is None or (instance_id is not None and member.request.instance_id != instance_id):
             raise UnknownMember(self.group_id, member_id)
@@ -406,9 +413,7 @@ class ClassicGroup:
         self._complete_join_if_all(now)
 
     def _forget(self, member: Member) -> None:
-        del self.members[member.member_id]
-        if member.request.instance_id is not None:
-            del self._instances[member.request.instance_id]
+        self._table.remove(member)
         self._unsynced.discard(member.member_id)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
@@ -428,9 +433,7 @@ class ClassicGroup:
         """Restore a persisted group: stable, every member with a new session."""
         self.generation, self.protocol_type = generation, protocol_type
         for member in members:
-            self.members[member.member_id] = member
-            if member.request.instance_id is not None:
-                self._instances[member.request.instance_id] = member.member_id
+            self._table.add(member)
         if self.members:
             self.protocol, self.leader = protocol, leader
             self.state = GroupState.STABLE
@@ -443,20 +446,18 @@ class ClassicGroup:
 
     def next_deadline(self) -> float | None:
         """When `advance` is due if no request arrives before."""
-        due = [member.expires_at for member in self.members.values() if not member.is_waiting]
-        due += self._pending.values()
+        due = [self._table.next_expiry()]
         if self.state is GroupState.PREPARING:
             due.append(self._join_by)
         elif self._unsynced:
             due.append(self._sync_by)
-        return min(due, default=None)
+        return min((at for at in due if at is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Do what is due: expire unused member ids, remove members whose session expired, complete an overdue join."""
-        for member_id in [key for key, at in self._pending.items() if at <= now]:
-            del self._pending[member_id]
-        for member in list(self.members.values()):
-            if not member.is_waiting and member.expires_at <= now and member.member_id in self.members:
+        for member in self._table.expire(now):
+            # The removal of one before it may have completed a rebalance, which renews the others' sessions.
+            if member.member_id in self.members and not member.is_waiting and member.expires_at <= now:
                 self._remove(member, now)
         if self._unsynced and self._sync_by <= now and self.state is not GroupState.PREPARING:
             for member_id in list(self._unsynced):

@@ -1,9 +1,14 @@
 """Deadlines: which of many things is due next, with one timer for all of them.
 
 A heap of moments; a key that was moved or dropped leaves a stale entry behind, which is passed over when it comes up.
+When most entries are stale, the heap is built again without them.
 """
 
 import heapq
+from typing import Final
+
+# A heap may have this many entries more than twice its keys before it is built again.
+_SPARE_ENTRIES: Final = 64
 
 
 class Deadlines:
@@ -20,6 +25,9 @@ class Deadlines:
         if self._at.get(key) != at:
             self._at[key] = at
             heapq.heappush(self._heap, (at, key))
+            if len(self._heap) > 2 * len(self._at) + _SPARE_ENTRIES:
+                self._heap = [(moment, one) for one, moment in self._at.items()]
+                heapq.heapify(self._heap)
 
     def set_earlier(self, key: str, at: float) -> None:
         """Set the deadline of a key, unless it has an earlier one."""

@@ -10,20 +10,27 @@ from hubmere.broker.coordinator.membership import GroupProtocol, JoinRequest, Me
 
 
 def encode_group(group: ClassicGroup) -> str:
-    """The state of a group that must survive a restart."""
-    return json.dumps(
+    """The state of a group that must survive a restart; the text of an unchanged join request is reused."""
+    head = json.dumps(
         {
             "generation": group.generation,
             "protocol_type": group.protocol_type or "",
             "protocol": group.protocol or "",
             "leader": group.leader or "",
-            "members": [_encode_member(member) for member in group.members.values()],
         },
         separators=(",", ":"),
     )
+    members = ",".join([_encode_member(member) for member in group.members.values()])
+    return f'{head[:-1]},"members":[{members}]}}'
 
 
-def _encode_member(member: Member) -> Mapping[str, Any]:
+def _encode_member(member: Member) -> str:
+    if member.encoded_request is None:
+        member.encoded_request = json.dumps(_to_row(member), separators=(",", ":"))
+    return f'{member.encoded_request[:-1]},"assignment":"{b64encode(member.assignment).decode()}"}}'
+
+
+def _to_row(member: Member) -> Mapping[str, Any]:
     request = member.request
     return {
         "id": member.member_id,
@@ -34,7 +41,6 @@ def _encode_member(member: Member) -> Mapping[str, Any]:
         "rebalance_s": request.rebalance_timeout_s,
         "type": request.protocol_type,
         "protocols": [[protocol.name, b64encode(protocol.metadata).decode()] for protocol in request.protocols],
-        "assignment": b64encode(member.assignment).decode(),
     }
 
 

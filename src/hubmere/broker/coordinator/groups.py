@@ -330,7 +330,7 @@ class Groups:
         self._schedule(group)
 
     def _downgrade(self, old: ConsumerGroup, now: float) -> ClassicGroup:
-        group = ClassicGroup(old.group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
+        group = self._new_classic_group(old.group_id)
         downgrade(old, group, now)
         self._groups[old.group_id] = group
         waiting = old.close()
@@ -353,7 +353,7 @@ class Groups:
     def _open(self, group_id: KafkaGroupId, *, generation: int) -> ClassicGroup:
         """A new classic group; if it replaces a consumer group, it continues its generations."""
         self._require_capacity()
-        group = ClassicGroup(group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
+        group = self._new_classic_group(group_id)
         group.generation = generation
         self._groups[group_id] = group
         return group
@@ -361,6 +361,11 @@ class Groups:
     def _require_capacity(self) -> None:
         if len(self._groups) >= MAX_GROUPS:
             raise LimitReached("groups", MAX_GROUPS)
+
+    def _new_classic_group(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(
+            group_id, initial_delay_s=self._initial_delay_s, persist=self._persist, embedded=self._embedded
+        )
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(
@@ -388,7 +393,7 @@ class Groups:
             group = self._new_consumer_group(record.group_id)
             consumer_serialization.decode_group(group, state, now)
         else:
-            group = ClassicGroup(record.group_id, initial_delay_s=self._initial_delay_s, persist=self._persist)
+            group = self._new_classic_group(record.group_id)
             group_records.decode_group(group, state, now)
         self._groups[record.group_id] = group
         self._schedule(group)

@@ -4,7 +4,7 @@ Values and one small class; `classic_group` decides who is a member and when a r
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -108,7 +108,7 @@ SyncReply = Callable[[SyncResponse | GroupRefused], None]
 class Member:
     """One member: its join request, its assignment, and its pending replies."""
 
-    __slots__ = ("assignment", "expires_at", "join_reply", "member_id", "request", "sync_reply")
+    __slots__ = ("assignment", "encoded_request", "expires_at", "join_reply", "member_id", "request", "sync_reply")
 
     def __init__(self, member_id: str, request: JoinRequest, expires_at: float, assignment: bytes = b"") -> None:
         self.member_id = member_id
@@ -117,11 +117,24 @@ class Member:
         self.assignment = assignment
         self.join_reply: JoinReply | None = None
         self.sync_reply: SyncReply | None = None
+        # The durable form of its request, until that changes.
+        self.encoded_request: str | None = None
+
+    def set_request(self, request: JoinRequest) -> None:
+        """Take over the request with which it joined again."""
+        if replace(request, may_read=self.request.may_read) != self.request:
+            self.encoded_request = None
+        self.request = request
 
     @property
     def is_static(self) -> bool:
         """Whether it has an instance id, which survives a restart of its process (KIP-345)."""
         return self.request.instance_id is not None
+
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        """The protocols that it supports, the one that it prefers first."""
+        return tuple([protocol.name for protocol in self.request.protocols])
 
     @property
     def is_waiting(self) -> bool:

@@ -19,6 +19,7 @@ from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
 from hubmere.endpoints.kafka.groups import offsets
 from hubmere.endpoints.kafka.groups.embedded import ConsumerEmbedded
+from hubmere.endpoints.kafka.groups.replies import GroupReplies
 from hubmere.endpoints.kafka.monitoring import connection_view
 from hubmere.endpoints.kafka.produce import produce
 from hubmere.endpoints.kafka.session import KafkaSession
@@ -91,6 +92,7 @@ class KafkaEndpoint:
             handshake_timeout_s=handshake_timeout_s,
             auto_create_hubs=auto_create_hubs,
             slices=Slices(),
+            group_replies=GroupReplies(),
             watch_deadlines=self._watch_deadlines,
         )
         self._coordinators.embedded = ConsumerEmbedded()

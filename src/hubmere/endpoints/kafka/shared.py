@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hubmere.broker import Broker, ConnectionView
+from hubmere.endpoints.kafka.groups.replies import GroupReplies
 from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.addresses import Addresses
@@ -36,4 +37,5 @@ class Shared:
     handshake_timeout_s: float
     auto_create_hubs: bool
     slices: Slices
+    group_replies: GroupReplies
     watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator

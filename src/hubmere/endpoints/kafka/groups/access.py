@@ -61,11 +61,7 @@ def topics_of(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | No
     """The topics that members of a group subscribe to, in any of their protocols; None if that is not known."""
     if group is None:
         return frozenset()
-    if isinstance(group, ConsumerGroup):
-        return group.subscribed_names()
-    requests = [member.request for member in group.members.values()]
-    subscriptions = (protocol.metadata for request in requests for protocol in request.protocols)
-    return _subscribed(CONSUMER_PROTOCOL_TYPE if not requests else group.protocol_type, subscriptions)
+    return group.subscribed_names() if isinstance(group, ConsumerGroup) else group.subscribed_topics()
 
 
 def _subscribed(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:

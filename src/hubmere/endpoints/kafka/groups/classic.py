@@ -139,6 +139,9 @@ def join_group(session: KafkaSession, request: Request) -> None:
     )
 
     def reply(answer: JoinResponse | Refusal) -> None:
+        session.shared.group_replies.send(session, lambda: respond(answer))
+
+    def respond(answer: JoinResponse | Refusal) -> None:
         if isinstance(answer, JoinResponse) and not GroupAccess(session).can_use(body.group_id):
             # Members have joined meanwhile that read hubs which this client may not see.
             answer = refusals.GroupForbidden(body.group_id)
@@ -197,7 +200,7 @@ def sync_group(session: KafkaSession, request: Request) -> None:
     )
 
     def reply(answer: SyncResponse | Refusal) -> None:
-        session.respond(request, _sync_response(answer))
+        session.shared.group_replies.send(session, lambda: session.respond(request, _sync_response(answer)))
 
     try:
         require_listening(session, body.group_id)

@@ -61,7 +61,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
     body: ConsumerGroupHeartbeatRequest = request.body
 
     def reply(answer: HeartbeatAnswer | Refusal) -> None:
-        session.respond(request, _heartbeat_response(answer))
+        session.shared.group_replies.send(session, lambda: session.respond(request, _heartbeat_response(answer)))
 
     try:
         require_listening(session, body.group_id)
