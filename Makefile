@@ -73,7 +73,7 @@ bench: $(STAMP) ## measure, beside physical limits and peers
 		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 torture: $(STAMP) kafka-jars ## crash runs and attacks that take minutes, MirrorMaker beside a real Kafka among them
-	$(BIN)/python -m pytest tests/torture tests/attack $(addprefix tests/pipeline/,test_crash.py test_cluster.py \
+	$(BIN)/python -m pytest tests/torture tests/cluster tests/attack $(addprefix tests/pipeline/,test_crash.py test_cluster.py \
 		capture/test_power_cut.py test_project.py) --torture $(ARGS)
 
 spark-versions: $(STAMP) ## run the Spark source on Spark 4.0, 4.1 and 4.2, which are fetched into .cache/spark
