@@ -28,8 +28,9 @@ ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCreden
 ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused Coordinator
 Copy Credential Done EmbeddedSubscription EndSpan Entities GroupAdministration GroupDescription GroupOverview
 GroupPosition GroupProtocol GroupReplica GroupState GroupType Heartbeat HeartbeatAnswer HubCaptureStatus HubCopy
-HubInfo HubReplica HubReport HubView JobReport JobState JoinRequest JoinResponse Judge LinkRole LinkView
-LiveConnection MAX_DESCRIBED MAX_LINK_VIEWS MalformedBytes Manager MemberView NamedPartition NamespaceView
+HubInfo HubReplica HubReport HubView JobReport JobState JoinRequest JoinResponse Judge LAG_BOUNDS_S
+LinkRole LinkView LiveConnection LoopLag MAX_DESCRIBED MAX_LINK_VIEWS MalformedBytes Manager MemberView
+NamedPartition NamespaceView
 NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo PartitionRead PartitionReader PartitionReport
 PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset Principal Publisher Reader Reset ResetKind
 Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal Supervision SyncRequest SyncResponse

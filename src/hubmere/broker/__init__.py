@@ -55,6 +55,7 @@ from hubmere.broker.credentials import (
     SharedKey,
 )
 from hubmere.broker.live import segment_lifetime_ms
+from hubmere.broker.loop_lag import LAG_BOUNDS_S, LoopLag
 from hubmere.broker.management.auditing import AuditLine
 from hubmere.broker.management.capture import STARTING as CAPTURE_STARTING
 from hubmere.broker.management.capture import (
@@ -142,6 +143,8 @@ __all__ = [
     "Condition",
     "ConditionSeverity",
     "EndSpan",
+    "LAG_BOUNDS_S",
+    "LoopLag",
     "Steal",
     "Tracer",
     "Traffic",

@@ -15,6 +15,7 @@ from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.counters import Counters
 from hubmere.broker.credentials import AdminToken, Credential
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
+from hubmere.broker.loop_lag import LoopLag
 from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.connections import Connections
 from hubmere.broker.management.entities import Entities
@@ -119,6 +120,7 @@ class Broker:
         self.counters = Counters()
         self.connections = Connections()
         self.conditions = Conditions()
+        self.loop_lag = LoopLag()
         self.revocation = Revocation(access, self.connections.open_connections)
         self.audit = AuditLog() if audit is None else audit
         self._namespaces: dict[str, LiveNamespace] = {}

@@ -23,6 +23,7 @@ from hubmere.model.tier import LimitsBook, Profile
 from hubmere.node.background import Background
 from hubmere.node.clocks import NodeClocks
 from hubmere.node.endpoints import NodeEndpoints
+from hubmere.node.loop_probe import LoopProbe
 from hubmere.node.provisioning import provision
 from hubmere.node.ready import READY_FILE, Ready, build_ready, write_ready_file
 from hubmere.node.storage import NodeStorage
@@ -52,6 +53,7 @@ class Node:
         self._endpoints: NodeEndpoints | None = None
         self._spans: Spans | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._probe: LoopProbe | None = None
         self._failed: asyncio.Future[None] | None = None
         self.broker: Broker | None = None
         self.background: Background | None = None
@@ -75,6 +77,8 @@ class Node:
         ready = self._build_ready(broker, endpoints, admin_token)
         self._write_ready_file(ready)
         background = self.background = Background(settings, broker, storage, self._clocks, self._actor)
+        self._probe = LoopProbe(broker.loop_lag, self._clock)
+        self._probe.start()
         for loop in (*background.loops(), endpoints.replicate()):
             self._start_task(loop)
         log.info("node %s is ready with %d namespace(s)", __version__, len(broker.entities.namespaces()))
@@ -183,6 +187,8 @@ class Node:
         storage = self._storage
         if storage.is_locked:
             (self._settings.data / READY_FILE).unlink(missing_ok=True)
+        if self._probe is not None:
+            self._probe.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -31,6 +31,12 @@ def rate(per_second: float) -> str:
     return f"{per_second:,.1f}" if 0 < per_second < 10 else f"{per_second:,.0f}"
 
 
+def milliseconds(seconds: float) -> str:
+    """A duration in milliseconds; with one decimal if it is below 10."""
+    duration_ms = seconds * _MS
+    return f"{duration_ms:.1f} ms" if 0 < duration_ms < 10 else f"{duration_ms:,.0f} ms"
+
+
 def timestamp(at_ms: int) -> str:
     """A time in UTC with milliseconds; a dash if the time is unknown (negative)."""
     if at_ms < 0:

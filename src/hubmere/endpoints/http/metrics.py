@@ -11,7 +11,15 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from hubmere.broker import CONDITION_NAMES, Broker, ConditionSeverity, HubCaptureStatus, JobState, NamespaceView
+from hubmere.broker import (
+    CONDITION_NAMES,
+    LAG_BOUNDS_S,
+    Broker,
+    ConditionSeverity,
+    HubCaptureStatus,
+    JobState,
+    NamespaceView,
+)
 from hubmere.endpoints.http.request import Request
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,6 +64,8 @@ _MEASURES: Mapping[str, str] = {
     "disk_total_bytes": "Size of the disk of the data folder.",
     "clock_step_seconds": "Difference in seconds between the machine's clock and the node's own.",
 }
+# Event-loop lag; a histogram has the series `_bucket`, `_sum` and `_count`.
+_LAG, _LONGEST_LAG = "event_loop_lag_seconds", "event_loop_longest_lag_seconds"
 _ESCAPES = re.compile(r'[\\"\n]')
 
 
@@ -77,6 +87,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("damaged_events", "gauge", "Stored events that cannot be read.", _PER_HUB),
     Metric("node_condition", "gauge", "1 while a condition of the machine exists.", ("name", "severity")),
     *(Metric(name, "gauge", sentence) for name, sentence in _MEASURES.items()),
+    Metric(_LAG, "histogram", "How late the node's event loop runs what is due; delays every client.", ("le",)),
+    Metric(_LONGEST_LAG, "gauge", "The longest delay of the node's event loop in the last minute."),
     *(Metric(name, "gauge", sentence, _PER_HUB) for name, sentence, _ in _CAPTURE_GAUGES),
     Metric("capture_job_restarts", "counter", "Restarts of the capture job."),
     *(Metric(*declared) for declared in _CONNECTIONS),
@@ -113,6 +125,7 @@ def lines(broker: Broker, now: float) -> Iterator[str]:
             yield _sample("size", namespace, hub.name, hub.size_bytes)
     yield from _damage(namespaces)
     yield from _machine(broker)
+    yield from _loop_lag(broker, now)
     yield from _capture(broker, now)
     yield from _connections(broker)
 
@@ -143,6 +156,19 @@ def _machine(broker: Broker) -> Iterator[str]:
     for name in _MEASURES:
         yield from _header_lines(name)
         yield f"{name} {broker.conditions.measures.get(name, 0):.0f}"
+
+
+def _loop_lag(broker: Broker, now: float) -> Iterator[str]:
+    """Event-loop lag, as `broker.loop_lag` has it."""
+    lag = broker.loop_lag
+    yield from _header_lines(_LAG)
+    for bound_s, count in zip(LAG_BOUNDS_S, lag.cumulative_counts(), strict=True):
+        yield f'{_LAG}_bucket{{le="{bound_s:g}"}} {count}'
+    yield f'{_LAG}_bucket{{le="+Inf"}} {lag.count}'
+    yield f"{_LAG}_sum {lag.total_s:.6f}"
+    yield f"{_LAG}_count {lag.count}"
+    yield from _header_lines(_LONGEST_LAG)
+    yield f"{_LONGEST_LAG} {lag.longest_s(now):.6f}"
 
 
 def _capture(broker: Broker, now: float) -> Iterator[str]:

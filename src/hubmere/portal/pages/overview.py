@@ -38,7 +38,7 @@ def overview(context: PageContext, _: Request) -> None:
         history: Sequence[Sample] = ()
         if only is not None or context.covers_namespace:
             history = context.session.sampler.history(namespace, only)
-        tiles.show(history)
+        tiles.show(history, context.session.broker.loop_lag.longest_s(context.session.clock.monotonic()))
         history_charts.show(history)
         hubs.show()
 
@@ -56,8 +56,9 @@ class _Tiles:
             self._bytes_out = theme.tile("Data out /s")
             self._throttled = theme.tile("Throttled /s")
             self._connections = theme.tile("Connections")
+            self._lag = theme.tile("Longest loop delay, 1 min")
 
-    def show(self, history: Sequence[Sample]) -> None:
+    def show(self, history: Sequence[Sample], longest_lag_s: float) -> None:
         """Display the last sample."""
         last = history[-1] if history else None
         tiles = (
@@ -70,6 +71,7 @@ class _Tiles:
         for label, counter, text in tiles:
             label.text = text(0.0 if last is None else last.rate(counter))
         self._connections.text = formatting.number(0 if last is None else last.connections)
+        self._lag.text = formatting.milliseconds(longest_lag_s)
 
 
 class _Charts:

@@ -1,0 +1,39 @@
+"""Event-loop lag: its histogram, and the longest delay of the last minute."""
+
+from hubmere.broker.loop_lag import LAG_BOUNDS_S, LONGEST_WITHIN_SECONDS, LoopLag
+
+
+def test_histogram_counts_each_delay_up_to_its_bounds() -> None:
+    """Prometheus adds up buckets: each counts everything that is at most as long as its bound."""
+    lag = LoopLag()
+
+    for delay_s in (0.0, LAG_BOUNDS_S[0], 0.3, 60.0):
+        lag.observe(delay_s, 0.0)
+
+    counts = dict(zip(LAG_BOUNDS_S, lag.cumulative_counts(), strict=True))
+    assert counts[LAG_BOUNDS_S[0]] == 2
+    assert counts[0.25] == 2
+    assert counts[0.5] == 3
+    assert counts[LAG_BOUNDS_S[-1]] == 3
+    assert lag.count == 4
+    assert lag.total_s == 60.301
+
+
+def test_longest_delay_is_forgotten_after_a_minute() -> None:
+    """A gauge that never falls would show the start of the node for ever."""
+    lag = LoopLag()
+    lag.observe(0.4, 1.0)
+    lag.observe(0.01, 30.0)
+
+    assert lag.longest_s(35.0) == 0.4
+    assert lag.longest_s(1.0 + LONGEST_WITHIN_SECONDS + 10) == 0.01
+    assert lag.longest_s(30.0 + 2 * LONGEST_WITHIN_SECONDS) == 0.0
+
+
+def test_longest_delay_is_that_of_every_period() -> None:
+    """A short delay after a long one does not hide it."""
+    lag = LoopLag()
+    for second in range(600):
+        lag.observe(0.2 if second == 580 else 0.001, float(second))
+
+    assert lag.longest_s(600.0) == 0.2

@@ -1,0 +1,67 @@
+"""The probe of event-loop lag sees a blocked loop, on both loops that a node can run on."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from hubmere.broker.loop_lag import LoopLag
+from hubmere.model.clock import SystemClock
+from hubmere.node.loop_probe import LoopProbe
+
+
+def a_probe(lag: LoopLag, interval_s: float) -> LoopProbe:
+    """A probe with one interval, whether the loop is busy or not."""
+    return LoopProbe(lag, SystemClock(), busy_interval_s=interval_s, resting_interval_s=interval_s)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_blocked_loop_is_seen(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """What delays every client must be in the figures, less the one interval in which it may have begun."""
+    lag, blocked_s, interval_s = LoopLag(), 0.2, 0.01
+
+    async def block() -> None:
+        probe = a_probe(lag, interval_s)
+        probe.start()
+        await asyncio.sleep(3 * interval_s)
+        time.sleep(blocked_s)
+        await asyncio.sleep(3 * interval_s)
+        probe.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(block())
+
+    # The loop's timers have a resolution of a millisecond.
+    assert lag.longest_s(time.monotonic()) >= blocked_s - interval_s - 0.002
+
+
+def test_stopped_probe_leaves_no_timer() -> None:
+    """A node that is embedded in somebody's loop leaves nothing behind."""
+    lag = LoopLag()
+
+    async def start_and_stop() -> int:
+        probe = a_probe(lag, 0.001)
+        probe.start()
+        probe.stop()
+        count = lag.count
+        await asyncio.sleep(0.02)
+        return lag.count - count
+
+    assert asyncio.run(start_and_stop()) == 0
+
+
+def test_resting_loop_is_not_woken_as_often_as_a_busy_one() -> None:
+    """An idle node pays next to nothing for the probe."""
+    lag = LoopLag()
+
+    async def rest() -> None:
+        probe = LoopProbe(lag, SystemClock(), busy_interval_s=0.2, resting_interval_s=3600.0)
+        probe.start()
+        await asyncio.sleep(0.5)
+        probe.stop()
+
+    asyncio.run(rest())
+
+    assert lag.count == 1
