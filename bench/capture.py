@@ -25,7 +25,7 @@ import fastavro
 from bench.spark import SHAPES, Shape, fill, session
 from pyspark.sql import SparkSession
 
-from hubmere.client.connection import Account, Client, Place
+from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.capture.files.avro import AvroFile
@@ -200,8 +200,8 @@ def main() -> None:
     small = HubSetting(name="small", partition_count=PARTITIONS)
     with Node(hubs=[*hubs, small]) as node:
         host, _, port = node.kafka.rpartition(":")
-        place = Place(host=host, port=int(port), is_secure=False)
-        account = Account(place=place, connection_string=node.connection_string, client_id="hubmere-bench")
+        address = KafkaAddress(host=host, port=int(port), is_secure=False)
+        account = Account(address=address, connection_string=node.connection_string, client_id="hubmere-bench")
         spark = session()
         spark.dataSource.register(CaptureSource)
         with Client(account) as client:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from hubmere.client.connection import Account, Client, Place
+from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.decode import decode
@@ -322,8 +322,8 @@ def a_filled_node(shape: Shape, events: int) -> Iterator[tuple[Node, Client]]:
     """A node with a hub full of events, and a client of it."""
     with Node(hubs=[HubSetting(name=HUB, partition_count=PARTITIONS)]) as node:
         host, _, port = node.kafka.rpartition(":")
-        place = Place(host=host, port=int(port), is_secure=False)
-        account = Account(place=place, connection_string=node.connection_string, client_id="hubmere-bench")
+        address = KafkaAddress(host=host, port=int(port), is_secure=False)
+        account = Account(address=address, connection_string=node.connection_string, client_id="hubmere-bench")
         with Client(account) as client:
             fill(client, HUB, shape, events)
             yield node, client

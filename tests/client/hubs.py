@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hubmere.client.connection import Account, Client, Connection, Place
+from hubmere.client.connection import Account, Client, Connection, KafkaAddress
 from hubmere.client.consumer import HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.records.records import Record, encode_batch
@@ -28,9 +28,9 @@ ADMIN_TIMEOUT_MS = 10_000
 def an_account(node: Node, *, secure: bool = False, patience_s: float = PATIENCE_S) -> Account:
     """How our client gets into a node."""
     host, _, port = (node.kafkas if secure else node.kafka).rpartition(":")
-    place = Place(host=host, port=int(port), is_secure=secure, ca_file=node.ca_file if secure else None)
+    address = KafkaAddress(host=host, port=int(port), is_secure=secure, ca_file=node.ca_file if secure else None)
     return Account(
-        place=place,
+        address=address,
         connection_string=node.connection_string,
         client_id="hubmere-test",
         answer_timeout_s=PATIENCE_S,

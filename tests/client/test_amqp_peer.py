@@ -18,7 +18,7 @@ def node() -> Iterator[Node]:
 def until(peer: AmqpPeer, count: int) -> list[bytes]:
     bodies: list[bytes] = []
     while len(bodies) < count:
-        bodies.extend(peer.received(10))
+        bodies.extend(peer.receive_bodies(10))
     return bodies
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from client.hubs import Hubs, an_account
-from hubmere.client.connection import PLAIN_PORT, TLS_PORT, Client, Place
+from hubmere.client.connection import PLAIN_PORT, TLS_PORT, Client, KafkaAddress
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import RangeLost, Refused, SignInRefused, Unreachable
 from hubmere.model.connection_string import ConnectionString
@@ -27,7 +27,7 @@ def test_client_signs_in_with_a_connection_string(hubs: Hubs, secure: bool) -> N
 def test_certificate_of_an_unknown_authority_is_not_trusted(hubs: Hubs) -> None:
     """Without the node's CA file the system's store decides."""
     account = an_account(hubs.node, secure=True, patience_s=0.0)
-    account = replace(account, place=replace(account.place, ca_file=None))
+    account = replace(account, address=replace(account.address, ca_file=None))
 
     with Client(account) as client, pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
         HubReader(client, "any").partition_count()
@@ -56,12 +56,12 @@ def test_hub_that_is_not_there_is_refused_by_name(hubs: Hubs) -> None:
 
 
 def test_place_where_nobody_listens_is_unreachable(hubs: Hubs) -> None:
-    """The failure names the place."""
+    """The failure names the address."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         account = replace(
-            an_account(hubs.node, patience_s=0.0), place=Place(host="127.0.0.1", port=port, is_secure=False)
+            an_account(hubs.node, patience_s=0.0), address=KafkaAddress(host="127.0.0.1", port=port, is_secure=False)
         )
 
         with Client(account) as client, pytest.raises(Unreachable, match=f"127.0.0.1:{port}"):
@@ -78,9 +78,9 @@ def test_place_where_nobody_listens_is_unreachable(hubs: Hubs) -> None:
 )
 def test_connection_string_says_where_kafka_is(text: str, port: int, is_secure: bool) -> None:
     """The port in a connection string is that of AMQP; Kafka clients know theirs."""
-    place = Place.of(ConnectionString.parse(f"{text};SharedAccessKeyName=n;SharedAccessKey=k"), ca_file=None)
+    address = KafkaAddress.of(ConnectionString.parse(f"{text};SharedAccessKeyName=n;SharedAccessKey=k"), ca_file=None)
 
-    assert (place.port, place.is_secure) == (port, is_secure)
+    assert (address.port, address.is_secure) == (port, is_secure)
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,8 @@ def test_every_event_is_found_by_its_amqp_offset(hubs: Hubs) -> None:
         while at < len(fetched.data):
             header = read_header(fetched.data, at)
             for delta in range(header.record_count):
-                place = spread_offset(fetched.position + at, header.size_bytes, header.record_count, delta)
-                expected[place] = header.base_sequence_number + delta
+                address = spread_offset(fetched.position + at, header.size_bytes, header.record_count, delta)
+                expected[address] = header.base_sequence_number + delta
             at += header.size_bytes
 
     found = {offset: reader.find_offset(0, offset, inclusive=True) for offset in expected}

@@ -1,4 +1,4 @@
-"""The place of batches in the log, which a node tells our clients beside what Kafka tells."""
+"""The address of batches in the log, which a node tells our clients beside what Kafka tells."""
 
 from dataclasses import replace
 

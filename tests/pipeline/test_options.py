@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
-from hubmere.client.connection import Place
+from hubmere.client.connection import KafkaAddress
 from hubmere.pipeline.options import WITHOUT_EFFECT, InvalidOption, Options, read_options
 from hubmere.pipeline.positions import EventPosition
 
@@ -36,7 +36,7 @@ def test_connection_string_alone_is_enough() -> None:
     read = options()
 
     assert (read.hub, read.group) == ("orders", None)
-    assert read.account.place == Place(host="ns.example.net", port=9093, is_secure=True)
+    assert read.account.address == KafkaAddress(host="ns.example.net", port=9093, is_secure=True)
     assert (read.start, read.end) == (EventPosition.end_of_stream(), EventPosition.end_of_stream())
     assert (read.max_events, read.max_bytes, read.fails_on_data_loss) == (None, None, True)
     assert (read.account.answer_timeout_s, read.account.patience_s) == (60.0, 300.0)
@@ -112,8 +112,8 @@ def test_endpoint_and_trust_can_be_given() -> None:
     """A node on ports of its own, behind its own certificate authority."""
     read = options(endpoint="127.0.0.1:19093", caFile="/etc/ca.pem")
 
-    assert read.account.place == Place(host="127.0.0.1", port=19093, is_secure=True, ca_file="/etc/ca.pem")
-    assert not options(tls="false").account.place.is_secure
+    assert read.account.address == KafkaAddress(host="127.0.0.1", port=19093, is_secure=True, ca_file="/etc/ca.pem")
+    assert not options(tls="false").account.address.is_secure
 
 
 def test_environment_says_where_the_hub_is_when_options_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_environment_says_where_the_hub_is_when_options_do_not(monkeypatch: pyte
 
     read = read_options({})
 
-    assert (read.hub, read.account.place.port) == ("orders", 1)
+    assert (read.hub, read.account.address.port) == ("orders", 1)
 
 
 def test_positions_are_read_for_all_and_for_single_partitions() -> None:

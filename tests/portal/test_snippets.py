@@ -150,5 +150,5 @@ def test_spark_takes_the_options(served: Node) -> None:
     assert 'spark.readStream.format("eventhubs")' in code
     assert set(given) == {f"eventhubs.{name}" for name in ("connectionString", "name", "endpoint", "tls")}
     assert options.hub == "for-spark"
-    assert f":{options.account.place.port}" in served.kafka
-    assert not options.account.place.is_secure
+    assert f":{options.account.address.port}" in served.kafka
+    assert not options.account.address.is_secure

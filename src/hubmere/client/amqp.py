@@ -1,7 +1,7 @@
-"""A blocking AMQP 1.0 peer: signs in with a rule's key, sends to a hub and reads partitions. Thread rule: one owner.
+"""A small blocking AMQP 1.0 client: signs in with a key, sends to a hub and reads partitions. Thread rule: one owner.
 
-As small as the demo and its like need: plain TCP, one session, one sending link at a time. A send returns when the node
-has accepted the event, so when it is on disk. Whatever breaks is an AmqpFailure; nothing is tried again.
+It does what the demo needs: plain TCP, one session, one link per hub. A send returns when the node accepted the event,
+which means that it is on disk. Failures raise AmqpFailure; nothing is retried.
 """
 
 import socket
@@ -31,7 +31,7 @@ from hubmere.wire.amqp.signals import (
 
 _READ_BYTES = 256 * 1024
 _ANSWER_SECONDS = 15.0
-# Events that may be on their way to a reader; topped up at half.
+# Credit of a reader; renewed when half of it is used.
 _CREDIT = 500
 _PARTITION_KEY = Symbol("x-opt-partition-key")
 _SELECTOR = Symbol("apache.org:selector-filter:string")
@@ -40,7 +40,7 @@ S = TypeVar("S")
 
 
 class AmqpFailure(ClientFailure):
-    """The node refused, closed or fell silent; the text says what it said."""
+    """The node refused, closed the connection or did not respond; the text has its reason."""
 
 
 class AmqpPeer:
@@ -59,7 +59,7 @@ class AmqpPeer:
         self._left: dict[Link, int] = {}
 
     def __enter__(self) -> Self:
-        """Connect, sign in, begin a session."""
+        """Connect, sign in and begin a session."""
         try:
             self._socket = socket.create_connection(self._address, _ANSWER_SECONDS)
             self._engine.open()
@@ -76,7 +76,7 @@ class AmqpPeer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close politely, unless the connection broke."""
+        """Close the connection, with a close frame unless it failed."""
         try:
             if kind is None and not self._engine.is_closed:
                 self._engine.close()
@@ -107,7 +107,7 @@ class AmqpPeer:
         return link
 
     def read_from(self, hub: str, group: str, partition: int) -> None:
-        """Begin to read a partition with the events that come from now on."""
+        """Start reading a partition at its end."""
         source = Source(
             address=f"{hub}/ConsumerGroups/{group}/Partitions/{partition}",
             filter={_SELECTOR: Described(_SELECTOR, "amqp.annotation.x-opt-offset > '@latest'")},
@@ -117,8 +117,8 @@ class AmqpPeer:
         link.grant(_CREDIT)
         self._flush()
 
-    def received(self, wait_seconds: float) -> Iterator[bytes]:
-        """The bodies that came, after at most one wait; all of them are settled."""
+    def receive_bodies(self, wait_seconds: float) -> Iterator[bytes]:
+        """Yield the bodies of received events, after waiting at most once, and settle them."""
         if not self._signals:
             self._poll(wait_seconds)
         while self._signals:
@@ -148,7 +148,7 @@ class AmqpPeer:
         return link
 
     def _expect(self, kind: type[S]) -> S:
-        """The next signal of a kind; others that are no failure are dropped but deliveries."""
+        """Wait for a signal of this type. Deliveries that arrive before it are kept, other signals are dropped."""
         deadline = time.monotonic() + _ANSWER_SECONDS
         kept: list[Signal] = []
         try:
@@ -161,7 +161,7 @@ class AmqpPeer:
                     if isinstance(signal, DeliveriesReceived):
                         kept.append(signal)
                 if not self._poll(deadline - time.monotonic()):
-                    raise AmqpFailure(f"no answer within {_ANSWER_SECONDS:g} s")
+                    raise AmqpFailure(f"no response within {_ANSWER_SECONDS:g} s")
         finally:
             self._signals.extendleft(reversed(kept))
 
@@ -169,10 +169,10 @@ class AmqpPeer:
         if isinstance(signal, ConnectionFailed):
             raise AmqpFailure(str(signal.violation))
         if isinstance(signal, ConnectionClosed | LinkDetached):
-            raise AmqpFailure("the node closed" if signal.error is None else str(signal.error))
+            raise AmqpFailure("the node closed the link" if signal.error is None else str(signal.error))
 
     def _poll(self, wait_seconds: float) -> bool:
-        """Read once; False when nothing came in time."""
+        """Read from the socket once; returns False after the timeout."""
         self._flush()
         assert self._socket is not None
         self._socket.settimeout(max(wait_seconds, 0.001))

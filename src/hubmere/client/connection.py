@@ -1,8 +1,8 @@
-"""One engine on one blocking socket: connect, sign in, ask and be answered.
+"""A blocking Kafka connection: connect, negotiate versions, sign in, send requests and receive responses.
 
-`Connection` is one socket; whatever goes wrong on it is `Unreachable` and ends it. `Client` makes connections anew with
-a growing pause and repeats what may be repeated, for a bounded time. Nothing here knows hubs. Sign-in is SASL PLAIN
-with a whole connection string (KIP-43, KIP-152); versions are negotiated (KIP-511).
+`Connection` is one socket; any failure on it raises `Unreachable` and ends it. `Client` reconnects with exponential
+back-off and retries transient failures, for a bounded time. Nothing here knows hubs. Sign-in is SASL PLAIN with a
+whole connection string (KIP-43, KIP-152); versions are negotiated (KIP-511).
 """
 
 import contextlib
@@ -24,35 +24,35 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 T = TypeVar("T")
 
-# Where Kafka clients find the service, and where they find the official emulator.
+# Kafka ports of the service and of the official emulator.
 TLS_PORT: Final = 9093
 PLAIN_PORT: Final = 9092
-# A node tells clients whose id begins so where batches lie in the log (`FetchPartitionResponse.log_position`).
+# Client ids of this package begin with this, so that an operator recognises them in the list of connections.
 CLIENT_ID_PREFIX: Final = "hubmere-"
 
 _USER: Final = "$ConnectionString"
 _MECHANISM: Final = "PLAIN"
 _SOFTWARE: Final = "hubmere"
 _SOFTWARE_VERSION: Final = "1"
-# Large enough for most answers; what is larger is received straight into its own frame.
+# Large enough for most responses; a larger one is received directly into its own frame.
 _RECEIVE_BYTES: Final = 64 * 1024
-# Pauses between attempts: short at first, since a node restarts within a second, never longer than a person waits.
+# Back-off between attempts: short at first, because a node restarts within a second.
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a Kafka endpoint is, and how the way to it is protected."""
+class KafkaAddress:
+    """Host and port of a Kafka endpoint, and whether it uses TLS."""
 
     host: str
     port: int
     is_secure: bool
-    ca_file: str | None = None  # None: the certificates that the system trusts
+    ca_file: str | None = None  # None: the system's trust store
 
     @classmethod
-    def of(cls, connection: ConnectionString, *, ca_file: str | None = None) -> "Place":
-        """Where clients of a connection string look: its port is that of AMQP, so Kafka's usual ones are taken."""
+    def of(cls, connection: ConnectionString, *, ca_file: str | None = None) -> "KafkaAddress":
+        """The Kafka endpoint of a connection string, on the default port: the port in the string is that of AMQP."""
         if connection.is_emulator:
             return cls(host=connection.host, port=PLAIN_PORT, is_secure=False)
         return cls(host=connection.host, port=TLS_PORT, is_secure=True, ca_file=ca_file)
@@ -63,13 +63,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Everything that a client needs to be let in; travels to executors, and keeps its secret out of texts."""
+    """Address and credential of a client. It is pickled to executors; its repr hides the secret."""
 
-    place: Place
+    address: KafkaAddress
     connection_string: str = field(repr=False)
     client_id: str = CLIENT_ID_PREFIX + "client"
-    answer_timeout_s: float = 60.0  # one answer
-    patience_s: float = 300.0  # one call, with all its attempts
+    answer_timeout_s: float = 60.0  # one response
+    patience_s: float = 300.0  # one call, including all retries
 
 
 class Connection:
@@ -84,8 +84,8 @@ class Connection:
 
     @classmethod
     def open(cls, account: Account) -> "Connection":
-        """Connect, learn what is served, sign in."""
-        connection = cls(account, _connected_socket(account))
+        """Connect, negotiate versions, sign in."""
+        connection = cls(account, _open_socket(account))
         try:
             connection._negotiate()
             connection._sign_in()
@@ -95,34 +95,34 @@ class Connection:
         return connection
 
     def close(self) -> None:
-        """Let the socket go; what was not answered never will be."""
+        """Close the socket; pending responses are dropped."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
     def is_stale(self) -> bool:
-        """Whether the peer has ended it: where nothing is asked, nothing else can arrive."""
+        """Whether the peer closed the connection. Only valid while no request is pending."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, selectors.EVENT_READ)
             return bool(selector.select(timeout=0))
 
     def version_of(self, request: type) -> int:
-        """The version in which a request is sent: the newest that both sides know."""
+        """The newest version of a request that both sides support."""
         api = API_OF_REQUEST[request]
         if api.key not in self._versions:
-            raise Refused(f"{api.name} on {self._account.place}", ErrorCode.UNSUPPORTED_VERSION)
+            raise Refused(f"{api.name} on {self._account.address}", ErrorCode.UNSUPPORTED_VERSION)
         return self._versions[api.key]
 
     def ask(self, body: object) -> Any:
-        """Send a request and wait for its answer, which is the response's dataclass."""
+        """Send a request and wait for its response, a dataclass."""
         self.send(body)
         return self.receive()
 
     def send(self, body: object) -> None:
-        """Send a request; its answer comes after those to the requests before it."""
+        """Send a request; responses arrive in the order of the requests."""
         self._send(body, self.version_of(type(body)))
 
     def receive(self) -> Any:
-        """The next answer."""
+        """Wait for the next response."""
         while not self._arrived:
             self._arrived += self._receive_some()
         return self._arrived.pop(0).body
@@ -133,29 +133,29 @@ class Connection:
             for part in self._engine.data_to_send():
                 self._socket.sendall(part)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._unreachable(error) from error
 
     def _receive_some(self) -> list[Response]:
-        room = self._engine.receive_buffer()
+        buffer = self._engine.receive_buffer()
         try:
-            if room is None:
+            if buffer is None:
                 data = self._socket.recv(_RECEIVE_BYTES)
                 count = len(data)
             else:
-                count = self._socket.recv_into(room)
+                count = self._socket.recv_into(buffer)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._unreachable(error) from error
         if not count:
-            raise Unreachable(str(self._account.place), "the connection was closed")
+            raise Unreachable(str(self._account.address), "the connection was closed")
         try:
-            return self._engine.receive_data(data) if room is None else self._engine.read_buffer(count)
+            return self._engine.receive_data(data) if buffer is None else self._engine.read_buffer(count)
         except BrokenStream as broken:
-            raise Unreachable(str(self._account.place), str(broken)) from broken
+            raise Unreachable(str(self._account.address), str(broken)) from broken
 
-    def _lost(self, error: OSError) -> Unreachable:
+    def _unreachable(self, error: OSError) -> Unreachable:
         if isinstance(error, TimeoutError):
-            return Unreachable(str(self._account.place), f"no answer within {self._account.answer_timeout_s:g} s")
-        return Unreachable(str(self._account.place), str(error))
+            return Unreachable(str(self._account.address), f"no response within {self._account.answer_timeout_s:g} s")
+        return Unreachable(str(self._account.address), str(error))
 
     def _negotiate(self) -> None:
         versions = API_VERSIONS.versions
@@ -165,11 +165,11 @@ class Connection:
         )
         answer = self.receive()
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # KIP-511: the answer names the versions that are understood.
+            # KIP-511: the response lists the supported versions.
             self._send(ApiVersionsRequest(), versions.low)
             answer = self.receive()
         if answer.error_code:
-            raise Refused(f"ApiVersions on {self._account.place}", answer.error_code)
+            raise Refused(f"ApiVersions on {self._account.address}", answer.error_code)
         served = {found.api_key: found for found in answer.api_keys}
         for api in API_OF_REQUEST.values():
             if (found := served.get(api.key)) is not None:
@@ -180,27 +180,29 @@ class Connection:
     def _sign_in(self) -> None:
         answer = self.ask(SaslHandshakeRequest(mechanism=_MECHANISM))
         if answer.error_code:
-            raise SignInRefused(str(self._account.place), f"it offers {', '.join(answer.mechanisms)}, not {_MECHANISM}")
+            raise SignInRefused(
+                str(self._account.address), f"it offers {', '.join(answer.mechanisms)}, but not {_MECHANISM}"
+            )
         token = f"\0{_USER}\0{self._account.connection_string}".encode()
         answer = self.ask(SaslAuthenticateRequest(auth_bytes=token))
         if answer.error_code:
-            raise SignInRefused(str(self._account.place), answer.error_message or f"code {answer.error_code}")
+            raise SignInRefused(str(self._account.address), answer.error_message or f"code {answer.error_code}")
 
 
-def _connected_socket(account: Account) -> socket.socket:
-    place = account.place
+def _open_socket(account: Account) -> socket.socket:
+    address = account.address
     try:
-        sock = socket.create_connection((place.host, place.port), timeout=account.answer_timeout_s)
+        sock = socket.create_connection((address.host, address.port), timeout=account.answer_timeout_s)
     except OSError as error:
-        raise Unreachable(str(place), str(error)) from error
+        raise Unreachable(str(address), str(error)) from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not place.is_secure:
+        if not address.is_secure:
             return sock
-        return _tls_context(place.ca_file).wrap_socket(sock, server_hostname=place.host)
+        return _tls_context(address.ca_file).wrap_socket(sock, server_hostname=address.host)
     except OSError as error:
         sock.close()
-        raise Unreachable(str(place), str(error)) from error
+        raise Unreachable(str(address), str(error)) from error
 
 
 def _tls_context(ca_file: str | None) -> ssl.SSLContext:
@@ -210,7 +212,7 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
 
 
 class Client:
-    """A connection that is made when it is needed and made again when it broke. Thread rule: one owner."""
+    """Connects on first use and reconnects after a failure. Thread rule: one owner."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -223,18 +225,18 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let the connection go; the next call makes another."""
+        """Close the connection; the next call opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def close_if_stale(self) -> None:
-        """Let a connection go that the peer has ended while nobody used it, rather than fail and pause on it."""
+        """Close the connection if the peer closed it while idle, so that the next call does not fail and back off."""
         if self._connection is not None and self._connection.is_stale():
             self.close()
 
     def call(self, attempt: Callable[[Connection], T]) -> T:
-        """What an attempt gives; one that fails in a passing way is made again until patience is at its end."""
+        """Run an attempt and return its result; transient failures are retried until `patience_s` is over."""
         deadline = time.monotonic() + self._account.patience_s
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -247,14 +249,14 @@ class Client:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def call_once(self, attempt: Callable[[Connection], T]) -> T:
-        """What one attempt gives; a failure ends the connection, since answers may still be on their way on it."""
+        """Run an attempt once. A failure closes the connection, because responses may still be in flight on it."""
         try:
-            return attempt(self._connected())
+            return attempt(self._open_connection())
         except ClientFailure:
             self.close()
             raise
 
-    def _connected(self) -> Connection:
+    def _open_connection(self) -> Connection:
         if self._connection is None:
             self._connection = Connection.open(self._account)
         return self._connection

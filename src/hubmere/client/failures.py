@@ -21,25 +21,25 @@ class Unreachable(ClientFailure):
 
     is_transient = True
 
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(place, why)
-        self.place = place
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(address, why)
+        self.address = address
         self.why = why
 
     def __str__(self) -> str:
-        return f"{self.place} cannot be reached: {self.why}"
+        return f"{self.address} cannot be reached: {self.why}"
 
 
 class SignInRefused(ClientFailure):
     """The node does not accept the connection string."""
 
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(place, why)
-        self.place = place
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(address, why)
+        self.address = address
         self.why = why
 
     def __str__(self) -> str:
-        return f"{self.place} refuses the connection string: {self.why}"
+        return f"{self.address} refuses the connection string: {self.why}"
 
 
 class Refused(ClientFailure):

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from hubmere.client.connection import CLIENT_ID_PREFIX, Account, Place
+from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import group_name
@@ -218,15 +218,15 @@ def _connection(texts: _Texts) -> ConnectionString:
 
 def _account(texts: _Texts, connection: ConnectionString) -> Account:
     ca_file = texts.get("caFile") or os.environ.get(CA_FILE_VARIABLE)
-    place = Place.of(connection, ca_file=ca_file)
+    address = KafkaAddress.of(connection, ca_file=ca_file)
     endpoint = texts.get("endpoint") or os.environ.get(ENDPOINT_VARIABLE)
     if endpoint:
         host, port = _host_and_port(endpoint)
-        place = Place(host=host, port=port, is_secure=place.is_secure, ca_file=ca_file)
+        address = KafkaAddress(host=host, port=port, is_secure=address.is_secure, ca_file=ca_file)
     if (tls := texts.get("tls")) is not None:
-        place = Place(host=place.host, port=place.port, is_secure=_tls(tls), ca_file=ca_file)
+        address = KafkaAddress(host=address.host, port=address.port, is_secure=_tls(tls), ca_file=ca_file)
     return Account(
-        place=place,
+        address=address,
         connection_string=connection.text(),
         client_id=CLIENT_ID,
         answer_timeout_s=texts.read("receiverTimeout", _seconds, _RECEIVER_TIMEOUT_S),

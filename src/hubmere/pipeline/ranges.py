@@ -17,7 +17,7 @@ import pyarrow as pa
 from hubmere.client.connection import Account
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import RangeLost
-from hubmere.client.kept import kept_client
+from hubmere.client.pool import pooled_client
 from hubmere.pipeline.decode import decode
 from hubmere.pipeline.offsets import DataLost, HubRecreated, Lost, Range
 
@@ -50,7 +50,7 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """The events of the ranges, in order; `hub_id` is that of the hub for which they were planned."""
     settle()
-    with kept_client(account) as client:
+    with pooled_client(account) as client:
         reader = HubReader(client, hub)
         for each in ranges:
             yield from _read_range(reader, hub, each, schema, fails_on_data_loss=fails_on_data_loss)

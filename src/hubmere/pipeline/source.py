@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from hubmere.client.connection import Client
 from hubmere.client.consumer import Bounds, ByteRange, HubDescription, HubReader
 from hubmere.client.failures import ClientFailure
-from hubmere.client.kept import kept_client
+from hubmere.client.pool import pooled_client
 from hubmere.client.progress import commit_offsets
 from hubmere.pipeline import offsets
 from hubmere.pipeline.decode import SCHEMA
@@ -174,7 +174,7 @@ class HubBatchReader(_Reading, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        with kept_client(self._options.account) as client:
+        with pooled_client(self._options.account) as client:
             reader = HubReader(client, self._options.hub)
             described = reader.describe()
             ranges = self._ranges(reader, described.partition_count)

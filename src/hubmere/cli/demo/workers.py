@@ -15,7 +15,7 @@ from http import HTTPStatus
 from hubmere.cli.commands.target import RuleKey
 from hubmere.cli.demo.devices import Device
 from hubmere.client.amqp import AmqpPeer
-from hubmere.client.connection import Account, Client, Place
+from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
 from hubmere.client.http import HttpClient, HttpUnreachable
@@ -163,7 +163,7 @@ class AmqpReader(Worker):
             for partition in range(self._partitions):
                 peer.read_from(self._hub, self._group, partition)
             while not self._ending.is_set():
-                self.count(sum(1 for body in peer.received(_WAIT_SECONDS) if json.loads(body)))
+                self.count(sum(1 for body in peer.receive_bodies(_WAIT_SECONDS) if json.loads(body)))
 
 
 class KafkaReader(Worker):
@@ -222,8 +222,8 @@ def kafka_account(ready: Ready, client_id: str) -> Account:
     """How Kafka clients sign in."""
     assert ready.kafka is not None
     host, _, port = ready.kafka.rpartition(":")
-    place = Place(host=host.strip("[]"), port=int(port), is_secure=False)
-    return Account(place=place, connection_string=ready.connection_string, client_id=client_id)
+    address = KafkaAddress(host=host.strip("[]"), port=int(port), is_secure=False)
+    return Account(address=address, connection_string=ready.connection_string, client_id=client_id)
 
 
 def now_ms() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hubmere.client.connection import CLIENT_ID_PREFIX, Account, Place
+from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
 from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.files.names import DELTA_FORMAT, EXTENSIONS, NameFormat
 from hubmere.pipeline.capture.windows import Rules
@@ -114,7 +114,7 @@ def read_hub(given: Mapping[str, Any]) -> HubPlan:
 
 def hub_json(plan: HubPlan) -> str:
     """The JSON text that `read_hub` parses."""
-    place = plan.account.place
+    address = plan.account.address
     return json.dumps(
         {
             "namespace": plan.namespace,
@@ -131,9 +131,9 @@ def hub_json(plan: HubPlan) -> str:
             "connectionString": plan.account.connection_string,
             "topicId": plan.topic_id,
             "at": {
-                "bootstrap": str(place),
-                "security": _SECURE if place.is_secure else "SASL_PLAINTEXT",
-                "caFile": place.ca_file,
+                "bootstrap": str(address),
+                "security": _SECURE if address.is_secure else "SASL_PLAINTEXT",
+                "caFile": address.ca_file,
             },
         }
     )
@@ -141,14 +141,14 @@ def hub_json(plan: HubPlan) -> str:
 
 def _account(at: Mapping[str, Any], connection_string: str) -> Account:
     host, _, port = str(at["bootstrap"]).rpartition(":")
-    place = Place(
+    address = KafkaAddress(
         host=host.removeprefix("[").removesuffix("]"),
         port=int(port),
         is_secure=at["security"] == _SECURE,
         ca_file=at["caFile"],
     )
     return Account(
-        place=place,
+        address=address,
         connection_string=connection_string,
         client_id=CLIENT_ID,
         answer_timeout_s=_ANSWER_TIMEOUT_S,

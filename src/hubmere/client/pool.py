@@ -13,7 +13,7 @@ from typing import Final
 from hubmere.client.connection import Account, Client
 
 # Idle clients of a process: one for each hub that a query joins, and few queries share a worker.
-MAX_KEPT: Final = 8
+MAX_IDLE: Final = 8
 
 _idle: Final[OrderedDict[Account, Client]] = OrderedDict()
 # A forked child has the same sockets: two processes must not use one.
@@ -21,7 +21,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 @contextmanager
-def kept_client(account: Account) -> Iterator[Client]:
+def pooled_client(account: Account) -> Iterator[Client]:
     """A client for the length of the block; it goes back to the pool unless the block fails."""
     client = _idle.pop(account, None) or Client(account)
     client.close_if_stale()
@@ -37,7 +37,7 @@ def kept_client(account: Account) -> Iterator[Client]:
 def _keep(account: Account, client: Client) -> None:
     replaced = _idle.pop(account, None)
     _idle[account] = client
-    if replaced is None and len(_idle) > MAX_KEPT:
+    if replaced is None and len(_idle) > MAX_IDLE:
         _, replaced = _idle.popitem(last=False)
     if replaced is not None:
         replaced.close()

@@ -9,18 +9,18 @@ import pytest
 from client.hubs import Hubs, an_account
 from hubmere.client.connection import Account, Client, Connection
 from hubmere.client.consumer import HubReader
-from hubmere.client.kept import MAX_KEPT, kept_client
+from hubmere.client.pool import MAX_IDLE, pooled_client
 
 FORK = """
 import os
-from hubmere.client import kept
-from hubmere.client.connection import Account, Place
+from hubmere.client import pool
+from hubmere.client.connection import Account, KafkaAddress
 
-with kept.kept_client(Account(place=Place(host="any", port=1, is_secure=False), connection_string="")):
+with pool.pooled_client(Account(address=KafkaAddress(host="any", port=1, is_secure=False), connection_string="")):
     pass
-assert len(kept._idle) == 1
+assert len(pool._idle) == 1
 if not (child := os.fork()):
-    os._exit(len(kept._idle))
+    os._exit(len(pool._idle))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
@@ -32,7 +32,7 @@ def connection_of(client: Client) -> Connection:
 
 def kept_connection(account: Account) -> Connection:
     """The connection of one piece of work."""
-    with kept_client(account) as client:
+    with pooled_client(account) as client:
         return connection_of(client)
 
 
@@ -50,7 +50,7 @@ def test_two_owners_at_a_time_have_a_client_each(hubs: Hubs) -> None:
     """A query that joins a hub with itself may read both sides in turns."""
     account = replace(an_account(hubs.node), client_id="hubmere-owners")
 
-    with kept_client(account) as one, kept_client(account) as other:
+    with pooled_client(account) as one, pooled_client(account) as other:
         connections = {connection_of(one), connection_of(other)}
 
     assert len(connections) == 2
@@ -62,7 +62,7 @@ def test_work_that_fails_leaves_no_connection_to_the_next(hubs: Hubs) -> None:
     account = replace(an_account(hubs.node), client_id="hubmere-fails")
     first = kept_connection(account)
 
-    with pytest.raises(ZeroDivisionError), kept_client(account):
+    with pytest.raises(ZeroDivisionError), pooled_client(account):
         raise ZeroDivisionError
 
     assert kept_connection(account) is not first
@@ -76,7 +76,7 @@ def test_connection_that_the_node_has_ended_is_made_anew_without_a_failure(disk_
     disk_hubs.node.kill()
     disk_hubs.node.start()
 
-    with kept_client(account) as client:
+    with pooled_client(account) as client:
         count = HubReader(client, hub).partition_count()
 
     assert count == 3
@@ -85,7 +85,7 @@ def test_connection_that_the_node_has_ended_is_made_anew_without_a_failure(disk_
 
 def test_oldest_of_too_many_is_let_go(hubs: Hubs) -> None:
     """A process that reads many hubs does not gather connections without end."""
-    accounts = [replace(an_account(hubs.node), client_id=f"hubmere-many-{number}") for number in range(MAX_KEPT + 1)]
+    accounts = [replace(an_account(hubs.node), client_id=f"hubmere-many-{number}") for number in range(MAX_IDLE + 1)]
     connections = [kept_connection(account) for account in accounts]
 
     again = [kept_connection(account) for account in (accounts[-1], accounts[0])]
