@@ -66,6 +66,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.MissingToken: _UNAUTHORIZED,
     errors.MalformedToken: _UNAUTHORIZED,
     errors.UnsupportedToken: _UNAUTHORIZED,
+    errors.WrongAdminToken: _UNAUTHORIZED,
     errors.InvalidSignature: _UNAUTHORIZED,
     errors.CredentialRevoked: _UNAUTHORIZED,
     errors.InvalidAudience: _UNAUTHORIZED,

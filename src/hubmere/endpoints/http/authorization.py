@@ -7,9 +7,11 @@ A header with the scheme `Bearer` shows the administrator's token; anything else
 from collections.abc import Callable
 
 from hubmere.broker import AdminToken, Caller, Credential, SharedAccessSignature
-from hubmere.model.errors import AdminRequired, InvalidSignature, MissingToken, UnsupportedToken
+from hubmere.model.errors import AdminRequired, InvalidSignature, MissingToken, UnsupportedToken, WrongAdminToken
 
 _BEARER = "bearer"
+# A JSON Web Token has three parts (RFC 7519, 3); the administrator's token has no dot.
+_JWT_DOTS = 2
 
 
 def parse_authorization(header: str | None) -> Credential:
@@ -21,13 +23,14 @@ def parse_authorization(header: str | None) -> Credential:
 
 
 def sign_in(header: str | None, verify: Callable[[Credential], Caller]) -> Caller:
-    """Sign a client in by its header. A bearer token that is not the administrator's has an unknown issuer."""
+    """Sign a client in by its header. A bearer token is the administrator's, or a JSON Web Token of an issuer."""
     credential = parse_authorization(header)
     try:
         return verify(credential)
     except InvalidSignature:
         if isinstance(credential, AdminToken):
-            raise UnsupportedToken("Bearer") from None
+            is_jwt = credential.text.count(".") == _JWT_DOTS
+            raise (UnsupportedToken("Bearer") if is_jwt else WrongAdminToken()) from None
         raise
 
 

@@ -22,6 +22,7 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.MissingToken: _E.SASL_AUTHENTICATION_FAILED,
     errors.MalformedToken: _E.SASL_AUTHENTICATION_FAILED,
     errors.UnsupportedToken: _E.SASL_AUTHENTICATION_FAILED,
+    errors.WrongAdminToken: _E.SASL_AUTHENTICATION_FAILED,
     errors.InvalidSignature: _E.SASL_AUTHENTICATION_FAILED,
     errors.CredentialRevoked: _E.TOPIC_AUTHORIZATION_FAILED,
     errors.InvalidAudience: _E.TOPIC_AUTHORIZATION_FAILED,

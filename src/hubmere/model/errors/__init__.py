@@ -21,6 +21,7 @@ from hubmere.model.errors.access import (
     PublisherRevoked,
     Unauthorized,
     UnsupportedToken,
+    WrongAdminToken,
 )
 from hubmere.model.errors.base import Refusal
 from hubmere.model.errors.entities import (
@@ -129,4 +130,5 @@ __all__ = [
     "Unauthorized",
     "UndecodableMessage",
     "UnsupportedToken",
+    "WrongAdminToken",
 ]

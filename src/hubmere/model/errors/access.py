@@ -47,6 +47,16 @@ class UnsupportedToken(Unauthorized):
         )
 
 
+class WrongAdminToken(Unauthorized):
+    """A bearer token that is not the administrator's token of this node."""
+
+    def text(self) -> str:
+        return (
+            "InvalidToken: The bearer token is not the administrator's token of this node. "
+            "The ready file of the node holds the token as 'admin_token'."
+        )
+
+
 class InvalidSignature(Unauthorized):
     """The signature matches no key of the rule."""
 
