@@ -345,7 +345,7 @@ def test_mistake_in_the_emulators_file_is_named_by_its_path(tmp_path: Path) -> N
 
     (problem,) = problems_of(config=a_file(tmp_path, text, "Config.json"))
 
-    assert problem.setting == "UserConfig.NamespaceConfig[0].Entities[0].PartitionCount"
+    assert problem.setting == "UserConfig.NamespaceConfig[0].Entities[0]('eh1').PartitionCount"
     assert problem.value == "two"
 
 

@@ -82,6 +82,7 @@ def test_hours_of_retention_win_over_days() -> None:
 
 
 ENTITY = "UserConfig.NamespaceConfig[0].Entities[0]"
+HUB = f"{ENTITY}('eh1')"
 
 
 @pytest.mark.parametrize(
@@ -97,19 +98,20 @@ ENTITY = "UserConfig.NamespaceConfig[0].Entities[0]"
         ({"UserConfig": {"NamespaceConfig": [{"Entities": []}]}}, "UserConfig.NamespaceConfig[0].Entities"),
         ({"UserConfig": {"NamespaceConfig": [{"Type": "Queue", "Entities": []}]}}, "NamespaceConfig[0].Type"),
         ({"UserConfig": {"NamespaceConfig": [{"Name": 5, "Entities": []}]}}, "NamespaceConfig[0].Name"),
-        ({"UserConfig": {"NamespaceConfig": [{"Name": "x", "Entities": []}]}}, "namespace name"),
+        ({"UserConfig": {"NamespaceConfig": [{"Name": "x", "Entities": []}]}}, "NamespaceConfig[0].Name"),
         ({"UserConfig": {"NamespaceConfig": [], "LoggingConfig": {"Type": "Paper"}}}, "UserConfig.LoggingConfig.Type"),
-        (a_config(Name="-x"), "event hub name"),
-        (a_config(PartitionCount="many"), f"{ENTITY}.PartitionCount"),
-        (a_config(PartitionCount=True), f"{ENTITY}.PartitionCount"),
-        (a_config(ConsumerGroups=[{}]), f"{ENTITY}.ConsumerGroups[0].Name"),
-        (a_config(ConsumerGroups="cg1"), f"{ENTITY}.ConsumerGroups"),
-        (a_config(ConsumerGroups=[{"Name": "$default"}]), f"{ENTITY}.ConsumerGroups[0].Name"),
-        (a_config(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}]), f"{ENTITY}.ConsumerGroups"),
-        (a_config(AuthorizationRules=[{"Name": "r"}]), f"{ENTITY}.AuthorizationRules[0].Rights"),
+        (a_config(Name="-x"), f"{ENTITY}.Name"),
+        (a_config(ConsumerGroups=[{"Name": "-x"}]), f"{HUB}.ConsumerGroups[0].Name"),
+        (a_config(PartitionCount="many"), f"{HUB}.PartitionCount"),
+        (a_config(PartitionCount=True), f"{HUB}.PartitionCount"),
+        (a_config(ConsumerGroups=[{}]), f"{HUB}.ConsumerGroups[0].Name"),
+        (a_config(ConsumerGroups="cg1"), f"{HUB}.ConsumerGroups"),
+        (a_config(ConsumerGroups=[{"Name": "$default"}]), f"{HUB}.ConsumerGroups[0].Name"),
+        (a_config(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}]), f"{HUB}.ConsumerGroups"),
+        (a_config(AuthorizationRules=[{"Name": "r"}]), f"{HUB}.AuthorizationRules[0].Rights"),
         (a_config(AuthorizationRules=[{"Name": "r", "Rights": ["Manage"]}]), "Manage"),
-        (a_config(Capture={"Encoding": "Csv"}), f"{ENTITY}.Capture.Encoding"),
-        (a_config(Capture={"SkipEmptyArchives": "no"}), f"{ENTITY}.Capture.SkipEmptyArchives"),
+        (a_config(Capture={"Encoding": "Csv"}), f"{HUB}.Capture.Encoding"),
+        (a_config(Capture={"SkipEmptyArchives": "no"}), f"{HUB}.Capture.SkipEmptyArchives"),
     ],
 )
 def test_mistake_is_named_by_its_path(config: object, named: str) -> None:

@@ -4,12 +4,12 @@ The emulator's shapes hold, its small limits do not (one namespace, ten hubs): t
 are made. Optional keys beyond the emulator's own, on an entity: `MessageRetentionInDays`, `RetentionTimeInHours`,
 `UserMetadata`, `AuthorizationRules` (`Name`, `Rights`, `PrimaryKey`, `SecondaryKey`), `Capture` (`IntervalInSeconds`,
 `SizeLimitInBytes`, `Encoding`, `SkipEmptyArchives`, `StorageAccount`, `Container`, `ArchiveNameFormat`). Every refusal
-names the key by its path in the file. Reference: service 9.
+names the key by its path in the file, with the name of the hub. Reference: service 9.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hubmere.model.entity import CaptureDescription, CaptureDestination, CaptureEncoding, Rights
 from hubmere.model.errors import InvalidArgument, InvalidName
@@ -30,6 +30,8 @@ from hubmere.model.tier import HOURS_PER_DAY
 
 DEFAULT_NAMESPACE = NamespaceName("emulatorNs1")
 NAMESPACE_TYPE = "EventHub"
+T = TypeVar("T")
+
 LOGGING_TYPES = ("File", "Console", "File,Console", "Console,File")
 
 
@@ -92,7 +94,7 @@ def _namespace(data: object, path: str) -> EmulatorNamespace:
     kind = item.get("Type", NAMESPACE_TYPE)
     if not isinstance(kind, str) or fold(kind) != fold(NAMESPACE_TYPE):
         raise InvalidArgument(f"{path}.Type", kind, NAMESPACE_TYPE)
-    name = namespace_name(_text(item.get("Name", DEFAULT_NAMESPACE), f"{path}.Name"))
+    name = _name(namespace_name, item.get("Name", DEFAULT_NAMESPACE), f"{path}.Name")
     hubs = [_hub(entry, at) for entry, at in _items_of(_require(item, "Entities", path), f"{path}.Entities")]
     if not hubs:
         raise InvalidArgument(f"{path}.Entities", "[]", "at least one event hub")
@@ -102,7 +104,8 @@ def _namespace(data: object, path: str) -> EmulatorNamespace:
 
 def _hub(data: object, path: str) -> EmulatorHub:
     item = _object(data, path)
-    name = emulator_hub_name(_text(_require(item, "Name", path), f"{path}.Name"))
+    name = _name(emulator_hub_name, _require(item, "Name", path), f"{path}.Name")
+    path = f"{path}('{name}')"
     groups = [_group(entry, at) for entry, at in _items_of(item.get("ConsumerGroups", []), f"{path}.ConsumerGroups")]
     _check_distinct(groups, f"{path}.ConsumerGroups")
     rules = [
@@ -120,7 +123,7 @@ def _hub(data: object, path: str) -> EmulatorHub:
 
 def _group(data: object, path: str) -> GroupName:
     item = _object(data, path)
-    name = group_name(_text(_require(item, "Name", path), f"{path}.Name"))
+    name = _name(group_name, _require(item, "Name", path), f"{path}.Name")
     if name == DEFAULT_GROUP:
         raise InvalidName(f"{path}.Name", name, "every event hub has it already, do not list it")
     return name
@@ -133,7 +136,7 @@ def _rule(data: object, path: str) -> EmulatorRule:
         _text(item[name], f"{path}.{name}") if name in item else None for name in ("PrimaryKey", "SecondaryKey")
     )
     return EmulatorRule(
-        name=rule_name(_text(_require(item, "Name", path), f"{path}.Name")),
+        name=_name(rule_name, _require(item, "Name", path), f"{path}.Name"),
         rights=Rights.parse(rights),
         primary_key=primary,
         secondary_key=secondary,
@@ -196,6 +199,14 @@ def _text(data: object, path: str) -> str:
     if not isinstance(data, str):
         raise InvalidArgument(path, data, "a text")
     return data
+
+
+def _name(check: Callable[[str], T], data: object, path: str) -> T:
+    """A checked name; a refusal names its path."""
+    try:
+        return check(_text(data, path))
+    except InvalidName as refusal:
+        raise InvalidName(path, refusal.value, refusal.allowed) from None
 
 
 def _number(data: object, path: str) -> int:
