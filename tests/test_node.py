@@ -1,6 +1,7 @@
 """A whole node as its users meet it: started by the command, killed, restarted, asked by an unmodified client."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -154,13 +155,29 @@ def test_a_second_node_on_the_folder_is_refused_with_the_holder_s_pid(node: Node
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    """Which service, which port, and why."""
+    """Which service, which port, who has it, and the flag that chooses another."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = up(f"--data={tmp_path / 'data'}", f"--http-port={port}")
 
     assert ended.returncode == Exit.PORT_IN_USE
-    assert f"cannot serve http on 127.0.0.1:{port}" in ended.stderr
+    told, hint = ended.stderr.splitlines()
+    assert told.startswith(f"hubmere: cannot serve http on 127.0.0.1:{port}: Address already in use, used by ")
+    assert told.endswith(f"(process {os.getpid()})")
+    assert "--http-port" in hint
+
+
+def test_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """The message of the operating system, the path, and the setting to change; no name of a Python class."""
+    (tmp_path / "file").touch()
+
+    ended = up(f"--data={tmp_path / 'file' / 'data'}")
+
+    assert ended.returncode == Exit.FAILED
+    assert ended.stderr.splitlines() == [
+        f"hubmere: cannot use {tmp_path / 'file' / 'data'}: Not a directory",
+        "hubmere: choose a folder that this user can write to by --data",
+    ]
 
 
 def test_the_emulator_s_configuration_and_its_literal_key_work(tmp_path: Path) -> None:

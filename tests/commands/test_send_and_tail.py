@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
-from commands.runner import Run, at, piped, started
+from commands.runner import Run, at, hubmere, piped, started
 from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
@@ -55,6 +57,16 @@ def test_standard_input_is_one_body(node: Node, hub: str) -> None:
     assert (code, event["body"]) == (Exit.OK, "two\nlines\n")
 
 
+def test_empty_standard_input_sends_nothing(node: Node, hub: str) -> None:
+    """A script whose input failed must not publish an empty event; an empty argument is one on purpose."""
+    code, _, err = piped(node, b"", "send", hub)
+    on_purpose = at(node, "send", hub, "")
+
+    assert (code, on_purpose.code) == (Exit.USAGE, Exit.OK)
+    assert err.startswith("hubmere: standard input is empty: nothing was sent\n")
+    assert bodies(node, hub) == [""]
+
+
 def test_every_line_is_an_event_in_order(node: Node, hub: str) -> None:
     """Ends of either kind, empty lines and a last line without an end included."""
     code, _, err = piped(node, b"one\r\n\ntwo\nthree", "send", hub, "--lines", "--partition-id", "1")
@@ -88,6 +100,33 @@ def test_json_lines_describe_events_and_tail_prints_such_lines(node: Node, hub: 
         ('{"celsius":21}', "utf-8", "b", '{"all": "yes", "n": "0"}'),
         ("/wA=", "base64", None, '{"all": "yes", "n": "0"}'),
     }
+
+
+def test_copy_keeps_kafka_keys_headers_and_content_types(node: Node, hub: str) -> None:
+    """The copy that the manual shows; Kafka consumers read the same key, AMQP receivers the same properties."""
+    config = {
+        "bootstrap.servers": node.kafka, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+        "sasl.username": "$ConnectionString", "sasl.password": node.connection_string,
+    }  # fmt: skip
+    producer = Producer(config)
+    producer.produce(hub, value=b"by kafka", key=b"till-7", headers=[("unit", b"euro"), ("raw", b"\xff")], partition=0)
+    assert producer.flush(60) == 0
+    sent = at(node, "send", hub, "{}", "--content-type", "application/json", "--partition-id", "0")
+    assert sent.code == Exit.OK
+    shown = at(node, "tail", hub).lines
+
+    _, copied, _ = piped(node, b"", "tail", hub, "-o", "json")
+    code, _, err = piped(node, copied, "send", hub, "--json-lines")
+
+    assert "  [till-7]  by kafka" in shown[0]
+    assert (code, err) == (Exit.OK, f"sent 2 events to {hub}\n")
+    copies = events(at(node, "tail", hub, "-o", "json"))[2:]
+    assert {(event["body"], event["key"], json.dumps(event["properties"])) for event in copies} == {
+        ("by kafka", "till-7", '{"unit": "euro", "raw": "/w=="}'),
+        ("{}", None, "{}"),
+    }
+    typed = [event["systemProperties"] for event in copies if event["body"] == "{}"]
+    assert [dict(values)["content-type"] for values in typed if isinstance(values, dict)] == ["application/json"]
 
 
 def test_one_body_is_sent_many_times(node: Node, hub: str) -> None:
@@ -137,6 +176,10 @@ def test_busy_node_is_waited_for(tmp_path: Path) -> None:
         (("--lines", "--json-lines"), "give either --lines or --json-lines"),
         (("--file", "there-is-no-such-file"), "--file there-is-no-such-file: No such file or directory"),
         (("body", "--property", "nothing"), "'nothing' is not of the form name=value"),
+        (
+            ("--lines", "--content-type", "a/b"),
+            "--content-type is for one body; JSON lines name it in systemProperties",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(node: Node, arguments: tuple[str, ...], told: str) -> None:
@@ -230,6 +273,44 @@ def test_tail_begins_where_it_is_told(node: Node, hub: str) -> None:
     assert bodies(node, hub, "--from", "2999-01-01T00:00:00Z") == []
 
 
+def test_tail_shows_only_what_is_asked_for(node: Node, hub: str) -> None:
+    """By key, by body and by time; `--count` counts what is shown."""
+    for number in range(4):
+        key = ("--partition-key", "even" if number % 2 == 0 else "odd")
+        assert at(node, "send", hub, f'{{"number": {number}}}', *key).code == Exit.OK
+
+    assert bodies(node, hub, "--key", "odd") == ['{"number": 1}', '{"number": 3}']
+    assert bodies(node, hub, "--grep", r'": [23]\}', "--count", "1") == ['{"number": 2}']
+    assert len(bodies(node, hub, "--since", "1h")) == len(bodies(node, hub, "--since", "2020-01-01T00:00:00Z")) == 4
+    assert bodies(node, hub, "--since", "2999-01-01T00:00:00Z") == []
+
+
+def test_tail_formats_as_kcat_does(node: Node, hub: str) -> None:
+    """Scripts that were written for kcat keep their format strings."""
+    sent = at(node, "send", hub, "text", "--partition-key", "k", "--property", "a=1", "b=two")
+    code, out, _ = piped(node, b"", "tail", hub, "--format", r"%t %o %k %K %s %S %h 100%%\t\x41\n")
+    _, place, _ = piped(node, b"", "tail", hub, "--format", "%p %T;")
+    (event,) = events(at(node, "tail", hub, "-o", "json"))
+
+    assert (sent.code, code, out) == (Exit.OK, Exit.OK, f"{hub} 0 k 1 text 4 a=1,b=two 100%\tA\n".encode())
+    time_ms = round(datetime.fromisoformat(str(event["enqueuedTime"])).timestamp() * 1000)
+    assert place.decode() == f"{event['partition']} {time_ms};"
+
+
+def test_colours_are_for_terminals(node: Node, hub: str) -> None:
+    """FORCE_COLOR stands for a terminal here; NO_COLOR wins over both."""
+    assert at(node, "send", hub, "x", "--partition-key", "k").code == Exit.OK
+    data = str(node.data)
+
+    plain = at(node, "tail", hub).out
+    coloured = hubmere("tail", hub, HUBMERE_DATA=data, FORCE_COLOR="1").out
+    switched_off = hubmere("tail", hub, HUBMERE_DATA=data, FORCE_COLOR="1", NO_COLOR="1").out
+
+    assert "\x1b[36m[k]\x1b[0m" in coloured
+    assert plain == switched_off
+    assert "\x1b" not in plain
+
+
 def test_long_hub_is_read_page_by_page_without_gap(node: Node, hub: str, tmp_path: Path) -> None:
     """A node gives a thousand events at a time."""
     path = tmp_path / "lines"
@@ -288,6 +369,12 @@ def test_reader_that_goes_away_ends_tail_without_a_traceback(node: Node, hub: st
         (("orders", "--group", "nobody"), Exit.FAILED, "there is no consumer group 'nobody'; there are $Default"),
         (("orders", "--namespace-name", "hubmeer"), Exit.FAILED, "there is no namespace 'hubmeer'; did you mean 'hub"),
         (("orders", "--from", "yesterday"), Exit.USAGE, "--from yesterday is none of first, last, a sequence number"),
+        (("orders", "--since", "yesterday"), Exit.USAGE, "--since yesterday is neither like 30s, 10m, 2h or 1d nor"),
+        (("orders", "--since", "1h", "--from", "first"), Exit.USAGE, "give either --from or --since"),
+        (("orders", "--grep", "("), Exit.USAGE, "--grep ( is not a regular expression: "),
+        (("orders", "--format", "%q"), Exit.USAGE, "--format: %q is unknown; the codes are %t, %p"),
+        (("orders", "--format", "100%"), Exit.USAGE, "--format: it ends in the middle of a code"),
+        (("orders", "--format", "%s", "-o", "json"), Exit.USAGE, "give either --output or --format"),
         (("orders", "--partition", "77"), Exit.FAILED, "The specified partition is invalid"),
         (("orders", "--partition", "0", "--from", "123456"), Exit.FAILED, "The supplied sequence number '123456'"),
     ],

@@ -8,9 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hubmere.settings import BadSettings
+
+if TYPE_CHECKING:
+    from hubmere.endpoints.listener import PortInUse
 
 
 class Exit(IntEnum):
@@ -73,9 +76,12 @@ def _fail_with(error: Exception) -> NoReturn:
     from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
 
+    if isinstance(error, PortInUse):
+        fail(Exit.PORT_IN_USE, *_port_lines(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        fail(Exit.FAILED, *_file_lines(error))
     table: dict[type[Exception], Exit] = {
         FolderInUse: Exit.FOLDER_IN_USE,
-        PortInUse: Exit.PORT_IN_USE,
         CatalogUnusable: Exit.DAMAGED,
         MissingExtra: Exit.USAGE,
         ProvisioningFailed: Exit.USAGE,
@@ -86,6 +92,22 @@ def _fail_with(error: Exception) -> NoReturn:
             fail(code, str(error))
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     fail(Exit.FAILED, what, "set HUBMERE_LOG_LEVEL=debug to see where it happened")
+
+
+def _port_lines(error: "PortInUse") -> tuple[str, str]:
+    """What is wrong with a port, who uses it if that is known, and the flag that chooses another."""
+    from hubmere.cli.port_owner import port_owner
+
+    owner = port_owner(error.port) if error.is_taken else None
+    used = f", used by {owner}" if owner else ""
+    flag = f"--{error.service}-port"
+    return f"{error}{used}", f"choose another port by {flag} (0: any free one), or end what uses {error.port}"
+
+
+def _file_lines(error: OSError) -> tuple[str, str]:
+    """What cannot be done with a file, and where the setting is that says where files are."""
+    reason = error.strerror or type(error).__name__
+    return f"cannot use {error.filename}: {reason}", "choose a folder that this user can write to by --data"
 
 
 def _wants_traceback() -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -21,12 +22,13 @@ _CLOSE_SECONDS = 1.0
 class PortInUse(Exception):
     """A configured port is in use, or may not be opened."""
 
-    def __init__(self, service: str, host: str, port: int, why: str) -> None:
+    def __init__(self, service: str, host: str, port: int, why: str, *, is_taken: bool = False) -> None:
         super().__init__(service, host, port, why)
         self.service = service
         self.host = host
         self.port = port
         self.why = why
+        self.is_taken = is_taken
 
     def __str__(self) -> str:
         """Message for the terminal."""
@@ -52,7 +54,8 @@ def bind(service: str, host: str, port: int) -> tuple[socket.socket, Port]:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise PortInUse(service, host, port, error.strerror or str(error)) from error
+        is_taken = error.errno == errno.EADDRINUSE
+        raise PortInUse(service, host, port, error.strerror or str(error), is_taken=is_taken) from error
     return listening, Port(service=service, host=host, port=listening.getsockname()[1])
 
 

@@ -134,8 +134,9 @@ def _damaged_json(hub: HubView, peek: Peek, next_sequence: int) -> list[dict[str
 
 
 def event_json(event: EventView) -> dict[str, object]:
-    """One event. Its body is a text if it is UTF-8, else base64."""
+    """One event. Its body and its key are texts if they are UTF-8, else base64."""
     text, encoding = _text_of(event.body)
+    key, key_encoding = _text_of(event.key)
     return {
         "sequenceNumber": event.sequence,
         "offset": str(event.offset),
@@ -143,6 +144,8 @@ def event_json(event: EventView) -> dict[str, object]:
             timespec="milliseconds"
         ),
         "partitionKey": event.partition_key,
+        "key": key,
+        "keyEncoding": key_encoding,
         "publisher": event.publisher,
         "body": text,
         "bodyEncoding": encoding,

@@ -115,9 +115,9 @@ class _Follower:
 
 
 def look(client: HubClient, group: str, partition: str, start: str, wait_s: int = 0) -> Json:
-    """One answer of the look-up; each event also knows its partition."""
+    """One answer of the look-up; each event also knows its hub and its partition."""
     below = f"/consumergroups/{quote(group, safe='$')}/partitions/{quote(partition, safe='')}/messages"
     query = f"?from={quote(start, safe='')}&limit={_PAGE_EVENTS}&wait={wait_s}"
     page: Json = json.loads(client.get(below + query, group))
-    page["events"] = [{"partition": partition, **event} for event in page["events"]]
+    page["events"] = [{"hub": client.hub, "partition": partition, **event} for event in page["events"]]
     return page

@@ -26,6 +26,17 @@ _READ_BYTES = 256 * 1024
 # Beyond the largest event of any tier (20 MiB): what is longer is no line, but the wrong file.
 _LINE_BYTES = 32 * 1024 * 1024
 
+# Fields of the AMQP properties section that an event sent over HTTP may have, and what HTTP calls them.
+_BROKER_PROPERTIES = {
+    "message-id": "MessageId",
+    "to": "To",
+    "subject": "Label",
+    "reply-to": "ReplyTo",
+    "correlation-id": "CorrelationId",
+    "content-type": "ContentType",
+    "group-id": "SessionId",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
@@ -34,6 +45,14 @@ class Outgoing:
     body: bytes
     partition_key: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
+    # Fields of the AMQP properties section by their names: `content-type`, `message-id`, ...
+    system: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def broker_properties(self) -> dict[str, str]:
+        """What HTTP carries beside body and properties (reference: service 3)."""
+        found = {_BROKER_PROPERTIES[name]: value for name, value in self.system.items()}
+        return found if self.partition_key is None else {"PartitionKey": self.partition_key, **found}
 
     def encoded(self) -> bytes:
         """The event as an element of a batch."""
@@ -44,8 +63,8 @@ class Outgoing:
             entry = {"Body": base64.b64encode(self.body).decode(), "IsBodyBase64": True}
         if self.properties:
             entry["UserProperties"] = self.properties
-        if self.partition_key is not None:
-            entry["BrokerProperties"] = {"PartitionKey": self.partition_key}
+        if broker_properties := self.broker_properties:
+            entry["BrokerProperties"] = broker_properties
         return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
@@ -101,7 +120,8 @@ class Publications:
         only = done.events[0]
         if len(done.events) == 1 and not only.properties:
             # The body as it is: JSON would make it larger, and an event may be as large as a publication.
-            headers = {} if key is None else {"BrokerProperties": json.dumps({"PartitionKey": key})}
+            broker_properties = only.broker_properties
+            headers = {"BrokerProperties": json.dumps(broker_properties)} if broker_properties else {}
             return Publication(count=1, body=only.body, headers=headers)
         body = b"[" + b",".join(done.parts) + b"]"
         return Publication(count=len(done.parts), body=body, headers={"Content-Type": BATCH_TYPE})
@@ -131,12 +151,31 @@ def parsed(line: bytes, number: int) -> Outgoing:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _bad(number, f"is not JSON: {error}") from None
+    if isinstance(entry, dict) and entry.get("bodyEncoding") == "none":
+        raise _bad(number, "has no body: it is a tombstone, which only Kafka clients can send")
     if not isinstance(entry, dict) or entry.get("body") is None:
         raise _bad(number, 'is not an object with a "body"; --lines sends lines as they are')
-    key, properties = entry.get("partitionKey"), entry.get("properties") or {}
-    if not isinstance(key, str | None) or not isinstance(properties, dict):
-        raise _bad(number, "has a partitionKey that is no text, or properties that are no object")
-    return Outgoing(_body(entry, number), key, properties)
+    properties, system = entry.get("properties") or {}, entry.get("systemProperties") or {}
+    if not isinstance(properties, dict) or not isinstance(system, dict):
+        raise _bad(number, "has properties or systemProperties that are no object")
+    return Outgoing(_body(entry, number), _key(entry, number), properties, _system(system))
+
+
+def _key(entry: dict[str, Any], number: int) -> str | None:
+    """The partition key, else the key of a Kafka record: readers of either protocol see it as the key of the copy."""
+    key = entry.get("partitionKey")
+    if key is None:
+        key = entry.get("key")
+        if key is not None and entry.get("keyEncoding") == "base64":
+            raise _bad(number, "has a key that is no text, which only Kafka clients can send")
+    if not isinstance(key, str | None):
+        raise _bad(number, "has a partitionKey or key that is no text")
+    return key
+
+
+def _system(values: dict[str, Any]) -> dict[str, str]:
+    """The fields that can be sent; positions and annotations are the hub's own."""
+    return {name: str(values[name]) for name in _BROKER_PROPERTIES if values.get(name) is not None}
 
 
 def _body(entry: dict[str, Any], number: int) -> bytes:

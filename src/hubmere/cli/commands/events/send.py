@@ -116,9 +116,12 @@ def _source(given: dict[str, Any]) -> tuple[Iterator[list[Outgoing]], int | None
     if given["lines"] or given["json_lines"]:
         if body is not None or count != 1:
             raise CommandFailed(Exit.USAGE, "lines come from --file or standard input, each once")
+        if given["content_type"] is not None:
+            raise CommandFailed(Exit.USAGE, "--content-type is for one body; JSON lines name it in systemProperties")
         opened = _opened(file)
         return _closing(opened, events_of(lines(opened.fileno()), is_json=given["json_lines"], key=key)), None
-    return _copies(Outgoing(_whole(body, file), key), count), count
+    system = {"content-type": given["content_type"]} if given["content_type"] else {}
+    return _copies(Outgoing(_whole(body, file), key, system=system), count), count
 
 
 def _opened(file: str | None) -> BinaryIO:
@@ -140,7 +143,12 @@ def _whole(body: str | None, file: str | None) -> bytes:
         # What the shell gave, byte for byte: arguments that are no text of the locale come as surrogates.
         return body.encode("utf-8", "surrogateescape")
     with _opened(file) as opened:
-        return opened.read()
+        content = opened.read()
+    if not content and (file is None or file == _STANDARD_INPUT):
+        raise CommandFailed(
+            Exit.USAGE, "standard input is empty: nothing was sent", "give '' as the body to send an empty event"
+        )
+    return content
 
 
 def _copies(event: Outgoing, count: int) -> Iterator[list[Outgoing]]:
@@ -181,14 +189,16 @@ _OPTIONS = (
     option("lines", bool, "--lines", default=False, help="Every line is the body of an event."),
     option(
         "json_lines", bool, "--json-lines", default=False,
-        help="Every line describes an event: body, and if wanted bodyEncoding, partitionKey, properties.",
+        help="Every line describes an event as `tail --output json` prints it: body, and if wanted bodyEncoding, "
+        "partitionKey or key, properties, systemProperties.",
     ),
-    option("partition_key", str | None, "--partition-key", metavar="TEXT", help="RuleKey that chooses the partition."),
+    option("partition_key", str | None, "--partition-key", metavar="TEXT", help="Key that chooses the partition."),
     option("partition_id", str | None, "--partition-id", metavar="N", help="The partition itself."),
     option(
         "properties", list[str] | None, "--property", "--properties", metavar="NAME=VALUE",
         help="Property of every event, several after one flag.",
     ),
+    option("content_type", str | None, "--content-type", metavar="TYPE", help="Content type of the event."),
     option("count", int, "--count", default=1, min=1, metavar="N", help="Send the body so many times. Default: 1."),
     NAMESPACE_OPTION,
     *NODE_OPTIONS,

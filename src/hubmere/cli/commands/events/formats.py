@@ -1,0 +1,150 @@
+"""How `tail` writes an event: a line for people, a line of JSON, the body alone, or by a format string as kcat has it.
+
+An event is the node's JSON (`endpoints/http/browse_events`) with its `partition` and its `hub`.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from hubmere.cli.commands.colours import paint
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+Json = dict[str, Any]
+Write = Callable[[Json], bytes]
+
+_BASE64 = "base64"
+_VALUES = ("properties", "systemProperties")
+# What would move the cursor or ring the bell: a body is shown, not obeyed. C0 but for the tab, DEL, C1.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+_PIECE = re.compile(r"%(?P<code>.)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.)|(?P<text>[^%\\]+)", re.DOTALL)
+
+
+# --- parts of an event ---
+
+
+def decoded(text: str | None, encoding: str) -> bytes:
+    """The bytes of a body or a key."""
+    return base64.b64decode(text or "") if encoding == _BASE64 else (text or "").encode()
+
+
+def body_of(event: Json) -> bytes:
+    """The body; empty if there is none."""
+    return decoded(event["body"], event["bodyEncoding"])
+
+
+def key_of(event: Json) -> bytes | None:
+    """The key as readers of either protocol see it: the partition key, else the key of a Kafka record."""
+    if event["partitionKey"] is not None:
+        return str(event["partitionKey"]).encode()
+    return None if event["key"] is None else decoded(event["key"], event["keyEncoding"])
+
+
+def plain_value(typed: Mapping[str, Any]) -> object:
+    """The value of a property; bytes, which headers of Kafka records are, as text if they are UTF-8, else base64."""
+    value = typed["value"]
+    if typed["type"] != "binary" or not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value).decode()
+    except UnicodeDecodeError:
+        return value
+
+
+# --- shapes ---
+
+
+def text_writer(*, is_coloured: bool) -> Write:
+    """A line for people: place, time, key, body."""
+
+    def write(event: Json) -> bytes:
+        key = key_of(event)
+        place = paint(f"{event['partition']}:{event['sequenceNumber']}".ljust(8), "dim", is_on=is_coloured)
+        time = paint(event["enqueuedTime"].replace("+00:00", "Z"), "dim", is_on=is_coloured)
+        shown_key = "" if key is None else "  " + paint(f"[{_shown(key)}]", "cyan", is_on=is_coloured)
+        return f"{place}  {time}{shown_key}  {_shown(body_of(event))}\n".encode()
+
+    return write
+
+
+def _shown(content: bytes) -> str:
+    try:
+        return _CONTROL.sub(lambda found: repr(found.group())[1:-1], content.decode())
+    except UnicodeDecodeError:
+        return f"base64:{base64.b64encode(content).decode()}"
+
+
+def write_json(event: Json) -> bytes:
+    """One line of JSON, which `hubmere send --json-lines` takes; of typed values only the value."""
+    plain = {name: {key: plain_value(typed) for key, typed in event[name].items()} for name in _VALUES}
+    return json.dumps({**event, **plain}, ensure_ascii=False).encode() + b"\n"
+
+
+def write_body(event: Json) -> bytes:
+    """The body and a line end."""
+    return body_of(event) + b"\n"
+
+
+# --- format strings ---
+
+
+def _headers(event: Json) -> bytes:
+    return ",".join(f"{name}={plain_value(typed)}" for name, typed in event["properties"].items()).encode()
+
+
+def _time_ms(event: Json) -> bytes:
+    return str(round(datetime.fromisoformat(event["enqueuedTime"]).timestamp() * 1000)).encode()
+
+
+# The codes of kcat's -f; its offset is the sequence number, as for every Kafka client.
+CODES: dict[str, tuple[str, Write]] = {
+    "t": ("hub", lambda event: str(event["hub"]).encode()),
+    "p": ("partition", lambda event: str(event["partition"]).encode()),
+    "o": ("sequence number", lambda event: str(event["sequenceNumber"]).encode()),
+    "k": ("key", lambda event: key_of(event) or b""),
+    "K": ("length of the key in bytes, -1 without one", lambda event: _length(key_of(event))),
+    "s": ("body", body_of),
+    "S": ("length of the body in bytes", lambda event: _length(body_of(event))),
+    "T": ("time in milliseconds since 1970", _time_ms),
+    "h": ("properties as name=value,...", _headers),
+    "%": ("a percent sign", lambda _: b"%"),
+}
+
+
+def _length(content: bytes | None) -> bytes:
+    return str(-1 if content is None else len(content)).encode()
+
+
+def format_writer(text: str) -> Write:
+    """Writes events by a format string such as `%p %o %k: %s\\n`; CommandFailed when it cannot be read."""
+    pieces = [_piece(found) for found in _PIECE.finditer(text)]
+    if "".join(found.group() for found in _PIECE.finditer(text)) != text:
+        raise _bad_format("it ends in the middle of a code")
+
+    def write(event: Json) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece(event) for piece in pieces)
+
+    return write
+
+
+def _piece(found: re.Match[str]) -> bytes | Write:
+    if (code := found["code"]) is not None:
+        if code not in CODES:
+            raise _bad_format(f"%{code} is unknown")
+        return CODES[code][1]
+    if (number := found["hex"]) is not None:
+        return bytes.fromhex(number)
+    if (escape := found["escape"]) is not None:
+        if escape not in _ESCAPES:
+            raise _bad_format(f"\\{escape} is unknown")
+        return _ESCAPES[escape]
+    return found["text"].encode("utf-8", "surrogateescape")
+
+
+def _bad_format(why: str) -> CommandFailed:
+    codes = ", ".join(f"%{code}" for code in CODES)
+    return CommandFailed(Exit.USAGE, f"--format: {why}; the codes are {codes}, and \\n, \\r, \\t, \\0, \\\\, \\xNN")
