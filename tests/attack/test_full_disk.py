@@ -134,7 +134,7 @@ def test_a_full_disk_refuses_every_protocol_with_an_error_that_is_retried_and_re
         _wait_for(node, lambda ready: _severity(ready) is None)
         after = _publish(node, b"after")
 
-        assert "events are refused, reads go on" in ready["conditions"][0]["message"]
+        assert "events are refused, reading continues" in ready["conditions"][0]["message"]
         assert over_http == 503
         assert over_kafka is not None
         assert over_kafka.code() == KafkaError.KAFKA_STORAGE_ERROR or over_kafka.code() == KafkaError._MSG_TIMED_OUT

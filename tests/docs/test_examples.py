@@ -16,7 +16,7 @@ from hubmere.testing import Node
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(240)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-_RUN_SECONDS = 100
+_RUN_SECONDS = 400
 # Examples that read from the beginning get a hub of their own.
 _HUBS = ["orders", "from-javascript", "from-java", "from-go", "from-proton", "from-rhea", "for-spark"]
 

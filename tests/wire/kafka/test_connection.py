@@ -224,7 +224,7 @@ def test_answering_twice_or_with_the_wrong_thing_is_our_fault() -> None:
     with pytest.raises(LocalProtocolError):
         server.respond(request, HeartbeatResponse(error_code=1 << 20))
     server.respond(request, HeartbeatResponse(error_code=0))
-    with pytest.raises(LocalProtocolError, match="not waiting"):
+    with pytest.raises(LocalProtocolError, match="does not wait for a response"):
         server.respond(request, HeartbeatResponse(error_code=0))
 
     assert len(_sent(server)) == 14
