@@ -15,8 +15,10 @@ from hubmere.model.tier import Profile
 from hubmere.portal.app import SESSION_KEY, Pages, Portal, Receive, Scope, Send
 from hubmere.portal.logins import Login, Logins
 from hubmere.portal.portal_session import PageContext, PortalSession
+from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
 from hubmere.records.header import seal
+from hubmere.store.history import MemoryHistory
 from hubmere.testing import ManualClock
 from hubmere.translate import HttpEvent, publication_from_http
 
@@ -46,6 +48,8 @@ class PortalHarness(Bench):
         super().__init__(profile=profile)
         self.clock = ManualClock()
         self.sampler = Sampler(self.broker, self.clock)
+        self.history = MemoryHistory()
+        self.recorder = Recorder(self.broker, self.clock, self.sampler, self.history)
         self.logins = Logins(self.broker)
 
     def portal(self) -> Portal:
@@ -54,7 +58,7 @@ class PortalHarness(Bench):
         async def load() -> Pages:
             return EchoPages()
 
-        return Portal(self.broker, self.clock, ADDRESSES, load=load)
+        return Portal(self.broker, self.clock, ADDRESSES, self.history, load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """Create a rule. Returns the connection string of its primary key."""
@@ -83,6 +87,7 @@ class PortalHarness(Bench):
             clock=self.clock,
             addresses=ADDRESSES,
             sampler=self.sampler,
+            recorder=self.recorder,
             login=self.a_login(credential),
         )
 

@@ -36,7 +36,7 @@ def test_lag_counts_each_partition_once(harness: PortalHarness) -> None:
     uid = harness.hub.entity.uid
     harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=0)))
 
-    lags = lag_by_group(harness.broker, harness.hub.view)
+    lags = lag_by_group(consumer_positions(harness.broker, harness.hub.view))
 
     assert lags == {"$Default": 2}
 

@@ -101,3 +101,22 @@ def test_python_snippet_is_python() -> None:
     for snippet in snippets(ADDRESSES, "hubmere", "orders"):
         if snippet.language == "python":
             compile(snippet.code, snippet.title, "exec")
+
+
+@pytest.mark.parametrize(
+    ("top", "is_bytes", "expected"),
+    [
+        (0.0, False, (1.0, 1.0)),
+        (0.4, False, (1.0, 1.0)),
+        (9.0, False, (10.0, 5.0)),
+        (1000.0, False, (1000.0, 500.0)),
+        (25_000.0, False, (30_000.0, 10_000.0)),
+        (0.0, True, (1.0, 1.0)),
+        (1024.0 * 1024, True, (1024.0 * 1024, 1024.0 * 256)),
+        (3.5 * 1024 * 1024, True, (4 * 1024.0 * 1024, 1024.0 * 1024)),
+    ],
+)
+def test_axis_covers_the_value_with_round_ticks(top: float, is_bytes: bool, expected: tuple[float, float]) -> None:
+    """Sizes are labelled in units of 1,024, so their ticks are multiples of 1,024 too."""
+    assert formatting.value_axis(top, is_bytes=is_bytes)[0] >= top
+    assert formatting.value_axis(top, is_bytes=is_bytes) == expected

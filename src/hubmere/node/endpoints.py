@@ -19,6 +19,7 @@ from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import StreamSession
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
+from hubmere.model.history import HistoryStore
 from hubmere.node.memory import memory_budget_bytes, trim_memory
 from hubmere.node.tls import NodeTls
 from hubmere.portal import Portal
@@ -42,13 +43,21 @@ class NodeEndpoints:
     addresses: Addresses
 
     def __init__(
-        self, settings: Settings, broker: Broker, clock: Clock, *, admin_token: str, spans: "Spans | None"
+        self,
+        settings: Settings,
+        broker: Broker,
+        clock: Clock,
+        *,
+        admin_token: str,
+        spans: "Spans | None",
+        history: HistoryStore,
     ) -> None:
         self._settings = settings
         self._broker = broker
         self._clock = clock
         self._admin_token = admin_token
         self._spans = spans
+        self._history = history
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
         self._kafka: KafkaEndpoint | None = None
@@ -63,6 +72,11 @@ class NodeEndpoints:
     def replicate(self) -> Coroutine[None, None, None]:
         """The loop that replicates namespaces to partners on other nodes."""
         return self._partners.run()
+
+    async def record_history(self) -> None:
+        """The loop that records the history of the node's metrics for the portal."""
+        if self._portal is not None:
+            await self._portal.record_history()
 
     async def open(self, tls: NodeTls) -> None:
         """Bind and serve every port of the settings."""
@@ -171,7 +185,7 @@ class NodeEndpoints:
         )
         if self._spans is not None:
             app.trace(self._spans)
-        self._portal = Portal(self._broker, self._clock, self.addresses)
+        self._portal = Portal(self._broker, self._clock, self.addresses, self._history)
         app.mount("portal", self._portal)
         return app
 

@@ -70,7 +70,12 @@ class Node:
         tls = open_tls(settings, broker, storage.secrets)
         admin_token = storage.secrets.admin_token()
         endpoints = self._endpoints = NodeEndpoints(
-            settings, broker, self._clock, admin_token=admin_token, spans=self._spans
+            settings,
+            broker,
+            self._clock,
+            admin_token=admin_token,
+            spans=self._spans,
+            history=storage.history,
         )
         await endpoints.open(tls)
         self._start_capture(broker, endpoints, admin_token)
@@ -79,7 +84,7 @@ class Node:
         background = self.background = Background(settings, broker, storage, self._clocks, self._actor)
         self._probe = LoopProbe(broker.loop_lag, self._clock)
         self._probe.start()
-        for loop in (*background.loops(), endpoints.replicate()):
+        for loop in (*background.loops(), endpoints.replicate(), endpoints.record_history()):
             self._start_task(loop)
         log.info("node %s is ready with %d namespace(s)", __version__, len(broker.entities.namespaces()))
         return ready

@@ -6,12 +6,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from hubmere.model.history import HistoryStore
 from hubmere.settings import Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
 from hubmere.store.catalog.guard import check_after_opening, check_before_opening
 from hubmere.store.catalog.sqlite import CATALOG_FILE, MEMORY, SqliteCatalog
 from hubmere.store.engine import LogEngine
 from hubmere.store.files import Lock, acquire_lock
+from hubmere.store.history import HistoryFiles, MemoryHistory
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
 from hubmere.store.secrets import NodeSecrets
@@ -35,6 +37,7 @@ class NodeStorage:
         self.folder = settings.data if self._temporary is None else Path(self._temporary.name)
         self.secrets = NodeSecrets(self.folder)
         self.audit = _audit_log(settings)
+        self.history: HistoryStore = MemoryHistory() if settings.memory else HistoryFiles(settings.data)
         self._lock: Lock | None = None
         self._close: list[Callable[[], None]] = []
 

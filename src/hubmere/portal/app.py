@@ -18,9 +18,11 @@ from hubmere.broker import Broker
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
+from hubmere.model.history import HistoryStore
 from hubmere.portal import sign_in_page
 from hubmere.portal.logins import Login, Logins
 from hubmere.portal.portal_session import PortalSession
+from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
 
 log = logging.getLogger("hubmere.portal")
@@ -75,12 +77,15 @@ class Portal:
     Thread rule: the node's loop only.
     """
 
-    def __init__(self, broker: Broker, clock: Clock, addresses: Addresses, *, load: Load | None = None) -> None:
+    def __init__(
+        self, broker: Broker, clock: Clock, addresses: Addresses, history: HistoryStore, *, load: Load | None = None
+    ) -> None:
         self._broker = broker
         self._clock = clock
         self._addresses = addresses
         self._logins = Logins(broker)
         self._sampler = Sampler(broker, clock)
+        self._recorder = Recorder(broker, clock, self._sampler, history)
         self._load_pages = load or _load_pages
         self._loading: asyncio.Task[Pages] | None = None
 
@@ -106,6 +111,10 @@ class Portal:
             await _redirect(send, f"{scope['root_path']}{SIGN_IN_PATH}")
         else:
             await self._serve_page(login, scope, receive, send)
+
+    async def record_history(self) -> None:
+        """Record the history of the node's metrics until cancelled."""
+        await self._recorder.run()
 
     async def stop(self) -> None:
         """Close all open pages because the node stops."""
@@ -192,6 +201,7 @@ class Portal:
             clock=self._clock,
             addresses=self._addresses,
             sampler=self._sampler,
+            recorder=self._recorder,
             login=login,
             peer=_peer(scope),
         )

@@ -10,6 +10,10 @@ _HEX_PER_LINE = 16
 MAX_DISPLAYED_BODY_BYTES = 64 * 1024
 _PREVIEW_CHARACTERS = 120
 _MS = 1000
+# The number of ticks of a chart's value axis, and their distances within a unit: sizes are counted in units of 1,024.
+_TICKS = 4
+_NUMBER_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+_SIZE_STEPS = tuple(1 << power for power in range(10))
 
 
 def size(count_bytes: float) -> str:
@@ -97,3 +101,13 @@ def to_hex(body: bytes) -> str:
         letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
         lines.append(f"{offset:08x}  {part.hex(' '):<{_HEX_PER_LINE * 3}} {letters}")
     return "\n".join(lines)
+
+
+def value_axis(top: float, *, is_bytes: bool) -> tuple[float, float]:
+    """Maximum and distance of the ticks of a chart's value axis that shows values up to `top`."""
+    steps, base = (_SIZE_STEPS, _STEP) if is_bytes else (_NUMBER_STEPS, _MS)
+    unit = 1.0
+    while top / _TICKS > unit * steps[-1]:
+        unit *= base
+    step = next(unit * number for number in steps if unit * number >= top / _TICKS)
+    return max(-(-top // step), 1.0) * step, step

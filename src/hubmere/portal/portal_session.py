@@ -18,6 +18,7 @@ from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.portal.logins import Login
+from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class PortalSession:
     clock: Clock
     addresses: Addresses
     sampler: Sampler
+    recorder: Recorder
     login: Login
     peer: str = ""
 

@@ -1,18 +1,17 @@
 """Samples counters into rates per second and keeps a short history that all pages share.
 
-There is no background task: open pages call `sample` about once a second, and the first call in each second takes the
-sample, so a node without open pages pays nothing. A sample visits the hubs of one namespace once (1,000 hubs: about a
-millisecond). The history is bounded and restarts after a pause, because a rate over a long gap is misleading.
+The recorder and open pages call `sample` about once a second, and the first call in each second takes the sample. A
+sample visits the hubs of one namespace once (1,000 hubs: about a millisecond). The history is bounded and restarts
+after a pause, because a rate over a long gap is misleading.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hubmere.broker import Broker, HubView, NamespaceView, Traffic
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
-from hubmere.portal.consumer_lag import lag_by_group
 
 # The sampled counters; every tuple of rates has this order.
 COUNTERS = Traffic._fields
@@ -24,8 +23,6 @@ _SAMPLE_SECONDS = 0.9
 _PAUSE_SECONDS = 5.0
 # Maximum number of namespaces, and of hubs per namespace, with a history; the least recently sampled is dropped.
 MAX_HISTORIES = 64
-# Maximum number of consumer groups in the lag chart; more lines would be unreadable.
-MAX_LAG_LINES = 12
 
 Rates = tuple[float, ...]
 
@@ -35,7 +32,7 @@ NO_RATES: Rates = (0.0,) * len(COUNTERS)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The rates at one moment, in the order of COUNTERS, and the number of open connections."""
+    """The rates at one moment, in the order of COUNTERS, and the open connections of the namespace."""
 
     at_ms: int
     rates: Rates
@@ -48,14 +45,13 @@ class Sample:
 
 @dataclass(slots=True)
 class HubHistory:
-    """History of a hub with an open page: samples, events per second of each partition, and lag of each group."""
+    """History of a hub with an open page: samples, and events per second of each partition."""
 
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=HISTORY_SAMPLES))
     partition_rates: tuple[float, ...] = ()
-    lags: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
     _ends: tuple[int, ...] = ()
 
-    def add(self, hub: HubView, sample: Sample, lags: Mapping[str, int], elapsed_s: float | None) -> None:
+    def add(self, hub: HubView, sample: Sample, elapsed_s: float | None) -> None:
         """Add a sample."""
         ends = tuple(_end_of(hub, partition) for partition in range(hub.partition_count))
         if elapsed_s is not None and len(ends) == len(self._ends):
@@ -65,10 +61,6 @@ class HubHistory:
             self.partition_rates = (0.0,) * len(ends)
         self._ends = ends
         self.samples.append(sample)
-        for group, lag in sorted(lags.items())[:MAX_LAG_LINES]:
-            self.lags.setdefault(group, deque(maxlen=HISTORY_SAMPLES)).append((sample.at_ms, lag))
-        for group in self.lags.keys() - lags.keys():
-            del self.lags[group]
 
 
 @dataclass(slots=True)
@@ -144,7 +136,8 @@ class Sampler:
 
     def _add_sample(self, namespace: NamespaceView, history: NamespaceHistory, elapsed_s: float | None) -> None:
         at_ms = self._clock.now_ms()
-        connections = self._broker.counters.active_connections
+        # AMQP and Kafka clients of this namespace; browsers of this portal are not among them.
+        connections = namespace.counters.active_connections
         if elapsed_s is not None:
             summed = tuple(map(sum, zip(NO_RATES, *history.rates.values(), strict=True)))
             history.samples.append(Sample(at_ms, summed, connections))
@@ -155,7 +148,7 @@ class Sampler:
                 del history.hubs[uid]
             else:
                 sample = Sample(at_ms, history.rates.get(uid, NO_RATES), connections)
-                hub_history.add(hub, sample, lag_by_group(self._broker, hub), elapsed_s)
+                hub_history.add(hub, sample, elapsed_s)
 
 
 def _rates(now: Traffic, before: Traffic, elapsed_s: float) -> Rates:

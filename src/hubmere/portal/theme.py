@@ -57,6 +57,8 @@ a:focus-visible, button:focus-visible, .q-btn:focus-visible, [tabindex]:focus-vi
 .h-tile-number { font-size: 1.3rem; font-weight: 650; font-variant-numeric: tabular-nums; }
 .h-row { display: flex; flex-wrap: wrap; gap: 10px; align-items: center; width: 100%; }
 .h-row.between { justify-content: space-between; }
+.h-range { border: 1px solid var(--line); background: var(--card); }
+.h-range .q-btn { padding: 2px 12px; }
 .h-chart { height: 190px; width: 100%; }
 .h-table { width: 100%; background: transparent; box-shadow: none; }
 body.body--dark .text-primary { --q-primary: #4fc3b8; }

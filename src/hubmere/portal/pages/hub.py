@@ -1,6 +1,6 @@
 """Page of a hub: partitions, consumer groups and their lag, capture, code snippets, and settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastapi import Request
@@ -12,7 +12,7 @@ from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name
 from hubmere.model.spec import HubSpec
 from hubmere.portal import charts, formatting, theme
-from hubmere.portal.charts import Line, LineChart
+from hubmere.portal.boards import Board, ChartSpec, LagBoard
 from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.capture import state_text, status
@@ -21,6 +21,21 @@ from hubmere.portal.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
 
 _DELETE = "Delete"
+_CHARTS = (
+    ChartSpec(
+        title="Events per second",
+        lines={"in": ("incoming_messages", charts.ACCENT), "out": ("outgoing_messages", charts.SECOND)},
+    ),
+    ChartSpec(
+        title="Data per second",
+        lines={"in": ("incoming_bytes", charts.ACCENT), "out": ("outgoing_bytes", charts.SECOND)},
+        is_bytes=True,
+    ),
+    ChartSpec(
+        title="Throttled and refused requests per second",
+        lines={"throttled": ("throttled_requests", charts.WARNING), "refused": ("user_errors", charts.ERROR)},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +56,7 @@ def hub(context: PageContext, request: Request) -> None:
     """All sections of the page."""
     name = str(context.hub(request.query_params.get("hub", "")).name)
     _header(context, name)
-    throughput = LineChart("Events per second", (Line("in", charts.ACCENT), Line("out", charts.SECOND)))
+    board = Board(context, _CHARTS, lambda: context.hub(name))
     partitions = _partition_table()
     groups = _Groups(context, name)
     captured = _Captured(context, name)
@@ -52,14 +67,9 @@ def hub(context: PageContext, request: Request) -> None:
     def refresh() -> None:
         live = context.hub(name)
         history = context.session.sampler.sample(context.namespace, live).hubs[live.uid]
-        throughput.show(
-            {
-                "in": charts.points(history.samples, "incoming_messages"),
-                "out": charts.points(history.samples, "outgoing_messages"),
-            }
-        )
+        board.show()
         partitions.show(_partitions(live, history.partition_rates))
-        groups.show(live, history.lags)
+        groups.show(live)
         captured.show(live)
 
     theme.refresh_regularly(refresh)
@@ -157,14 +167,13 @@ class _Groups:
             if context.may(Rights.MANAGE, context.hub(name)):
                 with theme.row():
                     ui.button("New consumer group", on_click=self._new).props("no-caps outline")
-        self._lag = LineChart("Lag in events", ())
+        self._lag = LagBoard(context, lambda: context.hub(name))
         self._shown: list[str] | None = None
 
-    def show(self, hub: HubView, lags: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+    def show(self, hub: HubView) -> None:
         """Display positions and lag of all consumers."""
         self._positions.show(consumer_positions(self._context.session.broker, hub))
-        self._lag.set_lines(sorted(lags))
-        self._lag.show({group: [(at_ms, float(lag)) for at_ms, lag in history] for group, history in lags.items()})
+        self._lag.show()
         names = [str(group.name) for group in self._context.session.broker.entities.groups(hub.entity)]
         if names != self._shown:
             self._shown = names

@@ -11,7 +11,7 @@ from hubmere.model.entity import CleanupPolicy, Rights
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
 from hubmere.portal import charts, formatting, theme
-from hubmere.portal.charts import Line, LineChart
+from hubmere.portal.boards import OPEN_CONNECTIONS, Board, ChartSpec
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
@@ -27,22 +27,29 @@ _MAX_OPENED_PER_REFRESH = 16
 def overview(context: PageContext, _: Request) -> None:
     """Tiles, charts and hubs."""
     tiles = _Tiles()
-    history_charts = _Charts()
+    single = _only_hub(context)
+    board = Board(context, _CHARTS, None if single is None else lambda: context.hub(single))
     hubs = _Hubs(context)
 
     def refresh() -> None:
         namespace = context.namespace
-        # The credential of a single hub shows the rates of that hub only.
-        only = None if context.covers_namespace else next(iter(context.hubs()), None)
+        only = context.hub(single) if single else None
         context.session.sampler.sample(namespace, only)
         history: Sequence[Sample] = ()
-        if only is not None or context.covers_namespace:
+        if only is not None or single is None:
             history = context.session.sampler.history(namespace, only)
+            board.show()
         tiles.show(history, context.session.broker.loop_lag.longest_s(context.session.clock.monotonic()))
-        history_charts.show(history)
         hubs.show()
 
     theme.refresh_regularly(refresh)
+
+
+def _only_hub(context: PageContext) -> str | None:
+    """The hub whose rates are shown to a credential of a single hub; None if it covers the namespace."""
+    if context.covers_namespace:
+        return None
+    return next((hub.name for hub in context.hubs()), "")
 
 
 class _Tiles:
@@ -74,33 +81,27 @@ class _Tiles:
         self._lag.text = formatting.milliseconds(longest_lag_s)
 
 
-class _Charts:
-    """Charts of the last five minutes."""
-
-    def __init__(self) -> None:
-        both = (Line(_IN, charts.ACCENT), Line(_OUT, charts.SECOND))
-        with ui.element("div").classes("h-grid"):
-            self._events = LineChart("Events per second", both)
-            self._bytes = LineChart("Data per second", both, is_bytes=True)
-            self._requests = LineChart(
-                "Requests per second", (Line("all", charts.ACCENT), Line("successful", charts.SECOND))
-            )
-            self._throttled = LineChart("Throttled requests per second", (Line("throttled", charts.WARNING),))
-            self._errors = LineChart("Errors per second", (Line("server", charts.ERROR), Line("user", charts.SECOND)))
-            self._connections = LineChart("Connections to the node", (Line("open", charts.ACCENT),))
-
-    def show(self, history: Sequence[Sample]) -> None:
-        """Draw the history."""
-        drawn = (
-            (self._events, {_IN: "incoming_messages", _OUT: "outgoing_messages"}),
-            (self._bytes, {_IN: "incoming_bytes", _OUT: "outgoing_bytes"}),
-            (self._requests, {"all": "incoming_requests", "successful": "successful_requests"}),
-            (self._throttled, {"throttled": "throttled_requests"}),
-            (self._errors, {"server": "server_errors", "user": "user_errors"}),
-        )
-        for chart, lines in drawn:
-            chart.show({name: charts.points(history, counter) for name, counter in lines.items()})
-        self._connections.show({"open": [(sample.at_ms, float(sample.connections)) for sample in history]})
+_CHARTS = (
+    ChartSpec(
+        title="Events per second",
+        lines={_IN: ("incoming_messages", charts.ACCENT), _OUT: ("outgoing_messages", charts.SECOND)},
+    ),
+    ChartSpec(
+        title="Data per second",
+        lines={_IN: ("incoming_bytes", charts.ACCENT), _OUT: ("outgoing_bytes", charts.SECOND)},
+        is_bytes=True,
+    ),
+    ChartSpec(
+        title="Requests per second",
+        lines={"all": ("incoming_requests", charts.ACCENT), "successful": ("successful_requests", charts.SECOND)},
+    ),
+    ChartSpec(title="Throttled requests per second", lines={"throttled": ("throttled_requests", charts.WARNING)}),
+    ChartSpec(
+        title="Errors per second",
+        lines={"server": ("server_errors", charts.ERROR), "user": ("user_errors", charts.SECOND)},
+    ),
+    ChartSpec(title="Connections", lines={"open": (OPEN_CONNECTIONS, charts.ACCENT)}),
+)
 
 
 class _Hubs:

@@ -8,7 +8,7 @@ from nicegui import ui
 from hubmere.model.entity import Rights
 from hubmere.model.spec import NamespaceSpec
 from hubmere.portal import charts, formatting, theme
-from hubmere.portal.charts import Line, LineChart
+from hubmere.portal.boards import Board, ChartSpec
 from hubmere.portal.pages.routes import page
 from hubmere.portal.portal_session import PageContext
 
@@ -27,22 +27,11 @@ def scale(context: PageContext, _: Request) -> None:
     """Current units, usage, and the form that changes them."""
     context.require(Rights.ALL)
     summary = _summary()
-    with ui.element("div").classes("h-grid"):
-        drawn = [
-            (LineChart(title, (Line("used", charts.ACCENT),), is_bytes=is_bytes), counter, limit)
-            for title, counter, limit, is_bytes in _CHARTS
-        ]
+    board = Board(context, [_spec(context, *chart) for chart in _CHARTS], None)
 
     def refresh() -> None:
         namespace = context.namespace
-        context.session.sampler.sample(namespace)
-        history = context.session.sampler.history(namespace)
-        rates = namespace.rates
-        for chart, counter, name in drawn:
-            limit = None if rates is None else getattr(rates, name)
-            chart.show(
-                {"used": charts.points(history, counter)}, limit=None if limit is None or limit > _NO_LIMIT else limit
-            )
+        board.show()
         entity = namespace.entity
         summary["tier"].text = str(entity.tier)
         summary["units"].text = formatting.number(entity.capacity)
@@ -54,6 +43,15 @@ def scale(context: PageContext, _: Request) -> None:
         _change(context)
     else:
         theme.note("To change the units, sign in with a key that has the Manage right on the namespace.")
+
+
+def _spec(context: PageContext, title: str, counter: str, limit: str, is_bytes: bool) -> ChartSpec:
+    def value() -> float | None:
+        rates = context.namespace.rates
+        allowed = None if rates is None else float(getattr(rates, limit))
+        return None if allowed is None or allowed > _NO_LIMIT else allowed
+
+    return ChartSpec(title=title, lines={"used": (counter, charts.ACCENT)}, is_bytes=is_bytes, limit=value)
 
 
 def _summary() -> dict[str, ui.label]:
