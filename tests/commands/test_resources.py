@@ -20,8 +20,8 @@ def test_namespace_is_made_changed_and_deleted(node: Node) -> None:
     deleted = at(node, "namespace", "delete", "-n", "lifetime")
 
     assert (created["sku"]["capacity"], created["location"], created["tags"]) == (2, "westeurope", {"a": "b", "c": "d"})
-    assert created["properties"]["isAutoInflateEnabled"] is True
-    assert (updated["properties"]["isAutoInflateEnabled"], updated["sku"]["capacity"]) == (False, 2)
+    assert created["isAutoInflateEnabled"] is True
+    assert (updated["isAutoInflateEnabled"], updated["sku"]["capacity"]) == (False, 2)
     assert "/resourceGroups/rg/" in shown["id"]
     assert (deleted.code, deleted.out) == (Exit.OK, "")
     assert at(node, "namespace", "show", "-n", "lifetime").code == Exit.FAILED
@@ -29,7 +29,7 @@ def test_namespace_is_made_changed_and_deleted(node: Node) -> None:
 
 def test_namespaces_are_listed_in_columns(node: Node, namespace: str) -> None:
     """For people: a heading, a rule, a line each."""
-    heading, rule, *rows = at(node, "namespace", "list").lines
+    heading, rule, *rows = at(node, "namespace", "list", "-o", "table").lines
 
     assert heading.split() == ["Name", "Sku", "Capacity", "Status", "Endpoint"]
     assert set(rule) == {"-", " "}
@@ -38,7 +38,7 @@ def test_namespaces_are_listed_in_columns(node: Node, namespace: str) -> None:
 
 def test_own_namespace_is_meant_where_none_is_named(node: Node) -> None:
     """Most nodes have one."""
-    shown = at(node, "namespace", "show").lines
+    shown = at(node, "namespace", "show", "-o", "table").lines
 
     assert shown[0].split() == ["name", node.namespace]
 
@@ -69,8 +69,8 @@ def test_authorization_rule_lives_on_namespace_and_hub(node: Node, hub: str, sco
     given = at(node, *verbs, "keys", "renew", *end, "--key", "secondarykey", "--key-value", "mine").json
     deleted = at(node, *verbs, "delete", *place, "-n", "reader")
 
-    assert created["properties"]["rights"] == ["Listen"]
-    assert sorted(updated["properties"]["rights"]) == sorted(shown["properties"]["rights"]) == ["Listen", "Send"]
+    assert created["rights"] == ["Listen"]
+    assert sorted(updated["rights"]) == sorted(shown["rights"]) == ["Listen", "Send"]
     assert "reader" in names
     assert (f"EntityPath={hub}" in keys["primaryConnectionString"]) is (scope == "eventhub")
     assert (renewed["primaryKey"] != keys["primaryKey"], renewed["secondaryKey"]) == (True, keys["secondaryKey"])
@@ -84,13 +84,13 @@ def test_manage_brings_the_rights_that_it_needs(node: Node, hub: str) -> None:
 
     rule = at(node, "eventhub", "authorization-rule", "create", *place, "--rights", "Manage", "-o", "json").json
 
-    assert sorted(rule["properties"]["rights"]) == ["Listen", "Manage", "Send"]
+    assert sorted(rule["rights"]) == ["Listen", "Manage", "Send"]
 
 
 def test_root_keys_are_a_short_command_away(node: Node, namespace: str) -> None:
     """What a newcomer looks for first."""
-    listed = at(node, "keys", "list", "--namespace-name", namespace).lines
-    renewed = at(node, "keys", "renew", "--namespace-name", namespace, "--key", "SecondaryKey").lines
+    listed = at(node, "keys", "list", "--namespace-name", namespace, "-o", "table").lines
+    renewed = at(node, "keys", "renew", "--namespace-name", namespace, "--key", "SecondaryKey", "-o", "table").lines
 
     assert listed[0].split() == ["keyName", "RootManageSharedAccessKey"]
     assert (listed[1] == renewed[1], listed[2] == renewed[2]) == (True, False)
@@ -113,13 +113,13 @@ def test_network_rules_are_added_changed_and_removed(node: Node, namespace: str)
     gone = at(node, *verbs, "virtual-network-rule", "remove", *end, "--subnet", "/subnets/one").json
     (listed,) = at(node, *verbs, "list", *end).json
 
-    rules = updated["properties"]
+    rules = updated
     assert [rule["ipMask"] for rule in rules["ipRules"]] == ["10.1.0.0/16", "127.0.0.1"]
     assert (rules["defaultAction"], rules["trustedServiceAccessEnabled"]) == ("Deny", True)
     assert [rule["subnet"]["id"] for rule in rules["virtualNetworkRules"]] == ["/subnets/one"]
-    assert [rule["ipMask"] for rule in removed["properties"]["ipRules"]] == ["127.0.0.1"]
-    assert removed["properties"]["defaultAction"] == "Deny"
-    assert gone["properties"]["virtualNetworkRules"] == []
+    assert [rule["ipMask"] for rule in removed["ipRules"]] == ["127.0.0.1"]
+    assert removed["defaultAction"] == "Deny"
+    assert gone["virtualNetworkRules"] == []
     assert listed == gone == at(node, *verbs, "show", *end).json
 
 
@@ -151,15 +151,15 @@ def test_application_group_is_made_changed_and_deleted(node: Node) -> None:
     added = at(node, *verbs, "policy", "add", *end, *three).json
     removed = at(node, *verbs, "policy", "remove", *end, "--policy", "name=one").json
     shown = at(node, *verbs, "show", *end).json
-    heading, _, row = at(node, *verbs, "list", "--namespace-name", "governed").lines
+    heading, _, row = at(node, *verbs, "list", "--namespace-name", "governed", "-o", "table").lines
     deleted = at(node, *verbs, "delete", *end)
 
-    assert created["properties"]["clientAppGroupIdentifier"] == "NamespaceSASKeyName=app"
-    assert created["properties"]["isEnabled"] is True
-    assert [policy["rateLimitThreshold"] for policy in created["properties"]["policies"]] == [10, 2000]
-    assert (disabled["properties"]["isEnabled"], len(disabled["properties"]["policies"])) == (False, 2)
-    assert [policy["metricId"] for policy in added["properties"]["policies"]] == ["IncomingMessages", "OutgoingBytes"]
-    assert [policy["name"] for policy in removed["properties"]["policies"]] == ["two"]
+    assert created["clientAppGroupIdentifier"] == "NamespaceSASKeyName=app"
+    assert created["isEnabled"] is True
+    assert [policy["rateLimitThreshold"] for policy in created["policies"]] == [10, 2000]
+    assert (disabled["isEnabled"], len(disabled["policies"])) == (False, 2)
+    assert [policy["metricId"] for policy in added["policies"]] == ["IncomingMessages", "OutgoingBytes"]
+    assert [policy["name"] for policy in removed["policies"]] == ["two"]
     assert shown == removed
     assert heading.split() == ["Name", "Client", "Enabled", "Policies"]
     assert row.split()[:2] == ["jobs", "NamespaceSASKeyName=app"]
@@ -191,12 +191,12 @@ def test_hub_is_made_changed_listed_and_deleted(node: Node, namespace: str) -> N
     created = at(node, "eventhub", "create", *end, "--partition-count", "3", "--retention-time", "48").json
     updated = at(node, "eventhub", "update", *end, "--message-retention", "3", "--user-metadata", "m").json
     disabled = at(node, "eventhub", "update", *end, "--status", "SendDisabled").json
-    heading, _, row = at(node, "eventhub", "list", "--namespace-name", namespace).lines
+    heading, _, row = at(node, "eventhub", "list", "--namespace-name", namespace, "-o", "table").lines
     deleted = at(node, "eventhub", "delete", *end)
 
-    assert (created["properties"]["partitionCount"], created["properties"]["messageRetentionInDays"]) == (3, 2)
-    assert updated["properties"]["retentionDescription"]["retentionTimeInHours"] == 72
-    kept = disabled["properties"]
+    assert (created["partitionCount"], created["messageRetentionInDays"]) == (3, 2)
+    assert updated["retentionDescription"]["retentionTimeInHours"] == 72
+    kept = disabled
     assert (kept["status"], kept["userMetadata"], kept["messageRetentionInDays"]) == ("SendDisabled", "m", 3)
     assert heading.split()[:2] == ["Name", "Partitions"]
     assert row.split() == ["meters", "3", "72", "Delete", "SendDisabled"]
@@ -212,10 +212,10 @@ def test_compacted_hub_takes_the_options_of_compaction(node: Node, namespace: st
         "--min-compaction-lag-in-mins", "5", "--timestamp-type", "Create",
     ).json  # fmt: skip
 
-    retention = hub["properties"]["retentionDescription"]
+    retention = hub["retentionDescription"]
     assert (retention["cleanupPolicy"], retention["tombstoneRetentionTimeInHours"]) == ("Compact", 2)
     assert retention["minCompactionLagTimeInMinutes"] == 5
-    assert hub["properties"]["messageTimestampDescription"]["timestampType"] == "Create"
+    assert hub["messageTimestampDescription"]["timestampType"] == "Create"
 
 
 @pytest.mark.parametrize("verbs", [("eventhub", "consumer-group"), ("consumergroup",)])
@@ -226,10 +226,10 @@ def test_consumer_group_is_made_changed_listed_and_deleted(node: Node, hub: str,
     created = at(node, *verbs, "create", *end, "--user-metadata", "one").json
     updated = at(node, *verbs, "update", *end, "--user-metadata", "two").json
     shown = at(node, *verbs, "show", *end).json
-    listed = at(node, *verbs, "list", "--eventhub-name", hub).lines
+    listed = at(node, *verbs, "list", "--eventhub-name", hub, "-o", "table").lines
     deleted = at(node, *verbs, "delete", *end)
 
-    texts = [group["properties"]["userMetadata"] for group in (created, updated, shown)]
+    texts = [group["userMetadata"] for group in (created, updated, shown)]
     assert texts == ["one", "two", "two"]
     assert [line.split()[0] for line in listed[2:]] == ["$Default", "readers"]
     assert deleted.code == Exit.OK
@@ -247,9 +247,9 @@ def test_capture_is_switched_on_and_off_and_keeps_its_settings(node: Node, hub: 
 
     assert before == {"enabled": False}
     assert (enabled["enabled"], enabled["encoding"], enabled["skipEmptyArchives"]) == (True, "AvroDeflate", True)
-    assert enabled["destination"]["properties"]["blobContainer"] == "box"
+    assert enabled["destination"]["blobContainer"] == "box"
     assert disabled == {**enabled, "enabled": False}
-    assert again["properties"]["captureDescription"] == enabled
+    assert again["captureDescription"] == enabled
 
 
 def test_how_capture_goes_is_shown_for_hubs_and_partitions(node: Node, hub: str) -> None:
@@ -258,8 +258,8 @@ def test_how_capture_goes_is_shown_for_hubs_and_partitions(node: Node, hub: str)
     at(node, "send", hub, "waiting", "--partition-id", "1")
 
     shown = at(node, "capture", "show", "-n", hub, "-o", "json").json
-    listed = at(node, "capture", "list").lines
-    partitions = at(node, "capture", "partitions", "-n", hub).lines
+    listed = at(node, "capture", "list", "-o", "table").lines
+    partitions = at(node, "capture", "partitions", "-n", hub, "-o", "table").lines
 
     state = shown["captureState"]
     assert (shown["encoding"], state["state"], state["lagEvents"]) == ("Parquet", "Unsupervised", 1)
@@ -292,15 +292,15 @@ def test_alias_pairs_fails_over_and_goes(node: Node) -> None:
     keys = at(
         node, verbs, "authorization-rule", "keys", "list", *primary, *alias, "-n", "RootManageSharedAccessKey"
     ).json
-    listed = at(node, verbs, "list", *primary).lines
+    listed = at(node, verbs, "list", *primary, "-o", "table").lines
     moved = at(node, "georecovery", "fail-over", *second, *alias).json
     deleted = at(node, verbs, "delete", *second, "-a", "shared-name")
 
     assert free["nameAvailable"] is True
-    assert (paired["properties"]["role"], paired["properties"]["provisioningState"]) == ("Primary", "Succeeded")
+    assert (paired["role"], paired["provisioningState"]) == ("Primary", "Succeeded")
     assert "shared-name" in keys["aliasPrimaryConnectionString"]
     assert listed[2].split()[:2] == ["shared-name", "Primary"]
-    assert moved["properties"]["role"] == "PrimaryNotReplicating"
+    assert moved["role"] == "PrimaryNotReplicating"
     assert deleted.code == Exit.OK
 
 
@@ -313,7 +313,7 @@ def test_pairing_can_be_broken(node: Node) -> None:
 
     broken = at(node, "georecovery-alias", "break-pair", *place).json
 
-    assert broken["properties"]["role"] == "PrimaryNotReplicating"
+    assert broken["role"] == "PrimaryNotReplicating"
     assert broken == at(node, "georecovery-alias", "show", *place).json
 
 

@@ -188,7 +188,7 @@ def test_connection_string_with_manage_opens_its_namespace(node: Node) -> None:
     """Without saying which: there is only one that it opens."""
     end = ("--connection-string", node.connection_string, "--url", node.http)
 
-    listed = hubmere("eventhub", "list", *end).lines
+    listed = hubmere("eventhub", "list", *end, "-o", "table").lines
 
     assert "orders" in {line.split()[0] for line in listed}
 

@@ -22,7 +22,7 @@ from hubmere.capture.java import CannotRun, find_java, require_pyspark
 from hubmere.cli.commands.http import NodeHttp
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
 from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
-from hubmere.cli.commands.tables import Output, rendered
+from hubmere.cli.commands.results import Output, rendered
 from hubmere.cli.commands.target import TOKEN_VARIABLE, BearerToken, NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.capture import PLAN_PATH
@@ -73,7 +73,7 @@ def _verify(given: dict[str, Any]) -> None:
     if destination:
         hub = replace(hub, target=replace(hub.target, url=destination.rstrip("/")))
     proof = _proof(hub)
-    typer.echo(rendered(_shape(proof), output, _COLUMNS) if output is Output.JSON else _report(proof))
+    typer.echo(_report(proof) if output is Output.TABLE else rendered(_shape(proof), output, _COLUMNS))
     if not proof.holds:
         told = f"{len(proof.problems)} problems" if len(proof.problems) > 1 else "one problem"
         raise CommandFailed(Exit.FAILED, f"the files of '{hub}' at {hub.target.url} have {told}", *proof.problems)
@@ -204,7 +204,7 @@ _VERIFY_OPTIONS: Final = (
         help="Where the files are, if not where the hub's settings say: a copy of them, for instance.",
     ),
     option(
-        "output", Output, "--output", "-o", default=Output.TABLE, case_sensitive=False, metavar="table|json",
+        "output", Output, "--output", "-o", default=Output.TABLE, case_sensitive=False, metavar="|".join(Output),
         help="How the result is shown. Default: table.",
     ),
     *NODE_OPTIONS,

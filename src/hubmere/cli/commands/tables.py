@@ -1,9 +1,9 @@
-"""How results are shown: JSON as the node gave it, or plain columns for people, the same in a pipe."""
+"""Tables for people: chosen columns of resources, the values of one resource, or columns made from any result."""
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from hubmere.cli.commands.colours import has_colours, paint
 
 Json = dict[str, Any]
 # A heading and where its value is: names joined by dots.
@@ -14,37 +14,51 @@ _NOT_SHOWN = frozenset({"id", "type", "systemData"})
 _GAP = "  "
 
 
-class Output(StrEnum):
-    """How a result is shown."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def rendered(result: object, output: Output, columns: Sequence[Column]) -> str:
-    """The text for a result: a resource, a list of them, or nothing."""
-    if result is None:
-        return ""
-    if output is Output.JSON:
-        return json.dumps(result, indent=2, ensure_ascii=False)
+def resource_table(result: object, columns: Sequence[Column]) -> str:
+    """A list of resources in columns, or one resource as names and values."""
     if isinstance(result, list):
         return _grid([heading for heading, _ in columns], [[_at(row, path) for _, path in columns] for row in result])
     assert isinstance(result, dict)
     return _pairs(result)
 
 
+def automatic_table(result: object) -> str:
+    """The result of a query in columns, as `az` makes them: names of simple values, or Column1, Column2, ..."""
+    rows = [_simple_values(item) for item in (result if isinstance(result, list) else [result])]
+    headings = list(dict.fromkeys(name for row in rows for name in row))
+    if not headings:
+        return ""
+    return _grid(headings, [[row.get(heading, "") for heading in headings] for row in rows])
+
+
+def _simple_values(item: object) -> dict[str, str]:
+    if isinstance(item, Mapping):
+        simple = {name: value for name, value in item.items() if value is not None}
+        return {
+            name[:1].upper() + name[1:]: _text(value)
+            for name, value in simple.items()
+            if not isinstance(value, Mapping | list) and name not in _NOT_SHOWN
+        }
+    if isinstance(item, list):
+        return {f"Column{number}": _text(value) for number, value in enumerate(item, 1)}
+    return {"Result": _text(item)}
+
+
 def _grid(headings: list[str], rows: list[list[str]]) -> str:
     widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
     lines = [headings, ["-" * width for width in widths], *rows]
-    return "\n".join(
+    heading, rule, *body = (
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+    is_on = has_colours()
+    return "\n".join([paint(heading, "bold", is_on=is_on), paint(rule, "dim", is_on=is_on), *body])
 
 
 def _pairs(resource: Json) -> str:
     rows = [(name, text) for name, value in _flat(resource) if (text := _text(value))]
     width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{name:<{width}}{_GAP}{text}" for name, text in rows)
+    is_on = has_colours()
+    return "\n".join(f"{paint(name.ljust(width), 'dim', is_on=is_on)}{_GAP}{text}" for name, text in rows)
 
 
 def _flat(resource: Json, prefix: str = "") -> Iterator[tuple[str, object]]:

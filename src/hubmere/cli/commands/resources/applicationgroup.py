@@ -138,7 +138,13 @@ def application_groups_group() -> typer.Typer:
                 below=(APPLICATION_GROUPS,),
                 columns=_COLUMNS,
             ),
-            Verb(name="delete", help="Delete an application group; its clients are free.", run=delete, at=_AT),
+            Verb(
+                name="delete",
+                help="Delete an application group; its clients are free.",
+                run=delete,
+                question="Delete the application group '{name}'?",
+                at=_AT,
+            ),
         ],
     )
     app.add_typer(_policy_group(), name="policy")

@@ -29,7 +29,13 @@ def groups_group() -> typer.Typer:
             Verb(name="update", help="Change a consumer group.", run=update, at=_AT, fields=_FIELDS),
             Verb(name="show", help="Show a consumer group.", run=show, at=_AT),
             Verb(name="list", help="List the consumer groups.", run=list_, at=hub, below=(GROUPS,), columns=_COLUMNS),
-            Verb(name="delete", help="Delete a consumer group; its readers are let go.", run=delete, at=_AT),
+            Verb(
+                name="delete",
+                help="Delete a consumer group; its readers are let go.",
+                run=delete,
+                question="Delete the consumer group '{name}'? Its readers are disconnected.",
+                at=_AT,
+            ),
         ],
     )
     return app

@@ -100,7 +100,13 @@ add(
         Verb(name="update", help="Change an event hub.", run=update, at=_AT, fields=FIELDS),
         Verb(name="show", help="Show an event hub.", run=show, at=_AT),
         Verb(name="list", help="List the event hubs.", run=list_, at=(IN_NAMESPACE,), below=(HUBS,), columns=_COLUMNS),
-        Verb(name="delete", help="Delete an event hub and all its events.", run=delete, at=_AT),
+        Verb(
+            name="delete",
+            help="Delete an event hub and all its events.",
+            run=delete,
+            question="Delete the event hub '{name}' and all its events?",
+            at=_AT,
+        ),
     ],
 )
 app.add_typer(rules_group(IN_NAMESPACE, IN_HUB), name="authorization-rule")

@@ -70,7 +70,10 @@ add(
         Verb(name="create", help="The same as set.", run=pair, at=_AT, fields=_FIELDS),
         Verb(name="show", help="Show a pairing.", run=show, at=_AT),
         Verb(name="list", help="List the pairings.", run=list_, at=_IN, below=(ALIASES,), columns=_COLUMNS),
-        Verb(name="delete", help="Delete a pairing that was broken.", run=delete, at=_AT),
+        Verb(
+            name="delete", help="Delete a pairing that was broken.", run=delete, at=_AT,
+            question="Delete the pairing '{name}'?",
+        ),
         Verb(
             name="exists", help="Tell whether a name is free.", run=exists, at=_IN, below=(ALIASES,),
             fields=(_WANTED_NAME,),

@@ -108,7 +108,13 @@ def rules_group(*parents: Step, is_read_only: bool = False) -> typer.Typer:
         verbs += [
             Verb(name="create", help="Make a rule with two random keys.", run=put, at=at, fields=(_RIGHTS,)),
             Verb(name="update", help="Give a rule other rights.", run=update, at=at, fields=(_RIGHTS,)),
-            Verb(name="delete", help="Delete a rule; what it opened is closed.", run=delete, at=at),
+            Verb(
+                name="delete",
+                help="Delete a rule; what it opened is closed.",
+                run=delete,
+                question="Delete the rule '{name}'? Clients that use its keys are disconnected.",
+                at=at,
+            ),
         ]
     add(app, verbs)
     keys = a_group("The two keys of a rule.")

@@ -14,11 +14,12 @@ after one flag, switches with or without `true` (reference: service 4.3). An exa
 2. `hubmere consumergroup create --eventhub-name orders -n billing --user-metadata x` calls it with these values.
 3. It finds the node (`take_node`), puts the path together, `("namespaces", "hubmere", "eventhubs", "orders",
    "consumergroups", "billing")`, and the body, `{"properties": {"userMetadata": "x"}}`.
-4. It calls `put(arm, path, body)` and prints the result as a table with the verb's columns, or as JSON.
+4. It calls `put(arm, path, body)` and prints the result in the format that is wanted (`results`).
 """
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,9 +30,11 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from hubmere.cli.commands.colours import has_colours
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
-from hubmere.cli.commands.tables import Column, Output, rendered
+from hubmere.cli.commands.results import OUTPUT_VARIABLE, Output, rendered
+from hubmere.cli.commands.tables import Column
 from hubmere.cli.commands.target import (
     CA_VARIABLE,
     CONNECTION_VARIABLE,
@@ -84,6 +87,8 @@ class Verb:
     below: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
     columns: tuple[Column, ...] = (("Name", "name"),)
+    # What a person is asked at a terminal before it runs; `{name}` is the resource's name.
+    question: str | None = None
 
 
 # --- what most verbs do ----------------------------------------------------------------------------------------------
@@ -160,20 +165,23 @@ def _command(verb: Verb) -> Callable[..., None]:
     levels = [(name, step.kind, step.default) for name, step in places.items()]
 
     def run(given: dict[str, Any]) -> None:
-        output, group, subscription = (given.pop(name) for name in ("output", "resource_group", "subscription"))
+        output, query, group, subscription = (given.pop(name) for name in RESULT_NAMES)
         with closing(Arm(take_node(given), subscription, group)) as arm:
             path: list[str] = []
             for name, step in places.items():
                 path += [step.kind, given[name] or step.default or arm.namespace(None)]
+            if verb.question is not None and not given.pop("yes"):
+                confirm(verb.question.format(name=path[-1]))
             result = verb.run(arm, (*path, *verb.below), _body(fields, given))
-        if text := rendered(result, output, verb.columns):
-            typer.echo(text)
+        if text := rendered(result, output, verb.columns, query):
+            typer.echo(text, color=has_colours() or None)
 
     return with_signature(
         run,
         [
             *(_step_option(name, step, levels[: index + 1]) for index, (name, step) in enumerate(places.items())),
             *(_field_option(name, field) for name, field in fields.items()),
+            *((YES_OPTION,) if verb.question is not None else ()),
             *RESULT_OPTIONS,
             *NODE_OPTIONS,
         ],
@@ -233,11 +241,20 @@ def _field_option(name: str, field: Field) -> inspect.Parameter:
     return option(name, field.type | None, *field.flags, **more)
 
 
+def confirm(question: str) -> None:
+    """Ask a person at a terminal; a script is not asked, as with `az`."""
+    if sys.stdin.isatty() and not typer.confirm(question, err=True):
+        raise CommandFailed(Exit.FAILED, "nothing was changed")
+
+
+YES_OPTION = option("yes", bool, "--yes", "-y", default=False, help="Do not ask for confirmation at a terminal.")
+RESULT_NAMES = ("output", "query", "resource_group", "subscription")
 RESULT_OPTIONS = (
     option(
-        "output", Output, "--output", "-o", default=Output.TABLE, case_sensitive=False, metavar="table|json",
-        help="How the result is shown. Default: table.",
+        "output", Output | None, "--output", "-o", case_sensitive=False, metavar="|".join(Output),
+        help=f"How the result is shown, else {OUTPUT_VARIABLE}. Default: table at a terminal, json in a script.",
     ),
+    option("query", str | None, "--query", metavar="JMESPATH", help="Show a part of the result: a JMESPath query."),
     option(
         "resource_group", str, "--resource-group", "-g", default=DEFAULT_RESOURCE_GROUP, metavar="NAME",
         help="Resource group that is shown in resource ids; a node has all its namespaces in every one.",
