@@ -11,9 +11,9 @@ from hubmere.portal.app import Portal
 from portal.builders import ORIGIN, Answer, PortalHarness, ask
 
 
-def sign_in(portal: Portal, credential: str, origin: str = ORIGIN, scheme: str = "http") -> Answer:
+def sign_in(portal: Portal, credential: str, origin: str = ORIGIN, scheme: str = "http", next_page: str = "") -> Answer:
     """What the sign-in form sends."""
-    form = urlencode({"credential": credential}).encode()
+    form = urlencode({"credential": credential, "next": next_page}).encode()
     return ask(portal, "/sign-in", method="POST", body=form, origin=origin, scheme=scheme)
 
 
@@ -30,7 +30,35 @@ def test_request_without_cookie_is_redirected_to_the_sign_in_page(harness: Porta
 
     answers = [ask(portal, path) for path in ("/", "/n/hubmere", "/_nicegui/anything.js")]
 
-    assert [(answer.status, answer.header("location")) for answer in answers] == [(303, "/portal/sign-in")] * 3
+    assert [answer.status for answer in answers] == [303] * 3
+    assert [answer.header("location") for answer in answers] == [
+        "/portal/sign-in",
+        "/portal/sign-in?next=%2Fn%2Fhubmere",
+        "/portal/sign-in",
+    ]
+
+
+def test_sign_in_leads_back_to_the_page_that_was_asked_for(harness: PortalHarness) -> None:
+    """A link in a ticket or a chat must open the page that it names."""
+    portal = harness.portal()
+    page = "/n/hubmere/hub?hub=a%20b"
+
+    asked = ask(portal, "/n/hubmere/hub", query="hub=a%20b").header("location")
+    form = ask(portal, "/sign-in", query=(asked or "").partition("?")[2])
+    signed_in = sign_in(portal, ADMIN_TOKEN, next_page=page)
+    refused = sign_in(portal, "wrong", next_page=page)
+
+    assert f'name="next" value="{page}"' in form.body
+    assert f'name="next" value="{page}"' in refused.body
+    assert signed_in.header("location") == f"/portal{page}"
+
+
+@pytest.mark.parametrize(
+    "page", ["https://evil.example/", "//evil.example", "/\\evil", "/n/\\evil", "/n/é", "/n/\r\nx"]
+)
+def test_sign_in_leads_to_no_other_site(harness: PortalHarness, page: str) -> None:
+    """The address of the next page comes from the link, which anybody may have written."""
+    assert sign_in(harness.portal(), ADMIN_TOKEN, next_page=page).header("location") == "/portal/"
 
 
 def test_sign_in_page_needs_nothing_from_elsewhere_and_no_script(harness: PortalHarness) -> None:
@@ -92,6 +120,21 @@ def test_wrong_credential_is_refused_without_being_repeated(harness: PortalHarne
     assert answer.status == 401
     assert answer.header("set-cookie") is None
     assert not credential or credential not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("credential", "told"),
+    [
+        ("nonsense", "neither a connection string nor the administrator token"),
+        (
+            "Endpoint=sb://localhost/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=wrong",
+            "does not accept this connection string",
+        ),
+    ],
+)
+def test_refused_sign_in_says_what_is_expected(harness: PortalHarness, credential: str, told: str) -> None:
+    """A person who pasted the wrong text must know what the right one looks like."""
+    assert told in sign_in(harness.portal(), credential).body
 
 
 def test_form_that_is_too_large_is_refused(harness: PortalHarness) -> None:
@@ -175,7 +218,9 @@ def test_rotated_key_ends_the_login(harness: PortalHarness) -> None:
         lambda done: harness.manager.regenerate_key("hubmere", None, ROOT_RULE, kind, None, harness.actor(), done)
     )
 
-    assert ask(portal, "/n/hubmere", cookie=cookie).header("location") == "/portal/sign-in"
+    assert ask(portal, "/n/hubmere", cookie=cookie).header("location") == "/portal/sign-in?next=%2Fn%2Fhubmere"
+    assert "its key was regenerated" in ask(portal, "/sign-in", cookie=cookie).body
+    assert "signed out" not in ask(portal, "/sign-in").body
 
 
 def test_cookies_of_other_programs_do_not_hide_ours(harness: PortalHarness) -> None:

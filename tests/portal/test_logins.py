@@ -29,7 +29,7 @@ def test_signed_out_session_does_nothing_more(harness: PortalHarness) -> None:
     """Pages that are still open use the same login."""
     session = harness.a_portal_session()
 
-    session.login.is_open = False
+    session.login.sign_out()
 
     with pytest.raises(SignedOut):
         session.caller  # noqa: B018

@@ -186,7 +186,7 @@ class NodeEndpoints:
         if self._spans is not None:
             app.trace(self._spans)
         self._portal = Portal(self._broker, self._clock, self.addresses, self._history)
-        app.mount("portal", self._portal)
+        app.mount("portal", self._portal, is_home=True)
         return app
 
     async def stop(self) -> None:

@@ -12,7 +12,7 @@ import importlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, urlencode
 
 from hubmere.broker import Broker
 from hubmere.model.addresses import Addresses
@@ -36,6 +36,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 SESSION_KEY = "hubmere.portal_session"
 SIGN_IN_PATH = "/sign-in"
 _PAGES_MODULE = "hubmere.portal.nicegui_app"
+_NEXT = "next"
+# All pages of namespaces are below this path.
+_PAGES_PREFIX = "/n/"
+_MAX_NEXT = 2000
 _TOKEN = "token"  # noqa: S105  the name of a parameter
 _FORBIDDEN = 403
 # RFC 6455, 7.4.1: policy violation.
@@ -108,7 +112,7 @@ class Portal:
         elif path == "/" and scope["query_string"].startswith(f"{_TOKEN}=".encode()):
             await self._redeem(scope, send)
         elif login is None:
-            await _redirect(send, f"{scope['root_path']}{SIGN_IN_PATH}")
+            await _redirect(send, f"{scope['root_path']}{sign_in_url(path, scope['query_string'].decode('latin-1'))}")
         else:
             await self._serve_page(login, scope, receive, send)
 
@@ -134,19 +138,23 @@ class Portal:
         # Load the other pages now: the visitor needs them as soon as the sign-in succeeds.
         self._start_loading()
         if scope["method"] != "POST":
-            await _respond(send, 200, sign_in_page.render(action))
+            wanted = parse_qs(scope["query_string"].decode("latin-1")).get(_NEXT, [""])[0]
+            cookie = _cookies(scope).get(_cookie_name(scope), "")
+            notice = self._logins.end_reason(cookie, self._clock.monotonic())
+            await _respond(send, 200, sign_in_page.render(action, notice=notice, next_page=_local_page(wanted)))
             return
-        credential = await sign_in_page.read_posted_credential(receive)
-        if credential is None:
+        form = await sign_in_page.read_form(receive)
+        if form is None:
             await _respond(send, 413, b"The form is too large for a connection string.")
             return
+        credential, next_page = form
         try:
             cookie = self._logins.sign_in(credential, _peer(scope), *self._times())
         except Refusal as refusal:
             log.info("refused a sign-in: %s", refusal.text(), extra={"peer": _peer(scope)})
-            await _respond(send, 401, sign_in_page.render(action, refusal.text()))
+            await _respond(send, 401, sign_in_page.render(action, refusal.text(), next_page=_local_page(next_page)))
             return
-        await self._set_cookie(scope, send, cookie)
+        await self._set_cookie(scope, send, cookie, _local_page(next_page))
 
     async def _redeem(self, scope: Scope, send: Send) -> None:
         """Sign in with the one-time link. The redirect removes the code from the address bar."""
@@ -163,12 +171,12 @@ class Portal:
             return
         await self._set_cookie(scope, send, cookie)
 
-    async def _set_cookie(self, scope: Scope, send: Send, cookie: str) -> None:
+    async def _set_cookie(self, scope: Scope, send: Send, cookie: str, next_page: str = "") -> None:
         log.info("signed in", extra={"peer": _peer(scope)})
         secure = "; Secure" if scope["scheme"] == "https" else ""
         path = scope["root_path"]
         text = f"{_cookie_name(scope)}={cookie}; Path={path}; HttpOnly; SameSite=Lax{secure}"
-        await _redirect(send, f"{path}/", [(b"set-cookie", text.encode())])
+        await _redirect(send, f"{path}{next_page or '/'}", [(b"set-cookie", text.encode())])
 
     def _login_of(self, scope: Scope) -> Login | None:
         """The login that the request's cookie refers to; None if it has ended or its credential is no longer valid."""
@@ -222,6 +230,18 @@ class Portal:
             self._loading = asyncio.create_task(self._load_pages())
             self._loading.add_done_callback(_log_failure)
         return self._loading
+
+
+def sign_in_url(path: str, query: str) -> str:
+    """The URL of the sign-in page that leads back to a page, relative to the portal."""
+    page = _local_page(f"{quote(path)}?{query}" if query else quote(path))
+    return f"{SIGN_IN_PATH}?{urlencode({_NEXT: page})}" if page else SIGN_IN_PATH
+
+
+def _local_page(page: str) -> str:
+    """A page of this portal, relative to it; empty for anything else, which may lead to another site."""
+    is_page = page.startswith(_PAGES_PREFIX) and page.isascii() and page.isprintable() and len(page) <= _MAX_NEXT
+    return page if is_page and "\\" not in page else ""
 
 
 async def _load_pages() -> Pages:

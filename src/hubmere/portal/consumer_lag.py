@@ -39,6 +39,15 @@ def consumer_positions(broker: Broker, hub: HubView) -> list[ConsumerPosition]:
     return sorted(found, key=lambda row: (row.group, row.partition, row.protocol))
 
 
+# What the service calls a reader that gave no name.
+_UNNAMED = "nil"
+
+
+def reader_label(name: str) -> str:
+    """The name of a reader for people."""
+    return "(no name)" if name == _UNNAMED else name
+
+
 def lag_by_group(positions: Iterable[ConsumerPosition]) -> dict[str, int]:
     """The lag of each group in events, over all partitions that it reads.
 
@@ -62,7 +71,7 @@ def _readers(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
             group=names.get(reader.group, reader.group),
             protocol="AMQP",
             partition=reader.partition,
-            reader=reader.name,
+            reader=reader_label(reader.name),
             epoch=reader.epoch,
             position=reader.next_sequence,
             lag=max(reader.lag, 0),

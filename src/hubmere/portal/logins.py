@@ -1,7 +1,8 @@
 """Browser logins: a random cookie identifies a login, and a login holds the `Caller` that the broker signed in.
 
 A login is valid while its credential is: a rotated key, a deleted rule, an expired token or a new address rule ends it
-at the next request. Only the digest of the cookie is stored. The credential stays in memory and never reaches a page.
+at the next request, and it remembers why it has ended. Only the digest of the cookie is stored. The credential stays in
+memory and never reaches a page.
 Nothing here reads a clock or a socket.
 """
 
@@ -22,6 +23,21 @@ _COOKIE_BYTES = 32
 # Distinguishes a connection string from an administrator token.
 _CONNECTION_STRING_MARK = "endpoint="
 
+_END_SIGNED_OUT = "You have signed out."
+_END_IDLE = f"You were signed out after {IDLE_SECONDS / 3600:.0f} hours without use."
+_END_CREDENTIAL = (
+    "You were signed out because your credential is no longer valid: its key was regenerated, its rule was changed or "
+    "deleted, or the network rules no longer allow your address."
+)
+_NOT_A_CREDENTIAL = (
+    "This is neither a connection string nor the administrator token of this node. A connection string starts with "
+    "Endpoint=sb:// and has a SharedAccessKeyName and a SharedAccessKey."
+)
+_WRONG_KEY = (
+    "The node does not accept this connection string: its rule does not exist here, or its key was regenerated. Copy "
+    "it again from the Access page or from the ready file."
+)
+
 # Signs the person in at a time of day, in seconds; raises a refusal if the credential is not valid then.
 SignIn = Callable[[float], Caller]
 
@@ -33,18 +49,39 @@ class SignedOut(Unauthorized):
         return "You are signed out. Sign in again."
 
 
+class NotSignedIn(Unauthorized):
+    """The text that the person entered proves nothing."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def text(self) -> str:
+        return self.reason
+
+
 class Login:
     """One signed-in browser. Thread rule: the owner's thread only."""
 
-    __slots__ = ("_caller", "_last_used_at", "_sign_in", "is_open", "theme")
+    __slots__ = ("_caller", "_last_used_at", "_sign_in", "end_reason", "theme")
 
     def __init__(self, sign_in: SignIn, caller: Caller, now: float) -> None:
         self._sign_in = sign_in
         self._caller = caller
         self._last_used_at = now
-        self.is_open = True
+        # Why the login has ended; empty while it is open.
+        self.end_reason = ""
         # True: dark, False: light, None: the preference of the browser.
         self.theme: bool | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return not self.end_reason
+
+    def sign_out(self) -> None:
+        """End the login because the person asked for it."""
+        self.end_reason = _END_SIGNED_OUT
 
     def is_idle(self, now: float) -> bool:
         """Whether it was unused for too long."""
@@ -57,14 +94,15 @@ class Login:
 
     def caller(self, now: float, now_s: float) -> Caller:
         """The caller, signed in again if an entity has changed. Raises SignedOut if the login has ended."""
-        if not self.is_open or self.is_idle(now):
-            self.is_open = False
+        if self.is_open and self.is_idle(now):
+            self.end_reason = _END_IDLE
+        if not self.is_open:
             raise SignedOut
         if not self._caller.is_current(now_s):
             try:
                 self._caller = self._sign_in(now_s)
             except Refusal as refusal:
-                self.is_open = False
+                self.end_reason = _END_CREDENTIAL
                 raise SignedOut from refusal
         self._last_used_at = now
         return self._caller
@@ -87,9 +125,15 @@ class Logins:
         """Open a login with a connection string or the administrator token. Returns the value of its cookie."""
         text, broker = credential.strip(), self._broker
         if _CONNECTION_STRING_MARK not in text.lower():
-            return self._open(lambda _: broker.sign_in_admin(AdminToken(text)), now, now_s)
+            try:
+                return self._open(lambda _: broker.sign_in_admin(AdminToken(text)), now, now_s)
+            except Unauthorized:
+                raise NotSignedIn(_NOT_A_CREDENTIAL) from None
         host, shown = ConnectionString.parse(text).host, ConnectionStringCredential(text)
-        return self._open(lambda at_s: broker.sign_in(host, shown, address=peer, now_s=at_s), now, now_s)
+        try:
+            return self._open(lambda at_s: broker.sign_in(host, shown, address=peer, now_s=at_s), now, now_s)
+        except InvalidSignature:
+            raise NotSignedIn(_WRONG_KEY) from None
 
     def redeem(self, code: str, now: float, now_s: float) -> str:
         """Open a login of the administrator with the one-time code. Returns the value of its cookie."""
@@ -101,26 +145,28 @@ class Logins:
 
     def find(self, cookie: str, now: float) -> Login | None:
         """The login with a cookie; None if there is none or it has ended."""
-        digest = _digest(cookie)
-        login = self._by_digest.get(digest)
-        if login is None or not login.is_open or login.is_idle(now):
-            self._by_digest.pop(digest, None)
-            return None
-        return login
+        login = self._by_digest.get(_digest(cookie))
+        return login if login is not None and login.is_open and not login.is_idle(now) else None
+
+    def end_reason(self, cookie: str, now: float) -> str:
+        """Why the login with a cookie has ended; empty if it is open or unknown."""
+        login = self._by_digest.get(_digest(cookie))
+        if login is None:
+            return ""
+        return _END_IDLE if login.is_open and login.is_idle(now) else login.end_reason
 
     def _open(self, sign_in: SignIn, now: float, now_s: float) -> str:
         caller = sign_in(now_s)
-        self._remove_ended(now)
+        self._make_room()
         cookie = secrets.token_urlsafe(_COOKIE_BYTES)
         self._by_digest[_digest(cookie)] = Login(sign_in, caller, now)
         return cookie
 
-    def _remove_ended(self, now: float) -> None:
-        for digest, login in list(self._by_digest.items()):
-            if not login.is_open or login.is_idle(now):
-                del self._by_digest[digest]
+    def _make_room(self) -> None:
+        """Remove a login if there are too many: one that has ended, else the one that was idle longest."""
         if len(self._by_digest) >= MAX_LOGINS:
-            del self._by_digest[min(self._by_digest, key=lambda digest: self._by_digest[digest].last_used_at)]
+            logins = self._by_digest
+            del logins[min(logins, key=lambda digest: (logins[digest].is_open, logins[digest].last_used_at))]
 
 
 def _digest(cookie: str) -> bytes:

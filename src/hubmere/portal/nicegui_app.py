@@ -9,6 +9,7 @@ from nicegui import core, ui
 
 from hubmere.portal.app import Receive, Scope, Send
 from hubmere.portal.pages import access, audit, capture, explorer, hub, links, overview, scale
+from hubmere.portal.pages.routes import register_not_found
 
 # Each module registers its page when it is imported.
 PAGES = (overview, hub, explorer, scale, capture, access, links, audit)
@@ -62,6 +63,7 @@ async def start() -> NiceGuiPages:
         message_history_length=_MAX_HISTORY_MESSAGES,
         show_welcome_message=False,
     )
+    register_not_found()
     lifespan = app.router.lifespan_context(app)
     await lifespan.__aenter__()
     return NiceGuiPages(app, lifespan)

@@ -25,12 +25,28 @@ class Column(Generic[T]):
     is_number: bool = False
 
 
+# A button, so that the keyboard reaches it; the click goes on to the header cell, which sorts.
+_HEADER_CELL = """<q-th :props="props" :aria-sort="!props.col.sortable ? undefined
+  : !String(props.col.__thClass).includes('sorted') ? 'none'
+  : String(props.col.__thClass).includes('sort-desc') ? 'descending' : 'ascending'">
+<button v-if="props.col.sortable" type="button" class="h-sort">{{ props.col.label }}</button>
+<span v-else :class="props.col.name === 'actions' ? 'h-hidden' : ''">{{ props.col.label }}</span></q-th>"""
 _LINK_CELL = """<q-td :props="props"><a class="h-link" :href="props.row.href">{{ props.value }}</a></q-td>"""
 _EMPTY = """<span class="h-soft" style="padding: 6px 0">No entries.</span>"""
 _BUTTONS_CELL = """<q-td :props="props">
 <q-btn v-for="action in props.row.actions" :key="action" flat dense no-caps color="primary" :label="action"
   :aria-label="action + ' ' + props.row.row_key"
   @click="() => $parent.$emit('act', action, props.row.row_key)" /></q-td>"""
+
+
+# One row on a small screen: every column on a line of its own.
+_ITEM = """<div class="h-item"><div v-for="col in props.cols" :key="col.name" class="h-item-line">
+<template v-if="col.name === 'actions'"><span></span><div><q-btn v-for="action in props.row.actions" :key="action"
+  flat dense no-caps color="primary" :label="action" :aria-label="action + ' ' + props.row.row_key"
+  @click="() => $parent.$emit('act', action, props.row.row_key)" /></div></template>
+<template v-else><span class="h-soft">{{ col.label }}</span>
+<a v-if="col.name === props.cols[0].name && props.row.href" class="h-link" :href="props.row.href">{{ col.value }}</a>
+<span v-else>{{ col.value }}</span></template></div></div>"""
 
 
 class PagedTable(Generic[T]):
@@ -55,7 +71,7 @@ class PagedTable(Generic[T]):
         displayed = [_column(column) for column in columns]
         if actions is not None:
             index, align = (0, "left") if actions_first else (len(displayed), "right")
-            displayed.insert(index, {"name": "actions", "label": "", "field": "actions", "align": align})
+            displayed.insert(index, {"name": "actions", "label": "Actions", "field": "actions", "align": align})
         pagination = {
             "rowsPerPage": ROWS_PER_PAGE,
             "page": 1,
@@ -66,10 +82,14 @@ class PagedTable(Generic[T]):
         self._table = ui.table(columns=displayed, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
         self._table.props('flat dense :rows-per-page-options="[10, 25, 50, 100]"')
         self._table.on("request", self._on_request)
+        self._table.props(':grid="Quasar.Screen.lt.sm"')
+        self._table.add_slot("header-cell", _HEADER_CELL)
+        self._table.add_slot("item", _ITEM)
         self._table.add_slot("no-data", _EMPTY)
         if href is not None:
             self._table.add_slot(f"body-cell-{columns[0].name}", _LINK_CELL)
         if on_act is not None:
+            self._table.classes("h-acts")
             self._table.add_slot("body-cell-actions", _BUTTONS_CELL)
             handler = action_handler(on_act)
             self._table.on("act", lambda event: handler(event.args[0], event.args[1]))

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 FIELD = "credential"
+NEXT_FIELD = "next"
 # A connection string has at most 8,192 characters; form encoding takes up to three bytes for each.
 MAX_FORM_BYTES = 32 * 1024
 
@@ -34,6 +35,7 @@ button { margin-top: 1rem; width: 100%; font: inherit; font-weight: 600; padding
   border-radius: 8px; background: var(--accent); color: var(--card); cursor: pointer; }
 input:focus-visible, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .error { color: var(--error); margin: 1rem 0 0; }
+.notice { border-left: 4px solid var(--accent); padding: .25rem .75rem; color: var(--ink); }
 """
 
 _PAGE = """<!doctype html>
@@ -42,8 +44,8 @@ _PAGE = """<!doctype html>
 <style>{style}</style></head>
 <body><main><h1>Hubmere</h1>
 <p>Sign in with a connection string or with the administrator token. The rights of the connection string decide what
-you can see and do.</p>
-<form method="post" action="{action}">
+you can see and do.</p>{notice}
+<form method="post" action="{action}"><input type="hidden" name="next" value="{next}">
 <label for="credential">Connection string or token</label>
 <input id="credential" name="credential" type="password" autocomplete="current-password" required autofocus
   spellcheck="false">
@@ -51,14 +53,22 @@ you can see and do.</p>
 """
 
 
-def render(action: str, error: str | None = None) -> bytes:
-    """The sign-in page as HTML, with the error of the previous attempt."""
-    alert = "" if error is None else f'<p class="error" role="alert">{escape(error)}</p>'
-    return _PAGE.format(style=_STYLE, action=escape(action), alert=alert).encode()
+def render(action: str, error: str | None = None, *, notice: str = "", next_page: str = "") -> bytes:
+    """The sign-in page as HTML, with the error of the previous attempt.
+
+    `notice` says why the person was signed out, `next_page` is the page that opens after the sign-in.
+    """
+    return _PAGE.format(
+        style=_STYLE,
+        action=escape(action),
+        alert="" if error is None else f'<p class="error" role="alert">{escape(error)}</p>',
+        notice=f'<p class="notice" role="status">{escape(notice)}</p>' if notice else "",
+        next=escape(next_page),
+    ).encode()
 
 
-async def read_posted_credential(receive: Receive) -> str | None:
-    """The credential in a posted form; None if the form is too large or the browser has disconnected."""
+async def read_form(receive: Receive) -> tuple[str, str] | None:
+    """The credential and the next page in a posted form; None if it is too large or the browser has disconnected."""
     body = bytearray()
     while True:
         message = await receive()
@@ -70,4 +80,4 @@ async def read_posted_credential(receive: Receive) -> str | None:
         if not message.get("more_body"):
             break
     fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4)
-    return fields.get(FIELD, [""])[0]
+    return fields.get(FIELD, [""])[0], fields.get(NEXT_FIELD, [""])[0]

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
-from hubmere.portal.app import SIGN_IN_PATH
+from hubmere.portal.app import SIGN_IN_PATH, sign_in_url
 from hubmere.portal.logins import SignedOut
 from hubmere.portal.portal_session import PageContext
 
@@ -65,6 +65,19 @@ body.body--dark .text-primary { --q-primary: #4fc3b8; }
 body.body--dark .text-negative { --q-negative: #ff8a80; }
 .h-row .q-btn--outline.q-btn--dense { padding: 2px 10px; }
 .h-table td { font-variant-numeric: tabular-nums; }
+.h-table.h-acts th:last-child, .h-table.h-acts td:last-child { position: sticky; right: 0; background: var(--card); }
+.h-table tbody tr.h-clickable { cursor: pointer; }
+.h-sort { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer; }
+.h-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.h-item { width: 100%; border-bottom: 1px solid var(--line); padding: 8px 2px; display: grid; gap: 2px; }
+.h-item-line { display: grid; grid-template-columns: 38% 1fr; gap: 8px; }
+.h-item-line > * { overflow-wrap: anywhere; }
+.q-notification { font-size: 15px; }
+.q-notification.bg-positive { background: #0a5c50 !important; color: #fff !important; }
+.q-notification.bg-negative { background: #a3211a !important; color: #fff !important; }
+.q-notification.bg-info { background: #1d4f73 !important; color: #fff !important; }
+.q-notification.bg-warning { background: #6b4700 !important; color: #fff !important; }
+.q-notification .q-btn { color: #fff !important; }
 .h-mono { font-family: ui-monospace, monospace; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .h-code { width: 100%; max-height: 420px; overflow: auto; background: var(--ground); border: 1px solid var(--line);
   border-radius: 8px; padding: 10px 12px; margin: 0; }
@@ -116,14 +129,22 @@ def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
     """Header and navigation around a page."""
     ui.add_css(CSS)
     ui.colors(primary="#0b7a75", secondary="#4a6265", negative="#c5362f", positive="#12856f")
+    ui.page_title(f"{title} · {context.namespace_name} · Hubmere")
     dark = ui.dark_mode(context.session.login.theme)
     with ui.element("div").classes("h-shell"):
         navigation = _navigation(context, page)
         body = ui.column().classes("h-main")
     _header(context, navigation, dark)
+    # Every page, also one without a refresh of its own, closes when its login ends.
+    ui.timer(_REFRESH_SECONDS, action_handler(lambda: _require_login(context)))
     with body:
         ui.label(title).classes("h-title").props('role="heading" aria-level="1"')
         yield
+
+
+def _require_login(context: PageContext) -> None:
+    """Raise if the login has ended."""
+    context.session.caller  # noqa: B018  the property raises
 
 
 def _navigation(context: PageContext, page: str) -> ui.element:
@@ -153,7 +174,7 @@ def _header(context: PageContext, navigation: ui.element, dark: ui.dark_mode) ->
         button.props(f'icon={icon} aria-label="{text}"')
 
     def sign_out() -> None:
-        login.is_open = False
+        login.sign_out()
         ui.navigate.to(SIGN_IN_PATH)
 
     with ui.header().classes("h-header"), ui.row():
@@ -237,7 +258,9 @@ def note(text: str) -> ui.label:
 def show_refusal(refusal: Refusal) -> None:
     """Show a refusal as a notification. If the login has ended, go to the sign-in page."""
     if isinstance(refusal, SignedOut):
-        ui.navigate.to(SIGN_IN_PATH)
+        request = ui.context.client.request
+        path = request.url.path.removeprefix(request.scope["root_path"])
+        ui.navigate.to(sign_in_url(path, request.url.query))
     else:
         ui.notify(refusal.text(), type="negative", multi_line=True, close_button="Close", timeout=10_000)
 
@@ -278,6 +301,7 @@ def refresh_regularly(refresh: Callable[[], None], interval_s: float = _REFRESH_
 def dialog(title: str, *, has_close: bool = False) -> Iterator[ui.dialog]:
     """Open a dialog; it is deleted when it is closed."""
     with ui.dialog(value=True) as box, ui.column().classes("h-card"):
+        box.props["aria-label"] = title
         box.on("hide", box.delete)
         with row(between=True).style("flex-wrap: nowrap"):
             heading(title)
@@ -297,6 +321,7 @@ def dialog_buttons(box: ui.dialog, label: str, action: Action) -> None:
 async def confirm(question: str, button: str, *, typed: str | None = None) -> bool:
     """Ask for confirmation. `typed` is a text that the person must type first."""
     with ui.dialog() as box, ui.column().classes("h-card"):
+        box.props["aria-label"] = question
         ui.label(question)
         field = None if typed is None else ui.input(f"Type {typed} to confirm").props("outlined dense autofocus")
         with row():

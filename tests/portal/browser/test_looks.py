@@ -70,6 +70,9 @@ def test_portal_works_with_the_keyboard(admin: Visitor) -> None:
     page.keyboard.press("Escape")
 
     expect(admin.button("Create")).to_have_count(0)
+    admin.page.get_by_role("columnheader", name="Name").get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(admin.page.get_by_role("columnheader", name="Name")).to_have_attribute("aria-sort", "ascending")
 
 
 def test_thousand_hubs_are_paged(browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+import httpx
 from playwright.sync_api import Browser, expect
 
 from hubmere.model.connection_string import ConnectionString
@@ -51,13 +52,13 @@ def test_pages_load_nothing_external_and_contain_no_secret(admin: Visitor) -> No
 
 
 def test_wrong_key_is_refused(visitor: Visitor) -> None:
-    """The message is the same as for clients."""
+    """The message says what a credential looks like."""
     visitor.page.goto(f"{visitor.origin}/portal/")
 
     visitor.page.get_by_label("Connection string or token").fill("nonsense")
     visitor.page.get_by_role("button", name="Sign in").click()
 
-    expect(visitor.page.get_by_role("alert")).to_contain_text("invalid signature")
+    expect(visitor.page.get_by_role("alert")).to_contain_text("neither a connection string nor")
 
 
 def test_sign_out_ends_the_login(visitor: Visitor) -> None:
@@ -74,10 +75,46 @@ def test_sign_out_ends_the_login(visitor: Visitor) -> None:
 def test_open_page_of_a_rotated_key_is_signed_out(visitor: Visitor) -> None:
     """The page checks its login every second."""
     visitor.sign_in(visitor.add_rule("rotated", "Listen"))
+    visitor.open("/explorer?hub=orders", "Explorer")
 
     visitor.arm("POST", "authorizationRules/rotated/regenerateKeys", {"keyType": "PrimaryKey"})
 
     expect(visitor.button("Sign in")).to_be_visible()
+    expect(visitor.page.get_by_role("status")).to_contain_text("its key was regenerated")
+    assert "explorer" in visitor.page.url
+
+
+def test_link_to_a_page_survives_the_sign_in(visitor: Visitor) -> None:
+    """A link in a ticket or a chat must open the page that it names."""
+    visitor.page.goto(f"{visitor.origin}/portal/n/{visitor.node.namespace}/hub?hub=orders")
+    visitor.page.get_by_label("Connection string or token").fill(visitor.node.connection_string)
+    visitor.button("Sign in").click()
+
+    visitor.expect_heading("orders")
+    expect(visitor.page).to_have_title(f"orders · {visitor.node.namespace} · Hubmere")
+
+
+def test_root_leads_a_browser_to_the_portal_and_a_client_to_the_feed(visitor: Visitor) -> None:
+    """The first SDKs probe `/` and expect an Atom feed; a person expects a page."""
+    visitor.page.goto(f"{visitor.origin}/")
+    feed = httpx.get(f"{visitor.origin}/", timeout=20)
+    atom = httpx.get(f"{visitor.origin}/", headers={"Accept": "application/atom+xml, text/html;q=0.1"}, timeout=20)
+
+    expect(visitor.button("Sign in")).to_be_visible()
+    assert {feed.headers["content-type"], atom.headers["content-type"]} == {
+        "application/atom+xml;type=feed;charset=utf-8"
+    }
+
+
+def test_what_does_not_exist_is_not_found(admin: Visitor) -> None:
+    """A wrong address says so in the portal's own words, with a way back."""
+    for path in ("/portal/nowhere", f"/portal/n/{admin.node.namespace}/hub?hub=missing", "/portal/n/missing"):
+        answer = admin.page.goto(f"{admin.origin}{path}")
+        assert answer is not None
+        assert answer.status == 404
+        expect(admin.page.get_by_role("alert")).to_contain_text("could not be found")
+    admin.page.get_by_role("link", name="Go to the overview").click()
+    admin.expect_heading("Overview")
 
 
 def test_cookie_is_unreadable_by_scripts(visitor: Visitor) -> None:

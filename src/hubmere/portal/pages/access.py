@@ -122,8 +122,11 @@ def _new_rule(context: PageContext) -> None:
 
 
 async def _delete_rule(context: PageContext, scope: str, name: str) -> None:
-    _find(context, scope, name)
-    if await theme.confirm(f"Delete the rule {name} on {scope}? Its keys stop working immediately.", _DELETE):
+    rule = _find(context, scope, name)
+    # The root rule, and any other that manages the namespace, may be the only way in.
+    typed = name if rule.hub is None and rule.rights & Rights.MANAGE else None
+    question = f"Delete the rule {name} on {scope}? Its keys stop working immediately."
+    if await theme.confirm(question, _DELETE, typed=typed):
         hub = _managed_hub(context, scope)
         manager, namespace = context.session.broker.manager, context.namespace_name
         await context.session.submit(lambda actor, done: manager.delete_rule(namespace, hub, name, actor, done))

@@ -4,7 +4,7 @@ Connections show addresses and names of rules, so they need the Manage right on 
 authenticated yet belong to no namespace and are shown to the administrator only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -14,7 +14,8 @@ from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkRole, Lin
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
-from hubmere.portal.doctor import Finding, Observer, Snapshot, findings, links_by_reader
+from hubmere.portal.consumer_lag import reader_label
+from hubmere.portal.doctor import Finding, Observer, ReaderLink, Snapshot, findings, links_by_reader
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
@@ -66,9 +67,14 @@ class _LinksPage:
         now = session.clock.monotonic()
         session.sampler.sample(self._context.namespace)
         self._observer.observe(hubs, now, session.clock.now_ms())
-        rows = [row for found in self._observer.readers() for row in _rows(self._context, *found, self._observer, now)]
         views = [] if self._connections is None else self._connections.visible()
-        self._connection_count.text = formatting.number(session.broker.counters.active_connections)
+        links = links_by_reader(views)
+        rows = [
+            row
+            for found in self._observer.readers()
+            for row in _rows(self._context, *found, self._observer, links, now)
+        ]
+        self._connection_count.text = formatting.number(self._context.namespace.counters.active_connections)
         self._reader_count.text = formatting.number(len(rows))
         self._publisher_count.text = formatting.number(sum(len(hub.publisher_names()) for hub in hubs))
         self._findings.show(self._diagnose(hubs, views, now))
@@ -109,7 +115,12 @@ def _only_hub(context: PageContext) -> HubView | None:
 
 
 def _rows(
-    context: PageContext, hub: HubView, readers: Sequence[Reader], observer: Observer, now: float
+    context: PageContext,
+    hub: HubView,
+    readers: Sequence[Reader],
+    observer: Observer,
+    links: Mapping[Reader, ReaderLink],
+    now: float,
 ) -> list[_Reader]:
     names = {fold(group.name): str(group.name) for group in context.session.broker.entities.groups(hub.entity)}
     return [
@@ -117,7 +128,7 @@ def _rows(
             hub=hub.name,
             partition=reader.partition,
             group=names.get(reader.group, reader.group),
-            name=reader.name,
+            name=_reader_name(reader, links),
             epoch=reader.epoch,
             position=reader.next_sequence,
             lag=max(reader.lag, 0),
@@ -125,6 +136,14 @@ def _rows(
         )
         for reader in readers
     ]
+
+
+def _reader_name(reader: Reader, links: Mapping[Reader, ReaderLink]) -> str:
+    """The name of a reader; without one, the client that it belongs to, if the person may know it."""
+    link, label = links.get(reader), reader_label(reader.name)
+    if label == reader.name or link is None:
+        return label
+    return _short(link.connection.client or link.connection.software) or label
 
 
 class _Connections:
@@ -140,13 +159,11 @@ class _Connections:
                     Column("rule", "Identity", lambda row: row.rule or "not authenticated", lambda row: row.rule),
                     Column("peer", "From", lambda row: row.peer, lambda row: row.peer),
                     Column("links", "Activity", _links_text),
-                    Column("credit", "Credit", _credit, is_number=True),
                     Column("lag", "Lag", lambda row: formatting.number(_lag(row)), _lag, True),
                     Column(
                         "idle", "Last received", lambda row: f"{row.idle_s:.0f} s ago", lambda row: row.idle_s, True
                     ),
-                    Column("client", "Client", lambda row: _short(row.client), lambda row: row.client),
-                    Column("software", "Software", lambda row: _short(row.software), lambda row: row.software),
+                    Column("client", "Client", _client, _client),
                 ),
                 key=lambda row: str(row.number),
                 actions=lambda row: ("Links", "Close") if row.links else ("Close",),
@@ -204,6 +221,11 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
+def _client(view: ConnectionView) -> str:
+    """The name that the client gave itself, else its software; the dialog with the links has both in full."""
+    return _short(view.client or view.software)
+
+
 def _protocol(view: ConnectionView) -> str:
     return f"{view.protocol}, TLS" if view.is_secure else view.protocol
 
@@ -223,21 +245,16 @@ def _target(link: LinkView) -> str:
     return f"{link.hub}/{link.partition} as {link.group}" if link.group else _short(link.address)
 
 
-def _credit(view: ConnectionView) -> str:
-    credit = [link.credit for link in view.links if link.role is LinkRole.READS and link.credit is not None]
-    return formatting.number(sum(credit)) if credit else ""
-
-
 def _lag(view: ConnectionView) -> int:
     return sum(link.lag or 0 for link in view.links)
 
 
 def _show_links(view: ConnectionView) -> None:
     with theme.dialog(f"Links of {view.label}", has_close=True):
-        theme.note(f"Open since {formatting.timestamp(view.opened_ms)} UTC. {view.software}")
+        theme.note(f"Open since {formatting.timestamp(view.opened_ms)} UTC. {view.client} {view.software}")
         table = PagedTable[LinkView](
             (
-                Column("role", "LinkRole", lambda row: str(row.role), lambda row: row.role),
+                Column("role", "Activity", lambda row: str(row.role), lambda row: row.role),
                 Column("address", "Address", lambda row: row.address, lambda row: row.address),
                 Column("name", "Name", lambda row: row.name, lambda row: row.name),
                 Column("credit", "Credit", lambda row: _number_text(row.credit), is_number=True),

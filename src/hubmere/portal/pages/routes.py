@@ -7,7 +7,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import NotFound, Refusal
 from hubmere.portal import theme
 from hubmere.portal.app import SESSION_KEY
 from hubmere.portal.portal_session import PageContext, PortalSession
@@ -51,9 +51,11 @@ def _build(build: Build, context: PageContext, request: Request) -> None:
 
 
 def _show_refused(refusal: Refusal) -> None:
-    ui.context.client.status_code = 403
-    with theme.card("This page cannot be shown"):
+    is_missing = isinstance(refusal, NotFound)
+    ui.context.client.status_code = 404 if is_missing else 403
+    with theme.card("Not found" if is_missing else "This page cannot be shown"):
         ui.label(refusal.text()).props('role="alert"')
+        ui.link("Go to the overview", "/")
 
 
 @ui.page("/")
@@ -62,3 +64,13 @@ def first(request: Request) -> RedirectResponse:
     session: PortalSession = request.scope[SESSION_KEY]
     names = [namespace.name for namespace in session.caller.namespaces()]
     return RedirectResponse(f"{request.scope['root_path']}/n/{quote(names[0])}", 303)
+
+
+def register_not_found() -> None:
+    """Register the page for addresses without a page; after all other pages, because it matches everything."""
+
+    @ui.page("/{path:path}", title="Not found · Hubmere")
+    def not_found(path: str) -> None:
+        ui.add_css(theme.CSS)
+        with ui.column().classes("h-main"):
+            _show_refused(NotFound(f"/{path}"))

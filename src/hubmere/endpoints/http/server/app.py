@@ -64,12 +64,18 @@ class HttpApp:
         self._publisher = PublishHandler(context)
         self._routes: RouteTable[Handler] | None = None
         self._mounts: dict[str, Application] = {}
+        self._home: str | None = None
         self._tracer: HttpTracer | None = None
         self._websockets = None if amqp_session is None else WebSocketEndpoint(amqp_session)
 
-    def mount(self, first_segment: str, app: Application) -> None:
-        """Route everything below a first path segment to another application."""
+    def mount(self, first_segment: str, app: Application, *, is_home: bool = False) -> None:
+        """Route everything below a first path segment to another application.
+
+        With `is_home`, a browser that asks for `/` is sent there; clients that ask for anything but HTML get the feed.
+        """
         self._mounts[first_segment.lower()] = app
+        if is_home:
+            self._home = f"/{first_segment}/"
 
     def trace(self, tracer: HttpTracer) -> None:
         """Keep spans of management requests, and of publish requests that carry a trace context."""
@@ -121,6 +127,9 @@ class HttpApp:
         mounted = self._mounts.get(segments[0].lower()) if segments else None
         if mounted is not None:
             await _serve_mounted(mounted, segments[0], scope, receive, send)
+            return
+        if not segments and self._home is not None and _is_browser(scope):
+            await _redirect(send, self._home)
             return
         if self._routes is None:
             # The management handlers import pydantic, so they are loaded on first use, in a thread.
@@ -183,6 +192,18 @@ class HttpApp:
             return
         actor = self._context.actor(scope.get(CALLER) or _ANONYMOUS, scope)
         self._context.broker.audit.write(actor.line(scope["method"], path_for_log(scope), refusal))
+
+
+def _is_browser(scope: Scope) -> bool:
+    """Whether a request is a person's, who looks for a page: it accepts HTML by name, and no Atom feed."""
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept").lower()
+    return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and b"atom" not in accepted
+
+
+async def _redirect(send: Send, path: str) -> None:
+    headers = [(b"location", path.encode()), (b"content-length", b"0"), (b"vary", b"Accept")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _serve_mounted(app: Application, segment: str, scope: Scope, receive: Receive, send: Send) -> None:
