@@ -45,7 +45,7 @@ class Bench:
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.engine = LocalEngine(folder, post=self.turns.put, durability=durability)
-        self.log: LocalLog = self.engine.open(log_id("bench", 0), LogConfig())
+        self.log: LocalLog = self.engine.open_now(log_id("bench", 0), LogConfig())
 
     def until(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
@@ -123,7 +123,9 @@ def append_cost() -> float:
 
     folder = Path(tempfile.mkdtemp(prefix="bench-log-"))
     turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    log = LocalEngine(folder, post=turns.put, files=NoWrite(), durability="os").open(log_id("bench", 0), LogConfig())
+    log = LocalEngine(folder, post=turns.put, files=NoWrite(), durability="os").open_now(
+        log_id("bench", 0), LogConfig()
+    )
     best = float("inf")
     for _ in range(ROUNDS):
         batches = [a_batch(HEADER_BYTES + 110, 1) for _ in range(SMALL_APPENDS)]
@@ -177,7 +179,7 @@ def compare_appends(folder: Path, durability: Durability) -> None:
     print(f"  {'append of one event, 100 in flight, ' + durability:<44} {rate:>10,.0f} /s")
     bench.engine.close()
     cold = LocalEngine(folder, post=bench.turns.put)
-    bench.log = cold.open(log_id("bench", 0), LogConfig())
+    bench.log = cold.open_now(log_id("bench", 0), LogConfig())
     print(f"  {'read back after a restart, checksums checked':<44} {read_log(bench):>10,.0f} MB/s")
     cold.close()
 

@@ -212,7 +212,7 @@ def test_an_event_from_the_future_does_not_stay_the_last_word(tmp_path: Path) ->
     """A log that was stamped with 2036 once carries right times again, and that event goes when its neighbours do."""
     owner, day_ms = Owner(), 24 * HOUR_MS
     engine = an_engine(tmp_path, owner)
-    log = engine.open(LOG_0, LogConfig(retention_ms=day_ms, segment_ms=day_ms // 10))
+    log = engine.open_now(LOG_0, LogConfig(retention_ms=day_ms, segment_ms=day_ms // 10))
     for now_ms in (day_ms, day_ms + YEARS_MS, day_ms + 1_000):
         log.append(a_batch(), now_ms)
         owner.run()

@@ -28,14 +28,13 @@ ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCreden
 ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused Coordinator
 Copy Credential Done EmbeddedSubscription EndSpan Entities GroupAdministration GroupDescription GroupOverview
 GroupPosition GroupProtocol GroupReplica GroupState GroupType Heartbeat HeartbeatAnswer HubCaptureStatus HubCopy
-HubInfo HubReplica HubReport HubView JobReport JobState JoinRequest JoinResponse Judge LAG_BOUNDS_S
-LinkRole LinkView LiveConnection LoopLag MAX_DESCRIBED MAX_LINK_VIEWS MalformedBytes Manager MemberView
-NamedPartition NamespaceView
-NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo PartitionRead PartitionReader PartitionReport
-PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset Principal Publisher Reader Reset ResetKind
-Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal Supervision SyncRequest SyncResponse
-TopicPartition Tracer Traffic Transaction copies_of display_text leader_epoch_refusal refusals
-segment_lifetime_ms shared_limit_bytes split_run
+HubInfo HubReplica HubReport HubView JobReport JobState JoinRequest JoinResponse Judge LAG_BOUNDS_S LinkRole
+LinkView LiveConnection LogOpening LoopLag MAX_DESCRIBED MAX_LINK_VIEWS MAX_OPENING_WAIT_S MalformedBytes
+Manager MemberView NamedPartition NamespaceView NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo
+PartitionRead PartitionReader PartitionReport PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset
+Principal Publisher Reader Reset ResetKind Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal
+Supervision SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction Waiting copies_of display_text
+leader_epoch_refusal refusals segment_lifetime_ms shared_limit_bytes split_run
 """
 
 

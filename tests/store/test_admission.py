@@ -22,7 +22,7 @@ def test_log_accepts_what_the_rules_accept(changes: dict[str, int], crc: int | N
     if crc is not None:
         write_header(batch, read_header(batch)._replace(crc=crc))
     broken, header = find_broken_rule(batch, may_be_unsealed=True), read_header(batch)
-    log = an_engine(Path("/memory"), Owner(), MemoryFiles()).open(LOG_0, LogConfig())
+    log = an_engine(Path("/memory"), Owner(), MemoryFiles()).open_now(LOG_0, LogConfig())
 
     refusal: Exception | None = None
     try:

@@ -123,7 +123,7 @@ class Life:
     def steps(self) -> list[Callable[[], object]]:
         return [
             lambda: self.catalog.apply(Create(self.hub), Create(self.group)),
-            *(partial(self.engine.open, log, LogConfig()) for log in self.logs),
+            *(partial(self.engine.open_now, log, LogConfig()) for log in self.logs),
             lambda: self.catalog.apply(Delete(self.hub, now_ms=NOW_MS)),
             *(partial(self.engine.delete, log) for log in self.logs),
             lambda: self.catalog.apply(Drop(self.catalog.pending_deletions()[0])),

@@ -26,6 +26,10 @@ class ThreadedOwner:
     def post(self, turn: Callable[[], None]) -> None:
         self._turns.put(turn)
 
+    def run_waiting(self) -> None:
+        while not self._turns.empty():
+            self._turns.get()()
+
     def run_until(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
             self._turns.get(timeout=PATIENCE_S)()
@@ -52,7 +56,8 @@ def test_everything_written_during_a_round_is_in_the_next(tmp_path: Path) -> Non
     owner, files = ThreadedOwner(), GatedFiles()
     files.gate.release(1_000)
     engine = LocalEngine(tmp_path, post=owner.post, files=files)
-    log = engine.open(log_id("hub", 0), LogConfig())
+    log = engine.open_now(log_id("hub", 0), LogConfig())
+    owner.run_waiting()
     while files.gate.acquire(blocking=False):
         pass
     files.flushes = 0
@@ -78,7 +83,7 @@ def test_rounds_of_many_partitions_keep_each_ones_order(tmp_path: Path) -> None:
     """Parallel flushes, one move per partition and round, receipts in the order of their appends."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
-    logs = [engine.open(log_id("hub", number), LogConfig()) for number in range(12)]
+    logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(12)]
     done: list[list[int]] = [[] for _ in logs]
     left = len(logs) * 30
 
@@ -104,7 +109,7 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
     """A stop acknowledges what it has made durable, without the owner's loop running."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
-    log = engine.open(log_id("hub", 0), LogConfig())
+    log = engine.open_now(log_id("hub", 0), LogConfig())
     receipts = [log.append(a_batch(), 1_000) for _ in range(5)]
 
     engine.close()
@@ -112,7 +117,7 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
     assert all(receipt.is_done and receipt.error is None for receipt in receipts)
     again = LocalEngine(tmp_path, post=owner.post)
     assert again.was_clean
-    assert again.open(log_id("hub", 0), LogConfig()).state.committed == 5
+    assert again.open_now(log_id("hub", 0), LogConfig()).state.committed == 5
     again.close()
 
 
@@ -120,7 +125,8 @@ def test_a_writer_that_appends_from_its_receipt_does_not_hold_the_turn(tmp_path:
     """Without a flush between, a chain of appends must still come back to the owner's loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post, durability="os")
-    log = engine.open(log_id("hub", 0), LogConfig())
+    log = engine.open_now(log_id("hub", 0), LogConfig())
+    owner.run_waiting()
 
     def again(_: Receipt) -> None:
         log.append(a_batch(), 1_000, again)
@@ -140,7 +146,7 @@ def test_a_round_of_many_files_is_one_flush_of_the_file_system() -> None:
     files, owner = FaultyFiles(), Owner()
     files.make_directory(Path("/data"))
     engine = an_engine(Path("/data"), owner, files)
-    logs = [engine.open(log_id("hub", number), LogConfig()) for number in range(SYNCFS_FROM_FILES)]
+    logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(SYNCFS_FROM_FILES)]
     begin = len(files.log)
 
     good = [log.append(a_batch(), 1_000) for log in logs]

@@ -21,7 +21,7 @@ class LogHarness:
         self.owner = Owner()
         self.config = small_segments(segment_bytes=500, compact=True, retention_ms=None, **changes)
         self.engine: LocalEngine = an_engine(root, self.owner)
-        self.log: LocalLog = self.engine.open(LOG_0, self.config)
+        self.log: LocalLog = self.engine.open_now(LOG_0, self.config)
 
     def publish(self, *events: Event, attributes: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)) -> None:
         self.log.append(a_batch(events=events, attributes=attributes, producer=producer), 1_000)
@@ -38,7 +38,7 @@ class LogHarness:
     def reopen(self) -> None:
         self.engine.close()
         self.engine = an_engine(self.root, self.owner)
-        self.log = self.engine.open(LOG_0, self.config)
+        self.log = self.engine.open_now(LOG_0, self.config)
 
 
 def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:

@@ -26,7 +26,7 @@ def a_disk() -> FaultyFiles:
 
 def a_log(files: FaultyFiles, owner: Owner) -> tuple[LocalEngine, LocalLog]:
     engine = an_engine(ROOT, owner, files)
-    return engine, engine.open(LOG_0, small_segments())
+    return engine, engine.open_now(LOG_0, small_segments())
 
 
 def publish(log: LocalLog, owner: Owner, count: int = 1, now_ms: int = 1_000) -> list[Receipt]:
@@ -128,7 +128,7 @@ def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
     """After a failed fsync the content of the disk is unknown: writers are refused, readers keep committed events."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
-    other = engine.open(LOG_1, small_segments())
+    other = engine.open_now(LOG_1, small_segments())
     publish(log, owner, 3)
     files.fails = switch = failing("fdatasync")
 

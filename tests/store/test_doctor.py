@@ -20,8 +20,8 @@ def a_disk(*, is_clean: bool = True) -> FaultyFiles:
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
     engine = an_engine(ROOT, owner, files)
-    log = engine.open(LOG_0, small_segments(segment_bytes=20_000))
-    compacted = engine.open(LOG_1, small_segments(compact=True, retention_ms=None))
+    log = engine.open_now(LOG_0, small_segments(segment_bytes=20_000))
+    compacted = engine.open_now(LOG_1, small_segments(compact=True, retention_ms=None))
     for number in range(300):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         compacted.append(a_batch(events=[(b"k%d" % (number % 5), b"v" * 60)]), 1_000 + number)
@@ -79,7 +79,7 @@ def test_a_torn_tail_was_never_acknowledged_and_is_truncated() -> None:
     assert [finding.kind for finding in found] == [Kind.TORN_TAIL]
     assert mended == found
     assert check(ROOT, files).is_sound
-    log = an_engine(ROOT, Owner(), files).open(LOG_0, small_segments())
+    log = an_engine(ROOT, Owner(), files).open_now(LOG_0, small_segments())
     assert len(everything(log)) == 300
 
 
@@ -118,7 +118,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
     engine = an_engine(ROOT, owner, files)
-    log = engine.open(LOG_0, small_segments())
+    log = engine.open_now(LOG_0, small_segments())
     undecodable = a_batch([b"two", b"three"])
     undecodable[61:] = b"\xff" * (len(undecodable) - 61)
     undecodable[17:21] = bytes(4)  # without a checksum it passes for one that the node itself has made
@@ -136,7 +136,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     assert check(ROOT, files).is_sound
     for _ in range(2):  # it is known after a restart too
         engine = an_engine(ROOT, Owner(), files)
-        reopened = engine.open(LOG_0, small_segments())
+        reopened = engine.open_now(LOG_0, small_segments())
         assert [header.base_sequence_number for header, _ in everything(reopened)] == [0, 3]
         (damaged,) = engine.damage.ranges(LOG_0)
         assert (damaged.first_sequence, damaged.next_sequence, damaged.kind) == (1, 3, DamageKind.UNREADABLE)

@@ -70,7 +70,7 @@ def test_many_partitions_share_few_descriptors(tmp_path: Path) -> None:
     """Every log works although only some of them can be open at once."""
     owner = Owner()
     engine = LocalEngine(tmp_path, post=owner.post, threads=0, max_open_files=8)
-    logs = [engine.open(log_id("hub", number), LogConfig()) for number in range(40)]
+    logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(40)]
 
     for _ in range(3):
         for log in logs:
@@ -87,7 +87,7 @@ def test_a_flush_that_failed_while_a_handle_was_closed_is_not_forgotten() -> Non
     files, owner = FaultyFiles(), Owner()
     files.make_directory(Path("/data"))
     engine = LocalEngine(Path("/data"), post=owner.post, threads=0, max_open_files=1, files=files)
-    first, second = (engine.open(log_id("hub", number), LogConfig()) for number in range(2))
+    first, second = (engine.open_now(log_id("hub", number), LogConfig()) for number in range(2))
     lost = first.append(a_batch(), 1_000)
     files.fails = lambda call: OSError(errno.EIO, "broken") if call == "fdatasync" else None
     kept = second.append(a_batch(), 1_000)

@@ -30,7 +30,7 @@ def test_aiokafka_reads_our_segment_file(tmp_path: Path) -> None:
     """Batches of a foreign producer, stamped by us and read from the file by the same foreign code."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open(LOG_0, LogConfig())
+    log = engine.open_now(LOG_0, LogConfig())
     for compression in (0, 1):
         log.append(a_foreign_batch(b"one", b"two", b"three", compression=compression), 9_000)
     log.append_marker(7, 0, 9_500, commit=True)
@@ -50,7 +50,7 @@ def test_the_marker_is_a_control_batch_to_aiokafka(tmp_path: Path) -> None:
     """Consumers must skip it and go on."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    engine.open(LOG_0, LogConfig()).append_marker(7, 3, 9_500, commit=False)
+    engine.open_now(LOG_0, LogConfig()).append_marker(7, 3, 9_500, commit=False)
     owner.run()
     engine.close()
 
@@ -78,6 +78,7 @@ def test_what_neighbours_may_use_is_what_is_listed() -> None:
         "LogId",
         "LogState",
         "OnDurable",
+        "OnOpened",
         "PartitionLog",
         "ProducerState",
         "RetentionHold",

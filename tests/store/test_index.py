@@ -72,7 +72,7 @@ def test_a_sealed_segment_has_the_files_that_kafka_expects(tmp_path: Path) -> No
     """One entry per more than 4,096 bytes: the batch's last event and first byte; the newest time comes last."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open(LOG_0, small_segments(segment_bytes=20_000))
+    log = engine.open_now(LOG_0, small_segments(segment_bytes=20_000))
     for number in range(30):
         log.append(a_batch([b"x" * 1_000, b"y"]), 5_000 + number)
     log.append(a_batch(producer=(9, 0, 0), attributes=0x10), 6_000)

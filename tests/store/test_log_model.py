@@ -53,7 +53,7 @@ class LogAgainstModel(RuleBasedStateMachine):
     def _open(self) -> None:
         self.owner = Owner()
         self.engine = an_engine(ROOT, self.owner, self.files)
-        self.log: LocalLog = self.engine.open(LOG_0, self.config)
+        self.log: LocalLog = self.engine.open_now(LOG_0, self.config)
 
     @rule(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=6), later_ms=st.integers(-50, 200))
     def append(self, sizes: list[int], later_ms: int) -> None:

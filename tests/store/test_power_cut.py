@@ -38,7 +38,7 @@ def a_life(files: FaultyFiles, diary: Diary) -> None:
     """A short life of a log: appends, rolls, retention, compaction, trim, close."""
     owner = Owner()
     engine = an_engine(ROOT, owner, files)
-    plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+    plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
     _append(compacted, LOG_1, a_batch(events=[(b"once", b"never written again")]), 1_000, diary)
     for step in range(12):
         _append(plain, LOG_0, a_batch([b"x" * 150, b"y"]), 1_000 + step, diary)
@@ -71,7 +71,7 @@ def reopened(files: FaultyFiles) -> tuple[LocalEngine, Owner]:
 
 def both_logs(files: FaultyFiles) -> tuple[LocalLog, LocalLog]:
     engine, _ = reopened(files)
-    return engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+    return engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
 
 
 def check_plain(log: LocalLog, diary: Diary) -> None:
@@ -117,7 +117,7 @@ def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
             a_life(files, diary)
         engine, owner = reopened(files.after_cut(loss, seed=cut_at))
 
-        plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+        plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
         check_plain(plain, diary)
         check_compacted(compacted, diary)
         end = plain.state.committed
@@ -161,7 +161,7 @@ def test_a_scenario_without_a_power_cut_matches_its_diary() -> None:
     assert len(diary.acknowledged[LOG_1]) == 13
     engine, _ = reopened(files.after_cut(Loss.ALL))
     assert engine.was_clean
-    plain, compacted = engine.open(LOG_0, CONFIGS[LOG_0]), engine.open(LOG_1, CONFIGS[LOG_1])
+    plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
     assert plain.state.log_start == 9
     assert len(everything(compacted)) < 13
     check_plain(plain, diary)

@@ -15,7 +15,7 @@ TRANSACTIONAL = 0x10
 
 
 def a_log(root: Path, owner: Owner) -> LocalLog:
-    return an_engine(root, owner).open(LOG_0, small_segments())
+    return an_engine(root, owner).open_now(LOG_0, small_segments())
 
 
 def test_a_duplicate_of_the_last_five_batches_gets_its_position(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path, is_clean: bool) -> No
     """De-duplication survives a clean stop through the snapshot, and a crash through the scan."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open(LOG_0, small_segments())
+    log = engine.open_now(LOG_0, small_segments())
     receipts = [log.append(a_batch([b"x" * 90], producer=(9, 0, step)), 1_000) for step in range(20)]
     owner.run()
     if is_clean:
@@ -152,7 +152,7 @@ def test_a_damaged_snapshot_is_made_again_from_the_log(tmp_path: Path) -> None:
     """A snapshot only saves time; the log is the truth."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    engine.open(LOG_0, small_segments()).append(a_batch(producer=(9, 0, 0)), 1_000)
+    engine.open_now(LOG_0, small_segments()).append(a_batch(producer=(9, 0, 0)), 1_000)
     owner.run()
     engine.close()
     snapshot = next((tmp_path / "log" / LOG_0).glob("*" + SNAPSHOT))
@@ -226,7 +226,7 @@ def test_transactions_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
     """Open ones stay open, aborted ones stay aborted, across segments."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open(LOG_0, small_segments())
+    log = engine.open_now(LOG_0, small_segments())
     log.append(a_batch([b"x" * 300], producer=(9, 0, 0), attributes=TRANSACTIONAL), 1_000)
     log.append(a_batch([b"y" * 300], producer=(8, 0, 0), attributes=TRANSACTIONAL), 1_000)
     log.append(a_batch([b"z" * 300], producer=(9, 0, 1), attributes=TRANSACTIONAL), 1_000)

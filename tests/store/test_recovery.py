@@ -28,7 +28,7 @@ def a_disk() -> FaultyFiles:
 def a_written_disk(count: int = 20, *, is_clean: bool = True) -> FaultyFiles:
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files)
-    log = engine.open(LOG_0, small_segments())
+    log = engine.open_now(LOG_0, small_segments())
     for number in range(count):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
@@ -38,7 +38,7 @@ def a_written_disk(count: int = 20, *, is_clean: bool = True) -> FaultyFiles:
 
 
 def reopened(files: FaultyFiles) -> LocalLog:
-    return an_engine(ROOT, Owner(), files).open(LOG_0, small_segments())
+    return an_engine(ROOT, Owner(), files).open_now(LOG_0, small_segments())
 
 
 def bases(log: LocalLog) -> list[int]:
@@ -76,7 +76,7 @@ def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
 
     assert bases(log) == list(range(20))
     owner = Owner()
-    fresh = an_engine(ROOT, owner, files).open(LOG_0, small_segments())
+    fresh = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments())
     fresh.append(a_batch([b"new"]), 2_000)
     owner.run()
     assert bases(fresh) == list(range(21))
@@ -86,13 +86,13 @@ def test_only_data_after_the_recovery_point_is_scanned(monkeypatch: pytest.Monke
     """After a crash the time to open is bounded by the distance between recovery points, not by the log."""
     monkeypatch.setitem(checkpointer.CHECKPOINT_BYTES, "fsync", 400)
     files, owner = a_disk(), Owner()
-    log = an_engine(ROOT, owner, files).open(LOG_0, small_segments(segment_bytes=1 << 20))
+    log = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments(segment_bytes=1 << 20))
     for number in range(500):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
     crashed = files.after_cut(Loss.NONE)
 
-    again = an_engine(ROOT, owner, crashed).open(LOG_0, small_segments())
+    again = an_engine(ROOT, owner, crashed).open_now(LOG_0, small_segments())
 
     assert crashed.log.count("pread") <= 1
     assert bases(again) == list(range(500))
@@ -104,7 +104,7 @@ def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None
     """An index is never the truth."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files)
-    log = engine.open(LOG_0, small_segments(segment_bytes=40_000))
+    log = engine.open_now(LOG_0, small_segments(segment_bytes=40_000))
     for number in range(500):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
@@ -117,7 +117,7 @@ def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None
     if damage != "gone":
         _append(files, path, b"\0" * size if damage == "zeros" else b"\1" * (size // 2))
 
-    again = an_engine(ROOT, owner, files).open(LOG_0, small_segments())
+    again = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments())
 
     assert bases(again) == list(range(500))
     assert [again.offset_of(sequence) for sequence in range(0, 500, 7)] == offsets
@@ -130,7 +130,7 @@ def test_a_recovery_point_without_fsync_stands_on_synced_data() -> None:
     """With durability `os` nothing was flushed by the commits; what a recovery point vouches for must be, before it."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files, durability="os")
-    log = engine.open(LOG_0, small_segments())
+    log = engine.open_now(LOG_0, small_segments())
     for number in range(20):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
@@ -171,12 +171,12 @@ def test_a_damaged_list_of_segments_is_refused() -> None:
 
     for _ in range(2):
         with pytest.raises(CorruptBatch):
-            engine.open(LOG_0, small_segments())
+            engine.open_now(LOG_0, small_segments())
 
     (named,) = engine.damage.ranges(LOG_0)
     assert str(named).startswith("the log cannot be opened: 'hubmere-segments'")
     files.corrupt(FOLDER / SEGMENTS, 4)
-    assert engine.open(LOG_0, small_segments()).state.committed == 20
+    assert engine.open_now(LOG_0, small_segments()).state.committed == 20
     assert engine.damage.is_empty
 
 
@@ -198,7 +198,7 @@ def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_
     files.truncate(fd, 200)
 
     engine = an_engine(ROOT, owner, files)
-    log = engine.open(LOG_0, small_segments())
+    log = engine.open_now(LOG_0, small_segments())
     receipt = log.append(a_batch([b"new"]), 3_000)
     owner.run()
 
@@ -230,21 +230,21 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
     engine = an_engine(ROOT, Owner(), files)
 
     assert files.names(ROOT / "log") == [COMMITTED]
-    assert engine.open(LOG_0, small_segments()).state.committed == 0
+    assert engine.open_now(LOG_0, small_segments()).state.committed == 0
 
 
 def test_a_thousand_segments_are_opened_by_their_sizes_alone(tmp_path: Path) -> None:
     """Each segment costs one look at its size; indexes and data wait for their first reader."""
     owner = Owner()
     engine = an_engine(tmp_path, owner, durability="os")
-    log = engine.open(LOG_0, small_segments(segment_bytes=80))
+    log = engine.open_now(LOG_0, small_segments(segment_bytes=80))
     for _ in range(1_000):
         log.append(a_batch([b"x" * 20]), 1_000)
     owner.run()
     engine.close()
 
     again = an_engine(tmp_path, owner, durability="os")
-    reopened_log = again.open(LOG_0, small_segments())
+    reopened_log = again.open_now(LOG_0, small_segments())
 
     assert again.open_file_count == 0
     assert reopened_log.state.committed == 1_000

@@ -21,7 +21,7 @@ ROOT = Path("/data")
 
 def a_log(owner: Owner, config: LogConfig | None = None) -> LocalLog:
     """An empty log in memory."""
-    return an_engine(Path("/memory"), owner, MemoryFiles()).open(LOG_0, config or LogConfig())
+    return an_engine(Path("/memory"), owner, MemoryFiles()).open_now(LOG_0, config or LogConfig())
 
 
 def append_run(log: LocalLog, batches: list[bytearray], now_ms: int = 5_000) -> Receipt:
@@ -131,14 +131,14 @@ def test_a_run_that_is_not_its_producers_next_is_not_accepted(producers: list[tu
 def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
     """Segments stay within their size, and what reopens is what was acknowledged."""
     owner = Owner()
-    log = an_engine(tmp_path, owner).open(LOG_0, small_segments())
+    log = an_engine(tmp_path, owner).open_now(LOG_0, small_segments())
     for _ in range(12):
         append_run(log, [a_batch([b"x" * 100]), a_batch([b"y" * 100, b"z"])])
     owner.run()
     before, segments = everything(log), log._segments.all
     log.abandon()
 
-    again = an_engine(tmp_path, owner).open(LOG_0, small_segments())
+    again = an_engine(tmp_path, owner).open_now(LOG_0, small_segments())
 
     assert len(segments) > 2
     assert all(segment.size_bytes <= 1_000 for segment in segments)
@@ -219,7 +219,7 @@ def test_a_run_that_the_disk_refuses_leaves_no_trace() -> None:
     """Disk full in the middle of a run: the written part is truncated."""
     owner, files = Owner(), FaultyFiles()
     files.make_directory(ROOT)
-    log = an_engine(ROOT, owner, files).open(LOG_0, LogConfig())
+    log = an_engine(ROOT, owner, files).open_now(LOG_0, LogConfig())
     append_run(log, [a_batch([b"first"])])
     owner.run()
     files.capacity_bytes = _used(files._disk) + 100

@@ -27,7 +27,7 @@ def main(root: Path, seed: int) -> None:
     random = Random(seed)
     turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     engine = LocalEngine(root, post=turns.put)
-    logs = [engine.open(log_id("torture", number), CONFIG) for number in range(LOGS)]
+    logs = [engine.open_now(log_id("torture", number), CONFIG) for number in range(LOGS)]
     counts = [log.producer_last_sequence(1) for log in logs]
     following = [0 if count is None else count[1] + 1 for count in counts]
 

@@ -57,7 +57,7 @@ def _check(root: Path, ledger: Ledger) -> None:
     engine = LocalEngine(root, post=turns.append, threads=0)
     for number in range(LOGS):
         stored = [(header.base_sequence_number, header.producer_sequence, header.crc) for header, _ in
-                  everything(engine.open(log_id("torture", number), CONFIG), 1 << 20)]  # fmt: skip
+                  everything(engine.open_now(log_id("torture", number), CONFIG), 1 << 20)]  # fmt: skip
         assert [sequence for sequence, _, _ in stored] == list(range(len(stored)))
         assert [count for _, count, _ in stored] == list(range(len(stored)))
         acknowledged = ledger.acknowledged[number]

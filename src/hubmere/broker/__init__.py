@@ -84,6 +84,8 @@ from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.manager import Actor, Done, Manager
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
+from hubmere.broker.opening import MAX_WAIT_S as MAX_OPENING_WAIT_S
+from hubmere.broker.opening import LogOpening, Waiting
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
 from hubmere.broker.revocation import Judge
@@ -111,6 +113,10 @@ __all__ = [
     "RunPart",
     "shared_limit_bytes",
     "split_run",
+    # waiting for a log that is being opened
+    "MAX_OPENING_WAIT_S",
+    "LogOpening",
+    "Waiting",
     # reading
     "PartitionRead",
     "PartitionReader",

@@ -390,9 +390,10 @@ class Broker:
 
     def partition_info(self, hub: HubView, partition: str, now: float) -> PartitionInfo:
         """Where a partition begins and ends."""
-        self._admit_question(hub._live, now)
         view = hub.partition_of(partition)
+        # First the log, since a request that waits for it asks again and must not be counted twice.
         number, state = view.number, view.state
+        self._admit_question(hub._live, now)
         return PartitionInfo(
             hub=hub.name,
             partition=number,

@@ -1,13 +1,16 @@
 """Run-time state of namespaces and hubs: the current entity, open logs, counters, publishers and readers.
 
 The catalog holds the entities; these objects hold what exists only while the node runs. Logs are opened on first use,
-so that a node with many hubs starts at once. Only the broker uses them: protocols get `views`. Thread rule: the owner's
-thread only.
+so that a node with many hubs starts at once; `opening` says how requests wait for a log. Only the broker uses these
+objects: protocols get `views`. Thread rule: the owner's thread only.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 
 from hubmere.broker.counters import Counters
+from hubmere.broker.opening import LogOpening, Opening, WaitingRequests
 from hubmere.broker.partitioning import RoundRobin
 from hubmere.broker.quotas.application_groups import ApplicationGroups
 from hubmere.broker.quotas.byte_rates import PartitionRates
@@ -128,11 +131,19 @@ class LiveNamespace:
 
 
 class LiveHub:
-    """Run-time state of one hub."""
+    """Run-time state of one hub.
+
+    The log of a partition is not opened yet, being opened, open, or it has failed to open. A failure is kept until
+    the next second, so that requests which waited for the log are refused with it; then the next use tries again.
+    """
 
     __slots__ = (
         "_engine",
+        "_failed",
         "_logs",
+        "_openings",
+        "_requests",
+        "_retired",
         "_seen_bytes",
         "_segment_bytes",
         "counters",
@@ -147,12 +158,25 @@ class LiveHub:
         "view",
     )
 
-    def __init__(self, namespace: LiveNamespace, entity: Hub, engine: LogEngine, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        namespace: LiveNamespace,
+        entity: Hub,
+        engine: LogEngine,
+        segment_bytes: int,
+        requests: WaitingRequests | None = None,
+    ) -> None:
+        """`requests` bounds the requests of the whole node that wait for logs."""
         self.namespace = namespace
         self.entity = entity
         self._engine = engine
         self._segment_bytes = segment_bytes
         self._logs: dict[int, PartitionLog] = {}
+        self._openings: dict[int, Opening] = {}
+        self._failed: dict[int, Refusal] = {}
+        self._requests = WaitingRequests() if requests is None else requests
+        # Why nothing is opened any more: the hub was deleted.
+        self._retired: Refusal | None = None
         self.readers = Readers(namespace.limits.readers_per_partition)
         # Open publishers by the callback that closes them; the value is the publisher's folded name.
         self.publishers: dict[Evicted, str | None] = {}
@@ -190,16 +214,69 @@ class LiveHub:
         return limit if own is None else min(own, limit)
 
     def log(self, partition: int) -> PartitionLog:
-        """The log of an existing partition, opened on first use."""
+        """The log of an existing partition, opened on first use; raises LogOpening until it is open."""
         log = self._logs.get(partition)
         if log is None:
-            assert 0 <= partition < self.entity.partition_count
-            log = self._logs[partition] = self._engine.open(log_id(self.entity.uid, partition), self.config)
+            log = self._open(partition)
         return log
 
+    def _open(self, partition: int) -> PartitionLog:
+        """Begin to open a log, unless that is under way, and return it if it is open at once."""
+        assert 0 <= partition < self.entity.partition_count
+        if self._retired is not None:
+            raise self._retired
+        opening = self._openings.get(partition)
+        if opening is None and partition not in self._failed:
+            opening = self._openings[partition] = Opening(self.name, partition, self._requests)
+            config = self.config
+            self._engine.open(
+                log_id(self.entity.uid, partition), config, partial(self._on_opened, partition, opening, config)
+            )
+        if partition in self._failed:
+            raise self._failed[partition]
+        if partition in self._openings:
+            raise LogOpening(self._openings[partition])
+        return self._logs[partition]
+
+    def _on_opened(self, partition: int, opening: Opening, config: LogConfig, answer: PartitionLog | Refusal) -> None:
+        if self._openings.get(partition) is not opening:
+            return  # the hub was deleted meanwhile
+        del self._openings[partition]
+        if isinstance(answer, Refusal):
+            self._failed[partition] = answer
+        else:
+            self._logs[partition] = answer
+            if config != self.config:
+                answer.reconfigure(self.config)
+        opening.end()
+
+    def open_ahead(self, partition: int) -> None:
+        """Begin to open the log of an existing partition; whoever uses it gets the refusal if it cannot be opened."""
+        if partition not in self._logs:
+            with suppress(Refusal):
+                self._open(partition)
+
+    def find_log(self, partition: int) -> PartitionLog | None:
+        """The log of a partition if it is open."""
+        return self._logs.get(partition)
+
+    def expire_openings(self, now: float) -> None:
+        """Called every second: refuse requests that have waited too long, and let failed logs be tried again."""
+        self._failed.clear()
+        for opening in list(self._openings.values()):
+            opening.expire(now)
+
+    @property
+    def opening_partitions(self) -> list[int]:
+        """The partitions whose logs are being opened."""
+        return sorted(self._openings)
+
     def logs(self) -> Iterator[PartitionLog]:
-        """The logs of all partitions, in order."""
-        return (self.log(partition) for partition in range(self.entity.partition_count))
+        """The logs of all partitions, in order; raises LogOpening if one is being opened."""
+        partitions = range(self.entity.partition_count)
+        for partition in partitions:
+            self.open_ahead(partition)
+        return (self.log(partition) for partition in partitions)
 
     def behind(self, partition: int, position: int) -> int:
         """How many events a reader at this sequence number still has to read; 0 when the partition is unavailable.
@@ -302,9 +379,13 @@ class LiveHub:
 
     def retire(self, refusal: Refusal) -> None:
         """Close all links of a hub that is being deleted; the caller deletes its logs."""
+        self._retired = refusal
         self._evict_publishers(refusal)
         self.readers.evict_all(refusal)
         self._logs.clear()
+        openings, self._openings = self._openings, {}
+        for opening in openings.values():
+            opening.end()
 
     def _evict_publishers(self, refusal: Refusal, publisher: str | None = None) -> None:
         for evict, name in list(self.publishers.items()):

@@ -19,6 +19,7 @@ from math import inf
 from typing import NamedTuple
 
 from hubmere.broker.live import Evicted, LiveHub
+from hubmere.broker.opening import LogOpening
 from hubmere.broker.partitioning import fixed_partition
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tracing import Tracer
@@ -123,8 +124,9 @@ class Publisher:
         return self._hub.publication_bytes
 
     def log_start(self, partition: int) -> int:
-        """The first sequence number that a partition still holds."""
-        return self._hub.log(partition).state.log_start
+        """The first sequence number that a partition still holds; -1 while its log is being opened."""
+        log = self._hub.find_log(partition)
+        return -1 if log is None else log.state.log_start
 
     def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """Epoch and last sequence number of an idempotent producer in the publisher's partition, if known."""
@@ -194,7 +196,11 @@ class Publisher:
                     throughput.require_ingress(hub.entity.uid, size_bytes, count, now)
                 else:
                     throughput.require_ingress_delay(hub.entity.uid, max_delay_s, now)
-            receipt = self._append(batch, self.partition if partition is None else partition, key, now_ms, callback)
+            chosen = self.partition if partition is None else partition
+            try:
+                receipt = self._append(batch, chosen, key, now_ms, callback)
+            except LogOpening as opening:
+                receipt = self._append_later(opening, batch, count, now, now_ms, callback)
         except Refusal as refusal:
             self._count_refusal(refusal, requests)
             if isinstance(callback, _TracedCallback):
@@ -272,15 +278,43 @@ class Publisher:
         return hub.log(chosen).append(batch, now_ms, callback, lenient_producer=self._is_lenient)
 
     def _append_anywhere(self, batch: bytearray | memoryview, now_ms: int, callback: OnCommitted | None) -> Receipt:
-        """Append to the next partition in turn, skipping those that cannot store events (reference: service 1.4)."""
+        """Append to the next partition in turn, skipping those that cannot store events (reference: service 1.4).
+
+        A log that is being created is waited for. One that is being recovered is skipped, unless all others are.
+        """
         hub, count = self._hub, self._hub.entity.partition_count
         for attempt in range(count):
             try:
                 return hub.log(hub.turn.take(count)).append(batch, now_ms, callback)
-            except StorageRefusal:
-                if attempt == count - 1:
+            except StorageRefusal as refusal:
+                is_worth_waiting = isinstance(refusal, LogOpening) and not refusal.is_slow
+                if is_worth_waiting or attempt == count - 1:
                     raise
         raise AssertionError("a hub has at least one partition")
+
+    def _append_later(
+        self,
+        opening: LogOpening,
+        batch: bytearray | memoryview | BatchRun,
+        count: int,
+        now: float,
+        now_ms: int,
+        callback: OnCommitted | None,
+    ) -> Receipt:
+        """Append when the log is open, in the order of the publications; the receipt completes after that."""
+        assert not isinstance(batch, BatchRun)
+        size_bytes = len(batch)
+        receipt = Receipt(count, size_bytes, callback)
+
+        def append() -> None:
+            try:
+                log = self._hub.log(opening.partition)
+                log.append(batch, now_ms, receipt.follow, lenient_producer=self._is_lenient)
+            except Refusal as refusal:
+                receipt.complete(refusal)
+
+        opening.wait(append, now, size_bytes=size_bytes)
+        return receipt
 
     def _count_refusal(self, refusal: Refusal, requests: int) -> None:
         counters = self._hub.counters

@@ -15,8 +15,10 @@ equal or higher epoch; readers without an epoch share the partition, five at mos
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from hubmere.broker.opening import LogOpening, Waiting
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tracing import Tracer
 from hubmere.model.entity import Hub
@@ -43,6 +45,9 @@ UNNAMED = "nil"
 
 # Steals of a hub that are kept for monitoring: more than happen between two looks at them.
 KEPT_STEALS = 16
+
+# The state of a partition whose log is being opened: nothing is known yet.
+NOT_OPEN = LogState(log_start=-1, committed=-1, last_stable=-1, last_offset=-1, last_enqueued_ms=-1, size_bytes=0)
 
 # The leader epoch of a client that does not check it.
 ANY_EPOCH = -1
@@ -256,16 +261,36 @@ class PartitionReader:
     """One partition that a client reads again and again, at positions of its own choice.
 
     Thread rule: the owner's thread only. `on_moved` is called on each move of the partition until the reader is closed.
+    While the partition's log is being opened there is nothing to read; `on_moved` is called when that has ended.
     """
 
-    __slots__ = ("_egress", "_hub", "_log", "_on_moved")
+    __slots__ = ("_egress", "_hub", "_log", "_on_moved", "_partition", "_waiting")
 
     def __init__(self, hub: "LiveHub", partition: int, on_moved: Callable[[], None], client: Client = NOBODY) -> None:
         self._hub = hub
+        self._partition = partition
         self._egress = Egress(hub, partition, client)
-        self._log = hub.log(partition)
         self._on_moved = on_moved
-        self._log.watch(on_moved)
+        self._waiting: Waiting | None = None
+        self._log: PartitionLog | None = None
+        self._find_log()
+
+    def _find_log(self) -> PartitionLog | None:
+        """The log; None while it is being opened. Raises why it cannot be opened."""
+        if self._waiting is not None:
+            return None
+        try:
+            self._log = self._hub.log(self._partition)
+        except LogOpening as opening:
+            self._waiting = opening.wait(self._on_opened, 0.0, max_wait_s=inf)
+            return None
+        self._log.watch(self._on_moved)
+        return self._log
+
+    def _on_opened(self) -> None:
+        """The log is open or has failed to open: the next read finds out."""
+        self._waiting = None
+        self._on_moved()
 
     @property
     def hub(self) -> "HubView":
@@ -280,7 +305,7 @@ class PartitionReader:
     @property
     def state(self) -> LogState:
         """Committed positions and size of the partition."""
-        return self._log.state
+        return NOT_OPEN if self._log is None else self._log.state
 
     def read(
         self,
@@ -298,6 +323,10 @@ class PartitionReader:
         `allows_larger`, since half a batch is of no use.
         """
         log = self._log
+        if log is None:
+            log = self._find_log()
+            if log is None:
+                return PartitionRead(NOT_OPEN)
         state = log.state
         refusal = leader_epoch_refusal(leader_epoch, log.leader_epoch) if leader_epoch >= 0 else None
         if refusal is None and not state.log_start <= sequence <= state.committed:
@@ -323,7 +352,11 @@ class PartitionReader:
 
     def close(self) -> None:
         """Stop the calls of `on_moved`; closing twice is harmless."""
-        self._log.unwatch(self._on_moved)
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        if self._log is not None:
+            self._log.unwatch(self._on_moved)
 
 
 def leader_epoch_refusal(epoch: int, current: int) -> Refusal | None:

@@ -67,6 +67,21 @@ class Upkeep:
                 self._manager.scale(namespace.entity.name, capacity, actor, _retry_next_tick)
         return ended
 
+    def expire_openings(self, now: float) -> None:
+        """Call every second: refuse requests that have waited too long for a log, and let failed logs be tried again.
+
+        Raises what a callback of such a request raised; the others have been called.
+        """
+        failure: Exception | None = None
+        for namespace in list(self._namespaces.values()):
+            for hub in namespace.hubs.values():
+                try:
+                    hub.expire_openings(now)
+                except Exception as raised:  # noqa: BLE001 - raised again below, where the caller logs it
+                    failure = failure or raised
+        if failure is not None:
+            raise failure
+
     def partitions(self) -> list[tuple[HubView, int]]:
         """Every partition of the node, for a round of retention and compaction."""
         return [

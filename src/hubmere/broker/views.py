@@ -5,7 +5,7 @@ deleted or created again under the same name. Views of one hub are the same obje
 Thread rule: the owner's thread only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -160,16 +160,28 @@ class HubView:
         return total
 
     def open_partitions(self, limit: int) -> int:
-        """Open at most `limit` logs that are not open yet; returns how many were opened. Skips offline partitions."""
-        before = self.open_partition_count
-        for number in range(self.partition_count):
-            if self.open_partition_count - before >= limit:
-                break
-            try:
-                self._live.log(number)
-            except Refusal:
-                continue
-        return self.open_partition_count - before
+        """Begin to open at most `limit` logs that are not open yet; returns how many."""
+        closed = self.unopened(range(self.partition_count))[:limit]
+        for number in closed:
+            self._live.open_ahead(number)
+        return len(closed)
+
+    def unopened(self, partitions: Iterable[int]) -> list[int]:
+        """Those of the partitions that exist and whose logs are not open."""
+        find_log, count = self._live.find_log, self.partition_count
+        return [number for number in partitions if find_log(number) is None and 0 <= number < count]
+
+    def open_ahead(self, partition: int) -> None:
+        """Begin to open the log of a partition that exists, for a request that needs several of them.
+
+        The request then waits for them one after the other (`PartitionView.require_open`).
+        """
+        self._live.open_ahead(partition)
+
+    @property
+    def opening_partitions(self) -> list[int]:
+        """The partitions whose logs are being opened: created, or recovered after a crash."""
+        return self._live.opening_partitions
 
     def publisher_names(self) -> list[str | None]:
         """One entry for each open publishing link: the publisher's folded name, None for links without one."""
@@ -232,7 +244,10 @@ class HubView:
 
 
 class PartitionView:
-    """One partition of a hub, read only. Opens the partition's log on first use."""
+    """One partition of a hub, read only.
+
+    Opens the partition's log on first use; until the log is open, everything here raises LogOpening (see `opening`).
+    """
 
     __slots__ = ("_live", "number")
 
@@ -245,10 +260,20 @@ class PartitionView:
         """First, last and stable sequence number, last offset and time, size; all of it is committed."""
         return self._live.log(self.number).state
 
+    def require_open(self) -> None:
+        """Raise LogOpening while the partition's log is being opened, or why it cannot be opened."""
+        self._live.log(self.number)
+
     @property
     def leader_epoch(self) -> int:
         """The leader epoch of new batches (KIP-101)."""
         return self._live.log(self.number).leader_epoch
+
+    @property
+    def known_leader_epoch(self) -> int:
+        """As `leader_epoch`; -1 while the log is not open."""
+        log = self._live.find_log(self.number)
+        return -1 if log is None else log.leader_epoch
 
     def find(self, position: Position) -> int:
         """The sequence number at which a reader of this position starts."""

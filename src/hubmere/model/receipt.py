@@ -36,6 +36,18 @@ class Receipt:
         self.error: Exception | None = None
         self._callback = callback
 
+    def when_done(self, callback: "Callable[[Receipt], None]") -> None:
+        """Call back when the receipt completes; for a receipt that is not done and was made without a callback."""
+        assert not self.is_done
+        assert self._callback is None
+        self._callback = callback
+
+    def follow(self, other: "Receipt") -> None:
+        """Complete as another receipt did, with its place in the log: the events were appended later."""
+        self.sequence_number, self.offset = other.sequence_number, other.offset
+        self.enqueued_at_ms, self.is_duplicate = other.enqueued_at_ms, other.is_duplicate
+        self.complete(other.error)
+
     def complete(self, error: Exception | None = None) -> None:
         """Settle the receipt once: durable, or failed with the refusal to hand on."""
         self.error = error

@@ -14,6 +14,7 @@ from hubmere.broker import HubView
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.upkeep import RetentionReport
+from hubmere.endpoints.opening import run_when_open
 from hubmere.model.errors import Refusal
 from hubmere.node.clocks import NodeClocks
 from hubmere.node.disks import NodeDisk
@@ -59,11 +60,18 @@ class Background:
             self._disk.check()
             for ended in self._broker.upkeep.tick(self._actor()):
                 log.warning("%s", ended)
+            self._expire_openings()
             clock = self._clocks.stamps
             if clock.monotonic() >= maintain_at:
                 maintain_at = clock.monotonic() + _MAINTAIN_SECONDS
                 self._storage.engine.maintain(clock.now_ms())
                 self._clocks.save()
+
+    def _expire_openings(self) -> None:
+        try:
+            self._broker.upkeep.expire_openings(self._clocks.stamps.monotonic())
+        except Exception:  # the top of a callback: one client's error must not end the node
+            log.exception("a request that waited for a log failed")
 
     async def _copy_catalog(self) -> None:
         """Keep a copy of the catalog, so that a damaged catalog does not cost keys and rules."""
@@ -82,8 +90,12 @@ class Background:
         """Apply retention to a partition, and compact it if its hub is compacted."""
         label = f"{hub.entity.namespace}/{hub.name}/{partition}"
         now_ms = self._clocks.retention.now_ms()
+
+        async def apply_retention() -> RetentionReport:
+            return self._broker.upkeep.apply_retention(hub, partition, now_ms)
+
         try:
-            report = self._broker.upkeep.apply_retention(hub, partition, now_ms)
+            report = await run_when_open(apply_retention, self._clocks.stamps)
             reclaimed_bytes = await self._compact(hub, partition, now_ms)
         except (Refusal, OSError) as error:
             log.warning("retention for %s postponed: %s", label, error)

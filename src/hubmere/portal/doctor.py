@@ -22,7 +22,7 @@ from hubmere.broker import (
     Reader,
     Steal,
 )
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import PartitionOpening, Refusal
 from hubmere.model.names import fold
 from hubmere.portal.sampler import COUNTERS, Rates
 
@@ -109,6 +109,8 @@ def _partition_problems(hub: HubView, now_ms: int) -> Iterator[PartitionProblem]
     for partition in range(hub.partition_count):
         try:
             ahead_ms = hub.partition(partition).state.last_enqueued_ms - now_ms
+        except PartitionOpening:
+            continue
         except Refusal as refusal:
             yield PartitionProblem(partition, refusal=refusal.text())
         else:

@@ -56,7 +56,9 @@ class HubHistory:
         ends = tuple(_end_of(hub, partition) for partition in range(hub.partition_count))
         if elapsed_s is not None and len(ends) == len(self._ends):
             pairs = zip(ends, self._ends, strict=True)
-            self.partition_rates = tuple(max(end - before, 0) / elapsed_s for end, before in pairs)
+            self.partition_rates = tuple(
+                max(end - before, 0) / elapsed_s if before >= 0 else 0.0 for end, before in pairs
+            )
         else:
             self.partition_rates = (0.0,) * len(ends)
         self._ends = ends
@@ -156,8 +158,8 @@ def _rates(now: Traffic, before: Traffic, elapsed_s: float) -> Rates:
 
 
 def _end_of(hub: HubView, partition: int) -> int:
-    """The end sequence number of a partition; 0 while it is offline."""
+    """The end sequence number of a partition; -1 while it is offline or being opened."""
     try:
         return hub.partition(partition).state.committed
     except Refusal:
-        return 0
+        return -1

@@ -6,12 +6,12 @@ the caller continues a search that is not finished.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from hubmere.broker import HubView
+from hubmere.broker import MAX_OPENING_WAIT_S, HubView
 from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.keys import partition_of_key
 from hubmere.model.names import DEFAULT_GROUP
@@ -28,6 +28,7 @@ MAX_SEARCHED_EVENTS = 20_000
 # Maximum events on the page; older ones are removed.
 MAX_LISTED_EVENTS = 200
 _MAX_DIGITS = 19
+_OPENING_POLL_S = 0.05
 _NUMBERED: dict[str, Callable[[int], Position]] = {
     "sequence": lambda number: Position.sequence(number, inclusive=True),
     "offset": lambda number: Position.offset(number, inclusive=True),
@@ -103,6 +104,16 @@ def read_page(
     following = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
     is_end = following >= seen.partition.state.last_stable
     return Page([FoundEvent(partition, event) for event in found], following, is_end)
+
+
+async def until_open(hub: HubView, partitions: Sequence[int]) -> None:
+    """Wait a while until the logs of partitions are open; reading them says why one is not."""
+    for partition in partitions:
+        hub.open_ahead(partition)
+    for _ in range(round(MAX_OPENING_WAIT_S / _OPENING_POLL_S)):
+        if not set(partitions) & set(hub.opening_partitions):
+            return
+        await asyncio.sleep(_OPENING_POLL_S)
 
 
 def position_of_last(hub: HubView, partition: int, count: int) -> Position:

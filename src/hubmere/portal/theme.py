@@ -12,7 +12,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from hubmere.model.entity import Rights
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import PartitionOpening, Refusal
 from hubmere.portal.app import SIGN_IN_PATH, sign_in_url
 from hubmere.portal.logins import SignedOut
 from hubmere.portal.portal_session import PageContext
@@ -280,13 +280,18 @@ def action_handler(action: Action) -> Callable[..., Awaitable[None]]:
 
 
 def refresh_regularly(refresh: Callable[[], None], interval_s: float = _REFRESH_SECONDS) -> None:
-    """Call `refresh` now and every second while the page is open, until it raises a refusal."""
+    """Call `refresh` now and every second while the page is open, until it raises a refusal.
+
+    A log that is being opened is no reason to stop.
+    """
     has_failed = False
 
     def refresh_again() -> None:
         nonlocal has_failed
         try:
             refresh()
+        except PartitionOpening:
+            return
         except Refusal as refusal:
             timer.deactivate()
             if not has_failed:

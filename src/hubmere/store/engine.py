@@ -2,7 +2,8 @@
 
 The broker uses these and no implementation: a log may be a local file, memory, or a partition of a Kafka cluster.
 Sequence numbers are monotonic; on a local disk they are also dense. All methods are called on one thread, the owner's
-(the node's event loop), and none waits for a flush: slow work completes later through a Receipt or a watcher.
+(the node's event loop), and none waits for the disk: slow work completes later through a Receipt, a watcher or, when a
+log is opened, a callback.
 
 A receipt completes, and its callback runs, on the owner's thread in a later turn, never inside the call that returned
 it. With durability `fsync` that is after the flush. With `os` it is at the end of the owner's turn, when the operating
@@ -210,6 +211,10 @@ class PartitionLog(Protocol):
         """Commit everything written and save the indexes."""
 
 
+# Called once with the opened log, or with the reason why it cannot be opened.
+OnOpened = Callable[[PartitionLog | Refusal], None]
+
+
 class LogEngine(Protocol):
     """All the logs of a node."""
 
@@ -217,11 +222,18 @@ class LogEngine(Protocol):
     def damage(self) -> DamageRegistry:
         """Stored events that cannot be read."""
 
-    def open(self, log: LogId, config: LogConfig) -> PartitionLog:
-        """Open a partition's log, or create it; recovers after a crash."""
+    def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
+        """Open a partition's log, or create it; recovers after a crash.
+
+        `on_opened` is called on the owner's thread: before this call returns if the log is open already or the engine
+        need not wait, else in a later turn. Several calls for one log share the work.
+        """
 
     def delete(self, log: LogId) -> None:
-        """Delete a partition's log and its files; opening it later creates an empty one."""
+        """Delete a partition's log and its files; opening it later creates an empty one.
+
+        A log that is being opened is deleted when that has ended; `on_opened` gets a refusal.
+        """
 
     def set_shortage(self, reason: str | None) -> None:
         """The disk is full: refuse appends to all logs with this reason. None: accept them again. Reads continue."""

@@ -217,6 +217,11 @@ class Handle:
         """Close the descriptor; the next use opens it again."""
         self._pool.close(self)
 
+    def move_to(self, pool: "HandlePool") -> None:
+        """Close the descriptor, and count towards another pool from now on."""
+        self._pool.close(self)
+        self._pool = pool
+
 
 class HandlePool:
     """Limits the number of open data files; closes files that were not used recently (second-chance algorithm).

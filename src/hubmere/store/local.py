@@ -9,14 +9,14 @@ Thread rule: all calls on one thread, the owner's; other threads reach it throug
 from contextlib import suppress
 from pathlib import Path
 
-from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.model.errors import CorruptBatch, StorageFull
-from hubmere.store.engine import LogConfig, LogId
+from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
+from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
 from hubmere.store.log.committed_file import CommittedFile
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import LogResources
+from hubmere.store.opening import Openings
 from hubmere.store.recovery.damage_registry import DamageRegistry
 
 CLEAN_SHUTDOWN = "clean-shutdown"
@@ -53,7 +53,18 @@ class LocalEngine:
             threads=threads,
             flush_committed=self._committed_file.flush,
         )
+        self._openings = Openings(
+            self._folder,
+            self._resources,
+            self._committed_file,
+            self._commit,
+            post=post,
+            threads=threads,
+            on_opened=self._add,
+            on_deleted=self._remove,
+        )
         self._logs: dict[LogId, LocalLog] = {}
+        self._is_closed = False
         self._shortage: str | None = None
         self._removals = 0
         self.was_clean = self._start()
@@ -73,37 +84,44 @@ class LocalEngine:
         self._files.sync_directory(self._folder)
         return was_clean
 
-    def open(self, log: LogId, config: LogConfig) -> LocalLog:
-        """Open a partition's log, or create it; recovers after a crash."""
+    def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
+        """Open a partition's log, or create it, on a worker thread; recovers after a crash."""
         known = self._logs.get(log)
         if known is not None:
-            return known
-        directory = self._folder / log
-        try:
-            self._files.make_directory(directory)
-            self._files.sync_directory(self._folder)
-            opened = LocalLog.open(self._resources, self._commit, directory, config)
-        except OSError as error:
-            raise StorageFull(error.strerror or str(error)) from error
-        except CorruptBatch as broken:
-            kind = DamageKind.BROKEN
-            self.damage.report(DamagedRange(log=log, first_sequence=0, next_sequence=0, kind=kind, reason=broken.why))
-            raise
-        self.damage.forget_failed_open(log)
+            on_opened(known)
+        elif self._is_closed:
+            on_opened(ShuttingDown())
+        else:
+            self._openings.open(log, config, on_opened)
+
+    def open_now(self, log: LogId, config: LogConfig) -> LocalLog:
+        """Open a log and wait for it: for tools, benchmarks and tests. Raises the refusal if it cannot be opened."""
+        answers: list[PartitionLog | Refusal] = []
+        self.open(log, config, answers.append)
+        self._openings.wait(log)
+        if isinstance(answers[0], Refusal):
+            raise answers[0]
+        return self._logs[log]
+
+    def _add(self, log: LogId, opened: LocalLog) -> None:
         self._logs[log] = opened
         if self._shortage is not None:
             opened.hold_writers(lambda: self._shortage)
-        return opened
 
     def delete(self, log: LogId) -> None:
         """Delete a partition's log and its files; opening it later creates an empty one."""
-        self.damage.forget(log)
+        if self._openings.delete(log):
+            return
         known = self._logs.pop(log, None)
         if known is not None:
             known.refuse_writers()
             self._commit.flush()
             self._commit.finish_background()
             known.abandon()
+        self._remove(log)
+
+    def _remove(self, log: LogId) -> None:
+        self.damage.forget(log)
         self._committed_file.remove(log)
         directory = self._folder / log
         if not exists(self._files, directory):
@@ -143,6 +161,8 @@ class LocalEngine:
 
     def close(self) -> None:
         """Close all logs, save their indexes, and write the clean-shutdown marker."""
+        self._is_closed = True
+        self._openings.close()
         for log in self._logs.values():
             log.refuse_writers()
         self._commit.flush()

@@ -32,7 +32,7 @@ class LogHarness:
         self.owner = owner
 
     def open(self, config: LogConfig | None = None) -> LocalLog:
-        return self.engine.open(LOG_0, config or small_segments())
+        return self.engine.open_now(LOG_0, config or small_segments())
 
     def publish(self, log: LocalLog, *values: bytes, now_ms: int = 1_000) -> Receipt:
         receipt = log.append(a_batch(values or (b"one",)), now_ms)
@@ -474,7 +474,7 @@ def test_a_deleted_log_starts_empty(harness: LogHarness) -> None:
 def test_existing_lists_the_logs_that_are_there(harness: LogHarness) -> None:
     """The node finds its partitions again without the catalog's help."""
     harness.open()
-    harness.engine.open(LOG_1, LogConfig())
+    harness.engine.open_now(LOG_1, LogConfig())
     harness.engine.delete(LOG_1)
     harness.engine.delete(LOG_1)
 

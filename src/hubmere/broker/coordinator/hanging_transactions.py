@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from hubmere.broker.coordinator.refusals import ConcurrentTransaction
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.opening import LogOpening
 from hubmere.model.errors import ProducerRefused, Refusal, StorageRefusal
 from hubmere.store.engine import PartitionLog, ProducerState
 
@@ -81,7 +82,10 @@ def end_before_enlisting(
     ended: list[EndedTransaction] = []
     for uid, partition in partitions:
         hub = hubs.get(uid)
-        log = None if hub is None else _log_of(hub, partition)
+        try:
+            log = None if hub is None else _log_of(hub, partition)
+        except LogOpening:
+            raise ConcurrentTransaction(known.transactional_id) from None
         if hub is None or log is None:
             continue
         for state in log.open_transactions():
@@ -94,9 +98,14 @@ def end_before_enlisting(
 
 
 def _log_of(hub: LiveHub, partition: int) -> PartitionLog | None:
-    """The log of a partition; None when it cannot be opened. Its writers get the error themselves."""
+    """The log of a partition; None when it cannot be opened. Its writers get the error themselves.
+
+    Raises LogOpening while it is being opened: nobody knows yet whether a transaction is open in it.
+    """
     try:
         return hub.log(partition)
+    except LogOpening:
+        raise
     except Refusal:
         return None
 

@@ -9,6 +9,7 @@ Nothing here waits or reads a clock. Thread rule: the owner's thread only.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -31,7 +32,8 @@ from hubmere.broker.coordinator.transaction import (
     encode_transaction,
 )
 from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.model.errors import LimitReached, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
+from hubmere.broker.opening import LogOpening
+from hubmere.model.errors import LimitReached, NotFound, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
 from hubmere.model.receipt import Receipt
 from hubmere.store.catalog.runtime_state import GroupOffset, TransactionState
 from hubmere.store.catalog.view import Drop, Put
@@ -430,10 +432,22 @@ def _mark(hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: 
             commit=decided.phase is Phase.PREPARE_COMMIT,
             callback=on_committed,
         )
-    except ProducerRefused:
-        # The partition has seen a newer epoch, so this transaction has already ended there.
+    except (ProducerRefused, NotFound):
+        # The partition has seen a newer epoch, so this transaction has already ended there; or the hub is deleted.
         one(True)
+    except LogOpening as opening:
+        _mark_later(opening, hub, partition, decided, now_ms, one)
     except StorageRefusal:
+        one(False)
+
+
+def _mark_later(
+    opening: LogOpening, hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: Callable[[bool], None]
+) -> None:
+    """Write the marker when the log of the partition is open; until then the transaction has not ended."""
+    try:
+        opening.wait(lambda: _mark(hub, partition, decided, now_ms, one), 0.0, max_wait_s=inf)
+    except LogOpening:
         one(False)
 
 

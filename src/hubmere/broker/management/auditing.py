@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import PartitionOpening, Refusal
 from hubmere.store.audit import DONE, REFUSED, AuditLine, AuditLog
 from hubmere.store.catalog.view import Step
 
@@ -81,6 +81,9 @@ class AuditedChange:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Audit a change that was refused at once; the refusal goes on to the caller."""
-        if isinstance(error, Refusal):
+        """Audit a change that was refused at once; the refusal goes on to the caller.
+
+        A change that has to wait for a log is not refused: it is made, and audited, when the log is open.
+        """
+        if isinstance(error, Refusal) and not isinstance(error, PartitionOpening):
             self._audit.write(self._actor.line(self._action, self._target, error))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.connections import Connections
+from hubmere.broker.opening import WaitingRequests
 from hubmere.broker.quotas.application_groups import names_rule
 from hubmere.broker.revocation import Revocation
 from hubmere.model.entity import AccessRule, ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
@@ -41,6 +42,7 @@ class LiveState:
         self._book = book
         self._namespaces = namespaces
         self._segment_bytes = segment_bytes
+        self._requests = WaitingRequests()
         self._handlers: dict[tuple[type, type], Callable[..., None]] = {
             (Create, Namespace): self._serve_namespace,
             (Replace, Namespace): self._update_namespace,
@@ -103,7 +105,7 @@ class LiveState:
 
     def _serve_hub(self, hub: Hub, _now: float) -> None:
         namespace = self._namespaces[fold(hub.namespace)]
-        live = LiveHub(namespace, hub, self._engine, self._segment_bytes)
+        live = LiveHub(namespace, hub, self._engine, self._segment_bytes, self._requests)
         live.revoked.update(fold(publisher.name) for publisher in self._catalog.view.revoked_publishers(hub))
         namespace.hubs[fold(hub.name)] = live
         namespace.hub_revision += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from hubmere.broker import Caller, SharedAccessSignature, display_text
 from hubmere.endpoints.amqp.errors import row_of, tracking_part
-from hubmere.endpoints.amqp.service_links import reply_to, text_property
+from hubmere.endpoints.amqp.service_links import Reply, reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.errors import HubNotFound, MalformedToken, NotSupported, Refusal, UnsupportedToken
 from hubmere.model.sas import Token
@@ -41,8 +41,11 @@ class ClaimsNode:
         self._on_authorized = on_authorized
         self._logged = 0
 
-    def answer(self, request: Message) -> Message:
+    def answer(self, request: Message, reply: Reply) -> None:
         """Answer a put-token request; the status says whether the token was accepted."""
+        reply(self._answer(request))
+
+    def _answer(self, request: Message) -> Message:
         try:
             self._put_token(request)
         except Refusal as refusal:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from hubmere.broker import MAX_LINK_VIEWS, Caller, ConnectionView, Judge, Principal, SharedKey, display_text
+from hubmere.broker import MAX_LINK_VIEWS, Caller, ConnectionView, Judge, LogOpening, Principal, SharedKey, display_text
 from hubmere.endpoints.amqp.backpressure import Backpressure
 from hubmere.endpoints.amqp.context import AmqpContext
 from hubmere.endpoints.amqp.errors import entity_name, row_of, tracked
 from hubmere.endpoints.amqp.link_addresses import HubAddress, parse_address
-from hubmere.endpoints.amqp.link_handler import LinkHandler
+from hubmere.endpoints.amqp.link_handler import LinkHandler, WaitingLink
 from hubmere.endpoints.amqp.links import Links
 from hubmere.endpoints.memory import UNCOUNTED_BYTES
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
@@ -324,12 +324,46 @@ class AmqpConnection:
 
     def _on_attach(self, signal: AttachRequested) -> None:
         self._count_unproven()
+        try:
+            self._attach(signal.link, signal.attach)
+        except LogOpening as opening:
+            self._attach_later(opening, signal.link, signal.attach)
+
+    def _attach(self, link: Link, attach: Attach) -> None:
+        """Answer an attach; raises LogOpening, and has done nothing, if it needs a log that is being opened."""
         if self._links is None:
             return  # the connection was refused, and is closing
         try:
-            self._links.attach(signal.link, signal.attach)
+            self._links.attach(link, attach)
+        except LogOpening:
+            raise
         except Refusal as refusal:
-            signal.link.refuse(*self.explain(refusal, _entity_of(signal.attach)))
+            self._refuse(link, attach, refusal)
+
+    def _refuse(self, link: Link, attach: Attach, refusal: Refusal) -> None:
+        link.refuse(*self.explain(refusal, _entity_of(attach)))
+
+    def _attach_later(self, opening: LogOpening, link: Link, attach: Attach) -> None:
+        """Answer an attach when the log of its partition is open; other links of the connection go on."""
+
+        def on_done() -> None:
+            link.context = None
+            try:
+                self._attach(link, attach)
+            except LogOpening as refusal:
+                self._refuse(link, attach, refusal)
+            handler = _handler_of(link)
+            if handler is not None:
+                # The peer may have given credit meanwhile.
+                handler.on_flow()
+            self.flush_soon()
+
+        try:
+            waiting = opening.wait(on_done, self.clock.monotonic())
+        except LogOpening as refusal:
+            self._refuse(link, attach, refusal)
+        else:
+            link.context = WaitingLink(waiting)
 
     def _count_unproven(self) -> None:
         if self._is_proven:

@@ -120,6 +120,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.StorageRefusal: _BUSY,
     errors.StorageFull: _BUSY,
     errors.PartitionOffline: _BUSY,
+    errors.PartitionOpening: _BUSY,
     errors.CorruptBatch: Row(Condition.INTERNAL_ERROR, 500),
     errors.InvalidBatch: Row(Condition.DECODE_ERROR, 400),
     errors.UndecodableMessage: Row(Condition.DECODE_ERROR, 400),

@@ -1,14 +1,15 @@
 """The interface between a connection and its links.
 
 A `LinkHandler` handles the signals of one link; there are four kinds: `PublishLink` and `ReadLink` on hubs,
-`RequestLink` and `ReplyLink` on the two service nodes. A `LinkHost` is what a link may use of its connection.
+`RequestLink` and `ReplyLink` on the two service nodes. `WaitingLink` is a link whose attach is not answered yet.
+A `LinkHost` is what a link may use of its connection.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from hubmere.broker import LinkView, Resource
+from hubmere.broker import LinkView, Resource, Waiting
 from hubmere.endpoints.stream import Wire
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
@@ -82,6 +83,19 @@ class LinkHandlerBase:
 
     def on_detached(self) -> None:
         """Nothing to release."""
+
+
+class WaitingLink(LinkHandlerBase):
+    """A link whose attach is answered when the log of its partition is open."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+
+    def on_detached(self) -> None:
+        """The peer, or its connection, is gone: the attach needs no answer."""
+        self._waiting.cancel()
 
 
 class HubLink(LinkHandlerBase, ABC):

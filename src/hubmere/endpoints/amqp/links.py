@@ -88,7 +88,7 @@ class Links:
     def _attach_requests(self, link: Link, node: ServiceNode) -> None:
         if node is ServiceNode.CLAIMS:
             self._require_no_claims_link()
-        link.context = RequestLink(link, node, self._answer_of(node), self._replies)
+        link.context = RequestLink(self._host, link, node, self._answer_of(node), self._replies)
         if link.accept(max_message_size=MAX_REQUEST_BYTES):
             link.grant(REQUEST_CREDIT)
 

@@ -6,9 +6,9 @@ token on the claims node before they ask (reference: AMQP 3). Keys and types of 
 
 from collections.abc import Callable, Mapping
 
-from hubmere.broker import Caller, SharedAccessSignature
+from hubmere.broker import Caller, LogOpening, SharedAccessSignature, Waiting
 from hubmere.endpoints.amqp.errors import row_of, tracked
-from hubmere.endpoints.amqp.service_links import reply_to, text_property
+from hubmere.endpoints.amqp.service_links import Reply, reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.errors import NotSupported, Refusal, Unauthorized
 from hubmere.wire.amqp import array_of
@@ -37,13 +37,37 @@ class ManagementNode:
         self._clock = clock
         self._on_authorized = on_authorized
 
-    def answer(self, request: Message) -> Message:
-        """Answer a request, with the requested information or with a refusal."""
+    def answer(self, request: Message, reply: Reply) -> Waiting | None:
+        """Answer a request, with the requested information or with a refusal; may have to wait for a log."""
+        try:
+            reply(self._answer(request))
+        except LogOpening as opening:
+            return self._answer_later(opening, request, reply)
+        return None
+
+    def _answer(self, request: Message) -> Message:
+        """The answer; raises LogOpening if it needs a log that is being opened."""
         try:
             body = self._read(request)
+        except LogOpening:
+            raise
         except Refusal as refusal:
             return self._refusal(request, refusal)
         return reply_to(request, _status(_OK, "OK"), AmqpValue(body))
+
+    def _answer_later(self, opening: LogOpening, request: Message, reply: Reply) -> Waiting | None:
+        def on_done() -> None:
+            try:
+                answer = self._answer(request)
+            except LogOpening as refusal:
+                answer = self._refusal(request, refusal)
+            reply(answer)
+
+        try:
+            return opening.wait(on_done, self._clock.monotonic())
+        except LogOpening as refusal:
+            reply(self._refusal(request, refusal))
+            return None
 
     def _read(self, request: Message) -> Annotations:
         operation = text_property(request, "operation")

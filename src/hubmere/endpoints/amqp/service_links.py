@@ -8,10 +8,10 @@ their connection, because a client uses the same names on all of its connections
 from collections import deque
 from collections.abc import Callable
 
-from hubmere.broker import LinkRole, LinkView
+from hubmere.broker import LinkRole, LinkView, Waiting
 from hubmere.endpoints.amqp.errors import rejected
 from hubmere.endpoints.amqp.link_addresses import ServiceNode
-from hubmere.endpoints.amqp.link_handler import LinkHandlerBase
+from hubmere.endpoints.amqp.link_handler import LinkHandlerBase, LinkHost
 from hubmere.model.errors import InvalidArgument
 from hubmere.wire.amqp import Condition, Link, RemoteProtocolError
 from hubmere.wire.amqp.codec.message import Annotations, Body, Message, read_message, write_message
@@ -23,10 +23,13 @@ from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
 REQUEST_CREDIT = 100
 # The largest request is a token with an audience: a few KB. Bounds peers that have not proved anything yet.
 MAX_REQUEST_BYTES = 65_536
-# Replies that wait for credit on one link.
+# Replies that wait for credit on one link, and requests on one link that wait for a log.
 MAX_HELD_REPLIES = 64
 
-Answer = Callable[[Message], Message]
+# Sends the reply to one request, once.
+Reply = Callable[[Message], None]
+# Answers a request, now or when a log is open; returns the wait in the second case.
+Answer = Callable[[Message, Reply], Waiting | None]
 
 
 class ReplyLink(LinkHandlerBase):
@@ -99,10 +102,13 @@ class Replies:
 class RequestLink(LinkHandlerBase):
     """A link on which the peer sends requests to a service node."""
 
-    __slots__ = ("_answer", "_link", "_replies", "node")
+    __slots__ = ("_answer", "_host", "_link", "_replies", "_waiting", "node")
 
-    def __init__(self, link: Link, node: ServiceNode, answer: Answer, replies: Replies) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: ServiceNode, answer: Answer, replies: Replies) -> None:
+        self._host = host
         self._link = link
+        # Requests that wait for a log.
+        self._waiting: set[Waiting] = set()
         self.node = node
         self._answer = answer
         self._replies = replies
@@ -125,8 +131,28 @@ class RequestLink(LinkHandlerBase):
             self._link.settle(delivery_id, state=ACCEPTED if isinstance(parsed, tuple) else parsed)
             self._link.session.flush_settlements()
         if isinstance(parsed, tuple):
-            reply_link, request = parsed
-            reply_link.reply(write_message(self._answer(request)))
+            self._reply_to(*parsed)
+
+    def _reply_to(self, reply_link: ReplyLink, request: Message) -> None:
+        """Send the reply, now or when the log that the request needs is open."""
+        waiting: Waiting | None = None
+
+        def reply(message: Message) -> None:
+            if waiting is not None:
+                self._waiting.discard(waiting)
+                self._host.flush_soon()
+            if reply_link.link.is_attached:
+                reply_link.reply(write_message(message))
+
+        waiting = self._answer(request, reply)
+        if waiting is not None:
+            self._waiting.add(waiting)
+
+    def on_detached(self) -> None:
+        """The link is gone: requests that wait need no reply."""
+        waiting, self._waiting = self._waiting, set()
+        for each in waiting:
+            each.cancel()
 
     def _parse(self, payload: memoryview | bytes) -> tuple[ReplyLink, Message] | DeliveryState:
         """The request and the link for its reply, or the outcome of a request that cannot be answered."""
@@ -137,7 +163,7 @@ class RequestLink(LinkHandlerBase):
         reply_link = self._replies.find(self.node, request, self._link)
         if reply_link is None:
             return rejected(Condition.NOT_FOUND, "No receiving link is attached for the reply.")
-        if reply_link.is_full:
+        if reply_link.is_full or len(self._waiting) >= MAX_HELD_REPLIES:
             return rejected(Condition.RESOURCE_LIMIT_EXCEEDED, "Too many replies wait for credit.")
         return reply_link, request
 

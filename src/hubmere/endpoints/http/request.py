@@ -40,6 +40,7 @@ class Request:
         self.scope = scope
         self.names = names
         self._receive = receive
+        self._body: bytes | None = None
 
     @cached_property
     def headers(self) -> Mapping[bytes, bytes]:
@@ -122,9 +123,11 @@ class Request:
         return bool((self.header("if-match") or "").strip())
 
     async def body(self, limit_bytes: int = _MAX_BODY_BYTES) -> bytes:
-        """The request's body."""
-        limit = min(limit_bytes, self.context.body_limit_bytes)
-        return await read_body(self._receive, content_length(self.headers), limit, self.context.memory)
+        """The request's body; it is kept for a handler that runs again."""
+        if self._body is None:
+            limit = min(limit_bytes, self.context.body_limit_bytes)
+            self._body = await read_body(self._receive, content_length(self.headers), limit, self.context.memory)
+        return self._body
 
     def number(self, name: str, default: int, highest: int) -> int:
         """A query parameter that is a number."""

@@ -3,7 +3,8 @@
 Only a search by a producer's timestamp decodes a batch, and only the one that contains the result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from hubmere.broker import PartitionView, leader_epoch_refusal
@@ -12,7 +13,7 @@ from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED
 from hubmere.endpoints.kafka.gather import duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.kafka.slices import Steps, encode_part, in_slices
+from hubmere.endpoints.kafka.slices import Steps, Wait, WaitingSteps, encode_part, in_slices, open_ahead, until_open
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
 from hubmere.records.header import read_header, split_batches
@@ -42,7 +43,7 @@ _NONE: Final = (-1, -1)
 
 
 @in_slices
-def list_offsets(session: KafkaSession, request: Request) -> Steps:
+def list_offsets(session: KafkaSession, request: Request) -> WaitingSteps:
     """Offsets for timestamps and for the two ends; a partition that is named twice is refused, as in Kafka."""
     body: ListOffsetsRequest = request.body
     committed_only = body.isolation_level == READ_COMMITTED
@@ -50,14 +51,22 @@ def list_offsets(session: KafkaSession, request: Request) -> Steps:
     topics: list[EncodedStruct] = []
     for topic in body.topics:
         partitions: list[ListOffsetsPartitionResponse] = []
+        yield from _open_ahead(session, topic.name, [part.index for part in topic.partitions])
         for part in topic.partitions:
             if (topic.name, part.index) in duplicates:
                 partitions.append(_duplicate(part.index))
             else:
-                partitions.append(_list_offset(session, topic.name, part, committed_only=committed_only))
-            yield
+                found = yield from _list_offset(session, topic.name, part, committed_only=committed_only)
+                partitions.append(found)
+            yield None
         topics.append(encode_part(request, ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))))
     session.respond(request, ListOffsetsResponse(topics=tuple(topics)))
+
+
+def _open_ahead(session: KafkaSession, topic: str, partitions: Sequence[int]) -> Steps:
+    """Begin to open the logs of a topic; what forbids it is reported for each partition."""
+    with suppress(Refusal):
+        yield from open_ahead(session.caller.readable(topic, session.now_s), partitions)
 
 
 def _duplicate(index: int) -> ListOffsetsPartitionResponse:
@@ -69,9 +78,10 @@ def _duplicate(index: int) -> ListOffsetsPartitionResponse:
 
 def _list_offset(
     session: KafkaSession, topic: str, partition: ListOffsetsPartition, *, committed_only: bool
-) -> ListOffsetsPartitionResponse:
+) -> Generator[Wait | None, None, ListOffsetsPartitionResponse]:
     try:
         view = session.caller.readable(topic, session.now_s).require_partition(partition.index)
+        yield from until_open(view)
         epoch = view.leader_epoch
         code = _check_epoch(partition.current_leader_epoch, epoch)
         offset, time_ms = _NONE if code else _find_offset(view, partition.timestamp_ms, committed_only=committed_only)
@@ -117,7 +127,7 @@ def _time_of(view: PartitionView, offset: int) -> int:
 
 
 @in_slices
-def offset_for_leader_epoch(session: KafkaSession, request: Request) -> Steps:
+def offset_for_leader_epoch(session: KafkaSession, request: Request) -> WaitingSteps:
     """Where a leader epoch ended. The ends of older epochs are not stored: each of them gets the end of the log, which
     tells a reader that is beyond it that events were lost.
     """
@@ -125,20 +135,25 @@ def offset_for_leader_epoch(session: KafkaSession, request: Request) -> Steps:
     topics: list[EpochTopicResponse] = []
     for topic in body.topics:
         partitions: list[EpochEndOffset] = []
+        yield from _open_ahead(session, topic.name, [part.index for part in topic.partitions])
         for part in topic.partitions:
-            partitions.append(_epoch_end(session, topic.name, part))
-            yield
+            partitions.append((yield from _epoch_end(session, topic.name, part)))
+            yield None
         topics.append(EpochTopicResponse(name=topic.name, partitions=tuple(partitions)))
     session.respond(request, OffsetForLeaderEpochResponse(topics=tuple(topics)))
 
 
-def _epoch_end(session: KafkaSession, topic: str, partition: EpochPartition) -> EpochEndOffset:
+def _epoch_end(
+    session: KafkaSession, topic: str, partition: EpochPartition
+) -> Generator[Wait | None, None, EpochEndOffset]:
     try:
         view = session.caller.readable(topic, session.now_s).require_partition(partition.index)
+        yield from until_open(view)
+        epoch = view.leader_epoch
     except Refusal as refusal:
         return EpochEndOffset(error_code=code_of(refusal), index=partition.index)
-    code = _check_epoch(partition.current_leader_epoch, view.leader_epoch)
-    if code or partition.leader_epoch > view.leader_epoch:
+    code = _check_epoch(partition.current_leader_epoch, epoch)
+    if code or partition.leader_epoch > epoch:
         return EpochEndOffset(error_code=code, index=partition.index)
     return EpochEndOffset(
         error_code=ErrorCode.NONE,

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from hubmere.broker import Actor, Caller, ConnectionView, Coordinator, Judge, NamespaceView, Principal
+from hubmere.broker import Actor, Caller, ConnectionView, Coordinator, Judge, NamespaceView, Principal, Waiting
 from hubmere.endpoints.kafka.pressure import MAX_UNSENT_BYTES, BackPressure
 from hubmere.endpoints.kafka.shared import Shared
-from hubmere.endpoints.kafka.slices import Steps, run_slice
+from hubmere.endpoints.kafka.slices import LongRequest, WaitingSteps
 from hubmere.endpoints.kafka.writer import ResponseWriter
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
@@ -56,6 +56,7 @@ class KafkaSession:
         "_is_flush_scheduled",
         "_is_in_turn",
         "_is_paused",
+        "_is_waiting",
         "_last_read_at",
         "_queue",
         "_timer",
@@ -111,6 +112,8 @@ class KafkaSession:
         self._is_in_turn = False
         self._is_flush_scheduled = False
         self._is_closing = False
+        # Whether a long request waits for a log.
+        self._is_waiting = False
         self._account: Account = shared.memory.account(self)
 
     # --- called by the stream ---
@@ -157,7 +160,10 @@ class KafkaSession:
             self._handle_queue()
             self.disconnect(str(broken))
         else:
-            self._handle_queue()
+            if self._is_waiting:
+                self.wire.pause_reading()
+            else:
+                self._handle_queue()
             if self.engine.is_waiting:
                 self._account.wait(self._on_memory)
 
@@ -293,6 +299,11 @@ class KafkaSession:
         return self.now_ms / 1000
 
     @property
+    def is_closing(self) -> bool:
+        """Whether no more requests are handled."""
+        return self._is_closing
+
+    @property
     def idle_s(self) -> float:
         """Seconds since the last read."""
         return max(self.shared.clock.monotonic() - self._last_read_at, 0.0)
@@ -347,24 +358,22 @@ class KafkaSession:
         self._is_in_turn = False
         self._flush()
 
-    def run_in_slices(self, steps: Steps) -> None:
+    def run_in_slices(self, steps: WaitingSteps) -> None:
         """Handle a request whose work may be long: one slice now, the rest in turns with other connections."""
-        if not run_slice(steps) and not self._is_closing:
-            self.pressure.is_slicing = self.pressure.is_check_due = True
-            self.shared.slices.add(self, steps)
+        LongRequest(self, steps).start()
 
-    def run_next_slice(self, steps: Steps) -> bool:
-        """Do the next slice of a long request; whether there is more to do."""
-        is_done = self._is_closing
+    def begin_wait(self, waiting: Waiting) -> None:
+        """A long request waits for a log. The connection is read until its next request, to notice when it is lost."""
+        self._is_waiting = True
+        self.cleanups[waiting.cancel] = None
+        if self._is_paused:
+            self.wire.resume_reading()
 
-        def work() -> None:
-            nonlocal is_done
-            is_done = run_slice(steps)
-            self.pressure.is_slicing = not is_done
-
-        if not is_done:
-            self.resume(work)
-        return not is_done
+    def end_wait(self, waiting: Waiting) -> None:
+        """The wait is over; reading resumes when the request is answered."""
+        self._is_waiting = False
+        self.cleanups.pop(waiting.cancel, None)
+        self.wire.pause_reading()
 
     def handle_next(self, requests: list[Request]) -> None:
         """Handle these requests in place of the one that is being handled."""
@@ -450,7 +459,8 @@ class KafkaSession:
             self._resume_reading()
         elif self._is_over_limits():
             self._is_paused = True
-            self.wire.pause_reading()
+            if not self._is_waiting:
+                self.wire.pause_reading()
 
     def _flush_soon(self) -> None:
         if not self._is_flush_scheduled:

@@ -5,15 +5,16 @@ with the right to listen. Clients before 2.7 know another error code for a fence
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import repeat
 from typing import Final
 
-from hubmere.broker import Commit, PendingOffset, Phase, Transaction, refusals
+from hubmere.broker import Commit, PartitionView, PendingOffset, Phase, Transaction, refusals
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.kafka.slices import Steps, in_slices
+from hubmere.endpoints.kafka.slices import Steps, WaitingSteps, in_slices, until_open
 from hubmere.model.entity import Rights
 from hubmere.model.errors import ClaimMissing, Refusal
 from hubmere.wire.kafka.connection import Request
@@ -114,16 +115,20 @@ def init_producer_id(session: KafkaSession, request: Request) -> None:
 
 
 @in_slices
-def add_partitions_to_txn(session: KafkaSession, request: Request) -> Steps:
-    """Add partitions to a transaction: all of them, or none with an error for each."""
+def add_partitions_to_txn(session: KafkaSession, request: Request) -> WaitingSteps:
+    """Add partitions to a transaction: all of them, or none with an error for each.
+
+    Waits for logs that are being opened: a transaction that the partition still has open must end first.
+    """
     body: AddPartitionsToTxnRequest = request.body
     partitions: list[tuple[str, int]] = []
+    views: list[PartitionView] = []
     codes: Codes = []
     for topic in body.topics:
         parts: list[tuple[int, ErrorCode]] = []
         for index in topic.partitions:
-            parts.append((index, _enlist(session, topic.name, index, partitions)))
-            yield
+            parts.append((index, _enlist(session, topic.name, index, partitions, views)))
+            yield None
         codes.append((topic.name, parts))
 
     def done(refusal: Refusal | None) -> None:
@@ -133,6 +138,9 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> Steps:
     if any(code for _, parts in codes for _, code in parts):
         session.respond(request, _add_response(codes, ErrorCode.OPERATION_NOT_ATTEMPTED))
         return
+    for view in views:
+        with suppress(Refusal):
+            yield from until_open(view)
     producer = (body.producer_id, body.producer_epoch)
     try:
         session.coordinator.transactions.add_partitions(
@@ -143,13 +151,16 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> Steps:
     session.shared.watch_deadlines()
 
 
-def _enlist(session: KafkaSession, topic: str, index: int, partitions: list[tuple[str, int]]) -> ErrorCode:
+def _enlist(
+    session: KafkaSession, topic: str, index: int, partitions: list[tuple[str, int]], views: list[PartitionView]
+) -> ErrorCode:
     try:
         hub = session.caller.hub(topic, Rights.SEND, session.now_s)
-        hub.require_partition(index)
+        views.append(hub.require_partition(index))
     except Refusal as refusal:
         return code_of(refusal)
     partitions.append((hub.uid, index))
+    hub.open_ahead(index)
     return ErrorCode.NONE
 
 

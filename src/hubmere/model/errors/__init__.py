@@ -67,7 +67,14 @@ from hubmere.model.errors.requests import (
     ThrottledTooLong,
     UndecodableMessage,
 )
-from hubmere.model.errors.storage import CorruptBatch, PartitionOffline, ShuttingDown, StorageFull, StorageRefusal
+from hubmere.model.errors.storage import (
+    CorruptBatch,
+    PartitionOffline,
+    PartitionOpening,
+    ShuttingDown,
+    StorageFull,
+    StorageRefusal,
+)
 
 __all__ = [
     "AddressNotAllowed",
@@ -109,6 +116,7 @@ __all__ = [
     "PartitionKeyMismatch",
     "PartitionNotFound",
     "PartitionOffline",
+    "PartitionOpening",
     "PositionBeyondEnd",
     "ProducerFenced",
     "ProducerRefused",

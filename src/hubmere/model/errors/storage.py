@@ -29,6 +29,18 @@ class PartitionOffline(StorageRefusal):
         return f"The partition is offline and being verified ({self.why}); try again later."
 
 
+class PartitionOpening(StorageRefusal):
+    """The log of the partition is still being opened: it is created, or recovered after a crash."""
+
+    def __init__(self, hub: str, partition: int) -> None:
+        super().__init__(hub, partition)
+        self.hub = hub
+        self.partition = partition
+
+    def text(self) -> str:
+        return f"Partition {self.partition} of '{self.hub}' is still being opened; try again in a few seconds."
+
+
 class CorruptBatch(StorageRefusal):
     """A batch does not match its checksum."""
 

@@ -130,9 +130,11 @@ class _Events:
         self._events.clear()
         self._next.clear()
         if kind == "key":
+            await search.until_open(hub, range(hub.partition_count))
             await self._find_key(hub, value, Position.first())
             return
         partitions = self._partitions(hub)
+        await search.until_open(hub, partitions)
         count = max(_PAGE_EVENTS // len(partitions), 1)
         starts = {
             partition: search.position_of_last(hub, partition, count)

@@ -25,7 +25,7 @@ from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
 from hubmere.store.engine import AbortedTransaction, Chunk, LogConfig, LogState, ProducerState, RetentionHold, Watcher
 from hubmere.store.log.commit import GroupCommit
-from hubmere.store.log.committed_file import CommittedSlot
+from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.maintenance import CompactionRun, Maintenance
 from hubmere.store.log.pending import PendingAppends, Watchers
 from hubmere.store.log.reader import LogReader
@@ -70,21 +70,22 @@ class LocalLog:
         self._before_append: BeforeAppend | None = None
         self._build(recovered)
 
-    @classmethod
-    def open(cls, resources: LogResources, commit: GroupCommit, directory: Path, config: LogConfig) -> "LocalLog":
-        """Open a directory; recovers it if necessary."""
-        committed_file = resources.committed_file
-        slot = None if committed_file is None else committed_file.slot(directory.name)
+    @staticmethod
+    def recover(
+        resources: LogResources,
+        directory: Path,
+        config: LogConfig,
+        *,
+        committed: Boundary | None,
+        is_same_boot: bool,
+    ) -> RecoveredLog:
+        """Open a directory and recover it if necessary; may run on any thread that owns `resources`."""
         recovered = recover(
-            resources,
-            directory,
-            compact=config.compact,
-            committed=None if slot is None else slot.previous,
-            is_same_boot=committed_file is not None and committed_file.is_same_boot,
+            resources, directory, compact=config.compact, committed=committed, is_same_boot=is_same_boot
         )
         if config.compact != recovered.segments.is_compact:
             raise _policy_is_fixed(config)
-        return cls(resources, commit, config, recovered, slot)
+        return recovered
 
     def _build(self, recovered: RecoveredLog) -> None:
         """Build the parts of the log from what recovery found."""

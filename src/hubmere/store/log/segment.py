@@ -61,6 +61,10 @@ class LogResources:
         self.committed_file = committed_file
         self._loaded: deque[Segment] = deque()
 
+    def for_opening(self) -> "LogResources":
+        """Resources of its own for one log that is opened on another thread; see `Segment.move_to`."""
+        return LogResources(self.files, HandlePool(self.files), damage=self.damage)
+
     def note_loaded(self, segment: "Segment") -> None:
         """Register a sealed segment's loaded indexes; unload the oldest if too many are in memory."""
         self._loaded.append(segment)
@@ -109,6 +113,13 @@ class Segment:
         self._gaps_of_log: LogGaps | None = None
         self.gaps: list[Gap] = []  # damaged ranges in order; usually empty
         self.is_dense = True
+
+    def move_to(self, resources: LogResources) -> None:
+        """Use the engine's resources from now on, on the owner's thread: the log has been opened."""
+        self._resources = resources
+        self.log.move_to(resources.pool)
+        if self.is_sealed and self._index is not None:
+            resources.note_loaded(self)
 
     def attach_gaps(self, gaps: LogGaps, *, is_dense: bool) -> None:
         """Use the gaps of the log. In a dense log (not compacted) every sequence number has its event."""

@@ -64,6 +64,12 @@ class LogSegments:
         self.sealed_bytes = 0
         self.count_sealed_bytes()
 
+    def move_to(self, resources: LogResources) -> None:
+        """Use the engine's resources from now on, on the owner's thread: the log has been opened."""
+        self._resources = resources
+        for segment in self.all:
+            segment.move_to(resources)
+
     @property
     def sealed(self) -> Sequence[Segment]:
         """All segments but the active one."""

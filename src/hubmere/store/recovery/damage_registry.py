@@ -10,10 +10,11 @@ There are three kinds of damage:
 
 The registry writes one ERROR line per range; health, metrics and portal read it on demand.
 
-Thread rule: the owner's thread only.
+Thread rule: any thread; logs are opened on worker threads.
 """
 
 import logging
+import threading
 from collections.abc import Sequence
 
 from hubmere.model.damage import DamagedRange
@@ -28,17 +29,21 @@ class DamageRegistry:
     """All damaged ranges of an engine, by log. The module docstring says how to report one."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._ranges: dict[str, dict[int, DamagedRange]] = {}
         self.report_count = 0
 
     def report(self, found: DamagedRange, *, is_known: bool = False) -> bool:
         """Register and log a range; False if it was reported before. `is_known`: an earlier run found it."""
-        ranges = self._ranges.setdefault(found.log, {})
-        if found.first_sequence in ranges:
-            return False
-        self.report_count += 1
-        if len(ranges) < MAX_RANGES_PER_LOG:
-            ranges[found.first_sequence] = found
+        with self._lock:
+            ranges = self._ranges.setdefault(found.log, {})
+            if found.first_sequence in ranges:
+                return False
+            self.report_count += 1
+            is_listed = len(ranges) < MAX_RANGES_PER_LOG
+            if is_listed:
+                ranges[found.first_sequence] = found
+        if is_listed:
             _LOGGER.error("log %s: %s%s", found.log, found, " (known from an earlier run)" if is_known else "")
         elif self.report_count % MAX_RANGES_PER_LOG == 0:
             _LOGGER.error("log %s: %d damaged ranges so far; further ones are not listed", found.log, self.report_count)
@@ -46,27 +51,31 @@ class DamageRegistry:
 
     def ranges(self, log: str) -> Sequence[DamagedRange]:
         """The damaged ranges of one log, by sequence number."""
-        ranges = self._ranges.get(log)
-        return () if not ranges else [ranges[first] for first in sorted(ranges)]
+        with self._lock:
+            ranges = self._ranges.get(log)
+            return () if not ranges else [ranges[first] for first in sorted(ranges)]
 
     @property
     def is_empty(self) -> bool:
         """Whether no damage is known."""
-        return not any(self._ranges.values())
+        with self._lock:
+            return not any(self._ranges.values())
 
     def forget(self, log: str) -> None:
         """Drop all ranges of a deleted log."""
-        self._ranges.pop(log, None)
+        with self._lock:
+            self._ranges.pop(log, None)
 
     def forget_failed_open(self, log: str) -> None:
         """Drop the report that the log could not be opened: now it could."""
-        found = self._ranges.get(log, {}).get(0)
-        if found is not None and not found.event_count:
-            del self._ranges[log][0]
+        with self._lock:
+            found = self._ranges.get(log, {}).get(0)
+            if found is not None and not found.event_count:
+                del self._ranges[log][0]
 
     def forget_before(self, log: str, sequence: int) -> None:
         """Drop the ranges before a sequence number, whose events were deleted."""
-        ranges = self._ranges.get(log)
-        for first in [first for first, found in (ranges or {}).items() if found.next_sequence <= sequence]:
-            assert ranges is not None
-            del ranges[first]
+        with self._lock:
+            ranges = self._ranges.get(log, {})
+            for first in [first for first, found in ranges.items() if found.next_sequence <= sequence]:
+                del ranges[first]

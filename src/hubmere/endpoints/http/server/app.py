@@ -23,6 +23,7 @@ from hubmere.endpoints.http.request import Handler, Request
 from hubmere.endpoints.http.server.websocket import PATH as WEBSOCKET_PATH
 from hubmere.endpoints.http.server.websocket import WebSocketEndpoint, refuse
 from hubmere.endpoints.memory import MemoryBudget
+from hubmere.endpoints.opening import run_when_open
 from hubmere.endpoints.stream import Session
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
@@ -138,7 +139,12 @@ class HttpApp:
         if match is None:
             raise PathNotFound
         request, tracer = Request(self._context, scope, receive, match.names), self._tracer
-        response = await (match.handler(request) if tracer is None else tracer.trace_request(match.handler, request))
+        handler = match.handler
+
+        async def handle() -> "Response":
+            return await (handler(request) if tracer is None else tracer.trace_request(handler, request))
+
+        response = await run_when_open(handle, self._context.clock)
         await response(scope, receive, send)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,7 @@ Log sizes need the right to manage a hub, producers the right to read it, as Kaf
 Read. There are no ACLs: authorization rules decide, and the response is that of a Kafka broker without an authorizer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from itertools import repeat
 from typing import Final
 from uuid import UUID
@@ -15,7 +15,7 @@ from hubmere.endpoints.kafka.admin.operations import topic_operations
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import NODE_ID, Handler
-from hubmere.endpoints.kafka.slices import Steps, in_slices
+from hubmere.endpoints.kafka.slices import Wait, WaitingSteps, in_slices, open_ahead, open_for_epochs, until_open
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
@@ -59,7 +59,7 @@ _COORDINATOR_EPOCH: Final = 0
 
 
 @in_slices
-def describe_topic_partitions(session: KafkaSession, request: Request) -> Steps:
+def describe_topic_partitions(session: KafkaSession, request: Request) -> WaitingSteps:
     """One page of topics by name: the named ones, or every visible one. Does not create topics."""
     body: DescribeTopicPartitionsRequest = request.body
     names = sorted({topic.name for topic in body.topics} or {hub.name for hub in visible_hubs(session)})
@@ -74,7 +74,7 @@ def describe_topic_partitions(session: KafkaSession, request: Request) -> Steps:
         if limit == 0:
             following = TopicCursor(topic_name=name, partition_index=first)
             break
-        topic, count = _page(session, name, first, limit)
+        topic, count = yield from _page(session, name, first, limit)
         topics.append(topic)
         yield from repeat(None, len(topic.partitions) + 1)
         limit -= len(topic.partitions)
@@ -84,19 +84,23 @@ def describe_topic_partitions(session: KafkaSession, request: Request) -> Steps:
     session.respond(request, DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=following))
 
 
-def _page(session: KafkaSession, name: str, first: int, limit: int) -> tuple[DescribedTopic, int]:
+def _page(
+    session: KafkaSession, name: str, first: int, limit: int
+) -> Generator[Wait | None, None, tuple[DescribedTopic, int]]:
     """One page of a topic's partitions, and how many it has."""
     try:
         hub = session.caller.hub(name, _ANY, session.now_s)
     except Refusal as refusal:
         return DescribedTopic(error_code=code_of(refusal), name=name, topic_id=ZERO_UUID, partitions=()), 0
     count = hub.entity.partition_count
+    numbers = range(first, min(first + limit, count))
+    yield from open_for_epochs(hub, numbers)
     partitions = tuple(
         DescribedPartition(
             error_code=ErrorCode.NONE,
             index=index,
             leader_id=NODE_ID,
-            leader_epoch=hub.partition(index).leader_epoch,
+            leader_epoch=hub.partition(index).known_leader_epoch,
             replica_nodes=_REPLICAS,
             isr_nodes=_REPLICAS,
             # The schema allows null, but Kafka's own admin client fails on it.
@@ -104,7 +108,7 @@ def _page(session: KafkaSession, name: str, first: int, limit: int) -> tuple[Des
             last_known_elr=(),
             offline_replicas=(),
         )
-        for index in range(first, min(first + limit, count))
+        for index in numbers
     )
     topic = DescribedTopic(
         error_code=ErrorCode.NONE,
@@ -121,7 +125,7 @@ def _page(session: KafkaSession, name: str, first: int, limit: int) -> tuple[Des
 
 
 @in_slices
-def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
+def describe_log_dirs(session: KafkaSession, request: Request) -> WaitingSteps:
     """Sizes of partitions of the hubs that the client may manage. The namespace stands for the log directory."""
     body: DescribeLogDirsRequest = request.body
     namespace = session.namespace.entity.name
@@ -130,11 +134,12 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> Steps:
     for name, indexes in _wanted_partitions(body, hubs).items():
         hub = hubs[name]
         partitions: list[LogDirPartition] = []
+        yield from open_ahead(hub, indexes)
         for index in indexes:
-            size = _size(hub, index) if 0 <= index < hub.entity.partition_count else None
+            size = (yield from _size(hub, index)) if 0 <= index < hub.entity.partition_count else None
             if size is not None:
                 partitions.append(LogDirPartition(index=index, size_bytes=size))
-            yield
+            yield None
         topics.append(LogDirTopicResult(name=name, partitions=tuple(partitions)))
     folder = LogDir(error_code=ErrorCode.NONE, log_dir=namespace, topics=tuple(topics))
     session.respond(request, DescribeLogDirsResponse(results=(folder,)))
@@ -151,10 +156,12 @@ def _wanted_partitions(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]
     return wanted
 
 
-def _size(hub: HubView, index: int) -> int | None:
+def _size(hub: HubView, index: int) -> Generator[Wait | None, None, int | None]:
     """The size of a partition; None while it is offline."""
+    partition = hub.partition(index)
     try:
-        return hub.partition(index).state.size_bytes
+        yield from until_open(partition)
+        return partition.state.size_bytes
     except Refusal:
         return None
 
@@ -163,7 +170,7 @@ def _size(hub: HubView, index: int) -> int | None:
 
 
 @in_slices
-def describe_producers(session: KafkaSession, request: Request) -> Steps:
+def describe_producers(session: KafkaSession, request: Request) -> WaitingSteps:
     """Producers that partitions remember, and where their open transactions begin; each partition once."""
     body: DescribeProducersRequest = request.body
     wanted: dict[str, dict[int, None]] = {}
@@ -173,16 +180,19 @@ def describe_producers(session: KafkaSession, request: Request) -> Steps:
     for name, indexes in wanted.items():
         partitions: list[DescribeProducersPartition] = []
         for index in indexes:
-            partitions.append(_producers(session, name, index))
+            partitions.append((yield from _producers(session, name, index)))
             yield from repeat(None, len(partitions[-1].active_producers) + 1)
         topics.append(DescribeProducersTopicResponse(name=name, partitions=tuple(partitions)))
     session.respond(request, DescribeProducersResponse(topics=tuple(topics)))
 
 
-def _producers(session: KafkaSession, topic: str, index: int) -> DescribeProducersPartition:
+def _producers(
+    session: KafkaSession, topic: str, index: int
+) -> Generator[Wait | None, None, DescribeProducersPartition]:
     try:
-        hub = session.caller.hub(topic, Rights.LISTEN, session.now_s)
-        states = hub.require_partition(index).producers()
+        partition = session.caller.hub(topic, Rights.LISTEN, session.now_s).require_partition(index)
+        yield from until_open(partition)
+        states = partition.producers()
     except Refusal as refusal:
         return DescribeProducersPartition(
             index=index, error_code=code_of(refusal), error_message=refusal.text(), active_producers=()

@@ -18,7 +18,15 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import NODE_ID, Handler
-from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, encode_part, in_slices, run_to_end
+from hubmere.endpoints.kafka.slices import (
+    MAX_NAMES,
+    Wait,
+    WaitingSteps,
+    encode_part,
+    in_slices,
+    open_for_epochs,
+    run_to_end,
+)
 from hubmere.model.entity import Rights
 from hubmere.model.errors import AlreadyExists, HubNotFound, Refusal
 from hubmere.model.names import hub_name
@@ -85,7 +93,7 @@ def api_versions(keys: Iterable[int]) -> Handler:
 
 
 @in_slices
-def metadata(session: KafkaSession, request: Request) -> Steps:
+def metadata(session: KafkaSession, request: Request) -> WaitingSteps:
     """The node and the topics; the response waits until topics that it creates are durable.
 
     A topic that is named twice is described once, as in Kafka.
@@ -110,7 +118,7 @@ def metadata(session: KafkaSession, request: Request) -> Steps:
     gather = Gather[EncodedStruct](len(wanted), lambda topics: _answer(session, request, topics))
     for index, named in enumerate(wanted):
         yield from _describe_topic(session, request, named, by_id, partial(gather.put, index))
-        yield
+        yield None
 
 
 def _refuse_all(request: Request, wanted: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[EncodedStruct]]:
@@ -157,7 +165,7 @@ def visible_hubs(session: KafkaSession) -> list[HubView]:
 
 def _describe_topic(
     session: KafkaSession, request: Request, wanted: MetadataRequestTopic, by_id: Mapping[UUID, HubView], put: Put
-) -> Steps:
+) -> WaitingSteps:
     body: MetadataRequest = request.body
     name = wanted.name
     if name is None:
@@ -221,21 +229,23 @@ def hubs_by_id(session: KafkaSession) -> dict[UUID, HubView]:
 
 def _to_topic(
     session: KafkaSession, request: Request, hub: HubView, *, opens: bool
-) -> Generator[None, None, MetadataTopic]:
+) -> Generator[Wait | None, None, MetadataTopic]:
     """A hub as a topic; with `opens` its logs are opened for their leader epochs, which a list of all must not do."""
     partitions: list[MetadataPartition] = []
+    if opens:
+        yield from open_for_epochs(hub, range(hub.entity.partition_count))
     for index in range(hub.entity.partition_count):
         partitions.append(
             MetadataPartition(
                 error_code=ErrorCode.NONE,
                 index=index,
                 leader_id=NODE_ID,
-                leader_epoch=hub.partition(index).leader_epoch if opens else -1,
+                leader_epoch=hub.partition(index).known_leader_epoch if opens else -1,
                 replica_nodes=_REPLICAS,
                 isr_nodes=_REPLICAS,
             )
         )
-        yield
+        yield None
     is_asked = request.body.include_topic_authorized_operations
     allowed = topic_operations(session.caller, hub.name) if is_asked else None
     return MetadataTopic(

@@ -6,7 +6,7 @@ and not changed, as in Kafka. The response waits until every change is durable. 
 assignments have no meaning here and are ignored.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -18,7 +18,7 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.kafka.slices import Steps, in_slices
+from hubmere.endpoints.kafka.slices import Steps, Wait, WaitingSteps, in_slices, until_open
 from hubmere.model.entity import CleanupPolicy, Hub, Rights
 from hubmere.model.errors import (
     InvalidArgument,
@@ -283,27 +283,28 @@ def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, vali
 
 
 @in_slices
-def delete_records(session: KafkaSession, request: Request) -> Steps:
+def delete_records(session: KafkaSession, request: Request) -> WaitingSteps:
     """Delete records before an offset, by moving the start of partitions forward."""
     body: DeleteRecordsRequest = request.body
     topics: list[DeleteRecordsTopicResult] = []
     for topic in body.topics:
         partitions: list[DeleteRecordsPartitionResult] = []
         for part in topic.partitions:
-            partitions.append(_delete_partition_records(session, topic.name, part))
-            yield
+            partitions.append((yield from _delete_partition_records(session, topic.name, part)))
+            yield None
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
     session.respond(request, DeleteRecordsResponse(topics=tuple(topics)))
 
 
 def _delete_partition_records(
     session: KafkaSession, topic: str, part: DeleteRecordsPartition
-) -> DeleteRecordsPartitionResult:
+) -> Generator[Wait | None, None, DeleteRecordsPartitionResult]:
     try:
         hub = session.caller.hub(topic, Rights.MANAGE, session.now_s)
         partition = hub.require_partition(part.index)
         if code := _deletion_error(hub):
             return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code)
+        yield from until_open(partition)
         offset = partition.state.committed if part.offset == _HIGH_WATERMARK else part.offset
         log_start = session.caller.delete_records(topic, part.index, offset, session.now_s)
     except Refusal as refusal:

@@ -115,6 +115,11 @@ class _Part:
         if acks == ACKS_ALL:
             session.pressure.hold(receipt.size_bytes)
             pending.missing += 1
+        elif acks and receipt.sequence_number < 0:
+            # The log is still being opened: the events are not written yet.
+            receipt.when_done(self._on_committed)
+            session.pressure.hold(receipt.size_bytes)
+            pending.missing += 1
         elif acks:
             self._set_offsets(receipt)
 

@@ -1,0 +1,56 @@
+"""A gate before the logs of a hub: opened when a test says so, as logs that are created or recovered for long."""
+
+from typing import cast
+
+from hubmere.broker.live import LiveHub
+from hubmere.broker.opening import MAX_WAIT_S, WaitingRequests
+from hubmere.broker.upkeep import Upkeep
+from hubmere.model.errors import Refusal
+from hubmere.store.engine import LogConfig, LogEngine, LogId, OnOpened
+
+
+class Gate:
+    """Holds back the opening of some partitions of a hub, none of which is open yet."""
+
+    def __init__(self, hub: LiveHub, *partitions: int) -> None:
+        self._hub = hub
+        self._engine = hub._engine
+        self._partitions = partitions
+        self._held: dict[int, list[tuple[LogId, LogConfig, OnOpened]]] = {}
+        hub._engine = cast("LogEngine", self)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
+        """As the engine does it, except for the partitions that are held back."""
+        partition = int(log.rpartition("-")[2])
+        if partition in self._partitions:
+            self._held.setdefault(partition, []).append((log, config, on_opened))
+        else:
+            self._engine.open(log, config, on_opened)
+
+    def release(self) -> None:
+        """Open everything that was held back, and hold back nothing more."""
+        self._partitions = ()
+        for held in self._held.values():
+            for log, config, on_opened in held:
+                self._engine.open(log, config, on_opened)
+        self._held.clear()
+
+    def fail(self, refusal: Refusal) -> None:
+        """Refuse to open everything that was held back."""
+        for held in self._held.values():
+            for _, _, on_opened in held:
+                on_opened(refusal)
+        self._held.clear()
+
+    @property
+    def waiting(self) -> WaitingRequests:
+        """The requests that wait for logs."""
+        return self._hub._requests
+
+
+def expire(upkeep: Upkeep, now: float) -> None:
+    """Let as much time pass as a request may wait."""
+    upkeep.expire_openings(now + MAX_WAIT_S)
