@@ -33,6 +33,7 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
 from hubmere.model.spec import new_group
+from hubmere.store.catalog.blob_records import BlobRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.rows import TABLES
 from hubmere.store.catalog.runtime_state import (
     CaptureState,
@@ -273,6 +274,24 @@ def test_refused_deletion_of_a_namespace_restores_everything(catalog: SqliteCata
     assert catalog.planned.hub_of_uid(hub.uid) == hub
 
 
+def a_blob_record() -> BlobRecord:
+    return BlobRecord(
+        account="acc",
+        container="box",
+        name="a/b ☃",
+        etag="0x2",
+        created_ms=1,
+        modified_ms=2,
+        size_bytes=3,
+        body="MTIz",
+        parts='[["f",3]]',
+        lease_id="id",
+        lease_seconds=-1,
+        lease_until_ms=-1,
+        is_lease_broken=1,
+    )
+
+
 def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
     """Row for row: whatever can be put in comes out equal."""
     path = tmp_path / "catalog.db"
@@ -299,6 +318,11 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
         Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=1, owner="me", owner_level=3)),
         Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)),
         Put(GroupMetadata(namespace="ns1234", group_id="g", state="{}")),
+        Put(ContainerRecord(account="acc", name="box", etag="0x1", modified_ms=1, metadata='{"a":"ä"}')),
+        Put(a_blob_record()),
+        Put(
+            BlockRecord(account="acc", container="box", blob="b", block_id="MQ==", file="f", size_bytes=3, staged_ms=4)
+        ),
         Put(TransactionState(namespace="ns1234", transactional_id="t", state="{}")),
         Put(Counter(name="producer-id", next_value=1000)),
         Put(Meta(name="node-id", text="n")),

@@ -76,6 +76,13 @@ EMULATOR_HUB_RULE = NameRule(
 GROUP_RULE = _entity_rule("consumer group name", 50)
 ACCESS_RULE_RULE = _entity_rule("authorization rule name", 256)
 APPLICATION_GROUP_RULE = _entity_rule("application group name", 256)
+STORAGE_ACCOUNT_RULE = NameRule(
+    kind="storage account name",
+    shortest=3,
+    longest=24,
+    pattern=re.compile("[a-z0-9]+"),
+    allowed="lower-case letters and digits",
+)
 ALIAS_RULE = NameRule(kind="geo-recovery alias", shortest=1, longest=50, pattern=_DNS, allowed=_DNS_ALLOWED)
 PUBLISHER_RULE = NameRule(
     kind="publisher name", shortest=1, longest=256, pattern=_SEGMENT, allowed="without '/' and control characters"

@@ -4,9 +4,10 @@ Every file with a secret is created with mode 0600, never widened afterwards, an
 leaves the old or the new file. Decides when a certificate is due for renewal; an `Issuer` creates it. Called at start
 and by the command line, before anything is served; not thread-safe.
 
-    <data>/tls/ca.pem, ca-key.pem, server.pem, server-key.pem, issued.json      <data>/admin-token
+    <data>/tls/ca.pem, ca-key.pem, server.pem, server-key.pem, issued.json      <data>/admin-token, blob-key
 """
 
+import base64
 import json
 import os
 import secrets
@@ -21,6 +22,8 @@ _SECRET = 0o600
 _PUBLIC = 0o644
 _FOLDER = 0o700
 _TOKEN_BYTES = 32
+# As long as the keys of the Azure service.
+_BLOB_KEY_BYTES = 64
 
 
 class KeyPair(Protocol):
@@ -89,6 +92,14 @@ class NodeSecrets:
             _make_folder(self._data)
             _replace(path, secrets.token_urlsafe(_TOKEN_BYTES).encode("ascii") + b"\n", _SECRET)
         return path.read_text(encoding="ascii").strip()
+
+    def blob_key(self) -> bytes:
+        """The key of the node's storage account, created on first use; clients write it as base64."""
+        path = self._data / "blob-key"
+        if not path.exists():
+            _make_folder(self._data)
+            _replace(path, base64.b64encode(secrets.token_bytes(_BLOB_KEY_BYTES)) + b"\n", _SECRET)
+        return base64.b64decode(path.read_bytes())
 
     def ensure_tls(self, names: Sequence[str], now: datetime, issuer: Issuer) -> TlsFiles:
         """Certificates for these names; issues new ones if they are missing, about to expire, or for other names.

@@ -168,7 +168,56 @@ _DROP_AUDIT = """
 DROP TABLE audit;
 """
 
-MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, _REVISION, _DROP_AUDIT)
+_BLOBS = """
+CREATE TABLE containers (
+    account TEXT NOT NULL,
+    name TEXT NOT NULL,
+    etag TEXT NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    lease_id TEXT NOT NULL,
+    lease_seconds INTEGER NOT NULL,
+    lease_until_ms INTEGER NOT NULL,
+    is_lease_broken INTEGER NOT NULL,
+    PRIMARY KEY (account, name)
+) STRICT;
+CREATE TABLE blobs (
+    account TEXT NOT NULL,
+    container TEXT NOT NULL,
+    name TEXT NOT NULL,
+    etag TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    content_type TEXT NOT NULL,
+    content_encoding TEXT NOT NULL,
+    content_language TEXT NOT NULL,
+    content_disposition TEXT NOT NULL,
+    cache_control TEXT NOT NULL,
+    content_md5 TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    body TEXT NOT NULL,
+    parts TEXT NOT NULL,
+    blocks TEXT NOT NULL,
+    lease_id TEXT NOT NULL,
+    lease_seconds INTEGER NOT NULL,
+    lease_until_ms INTEGER NOT NULL,
+    is_lease_broken INTEGER NOT NULL,
+    PRIMARY KEY (account, container, name)
+) STRICT;
+CREATE TABLE blocks (
+    account TEXT NOT NULL,
+    container TEXT NOT NULL,
+    blob TEXT NOT NULL,
+    block_id TEXT NOT NULL,
+    file TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    staged_ms INTEGER NOT NULL,
+    PRIMARY KEY (account, container, blob, block_id)
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, _REVISION, _DROP_AUDIT, _BLOBS)
 
 
 class CatalogUnusable(Exception):

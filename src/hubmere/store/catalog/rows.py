@@ -22,6 +22,7 @@ from hubmere.model.entity import (
     Namespace,
     RevokedPublisher,
 )
+from hubmere.store.catalog.blob_records import BlobRecord, BlobStateRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.runtime_state import (
     CaptureState,
     Checkpoint,
@@ -35,7 +36,7 @@ from hubmere.store.catalog.runtime_state import (
     TransactionState,
 )
 
-Item = Entity | StateRecord
+Item = Entity | StateRecord | BlobStateRecord
 Value = str | int | None
 Row = tuple[Value, ...]
 
@@ -98,7 +99,7 @@ def _entity_table(
     )
 
 
-def _record_table(name: str, kind: type[StateRecord], key_columns: tuple[str, ...]) -> Table:
+def _record_table(name: str, kind: type[StateRecord | BlobStateRecord], key_columns: tuple[str, ...]) -> Table:
     columns = tuple(f.name for f in fields(kind))
     return Table(
         name=name,
@@ -151,6 +152,9 @@ TABLES: Mapping[type[Item], Table] = {
         _record_table("ownerships", Ownership, ("hub_uid", "group_name", "partition")),
         _record_table("capture_states", CaptureState, ("hub_uid", "partition")),
         _record_table("counters", Counter, ("name",)),
+        _record_table("containers", ContainerRecord, ("account", "name")),
+        _record_table("blobs", BlobRecord, ("account", "container", "name")),
+        _record_table("blocks", BlockRecord, ("account", "container", "blob", "block_id")),
     )
 }
 

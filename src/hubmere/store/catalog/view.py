@@ -29,6 +29,7 @@ from hubmere.model.errors import (
     RuleNotFound,
 )
 from hubmere.model.names import fold
+from hubmere.store.catalog.blob_records import BlobRecord, BlobStateRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.rows import TABLES, Item
 from hubmere.store.catalog.runtime_state import (
     CaptureState,
@@ -73,14 +74,14 @@ class Delete:
 class Put:
     """Insert or overwrite a state record."""
 
-    item: StateRecord
+    item: StateRecord | BlobStateRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
     """Remove a state record if it exists."""
 
-    item: StateRecord
+    item: StateRecord | BlobStateRecord
 
 
 Step = Create | Replace | Delete | Put | Drop
@@ -291,6 +292,44 @@ class CatalogView:
         """A named value of the node."""
         meta = self._find(Meta, (name,))
         return None if meta is None else meta.text
+
+    # --- blobs -------------------------------------------------------------------------------------------------------
+
+    def containers(self, account: str) -> Sequence[ContainerRecord]:
+        """The containers of a storage account, by name."""
+        return self._list(ContainerRecord, (account,))
+
+    def find_container(self, account: str, name: str) -> ContainerRecord | None:
+        """A container by name; None if there is none."""
+        return self._find(ContainerRecord, (account, name))
+
+    def blobs(self, account: str, container: str) -> Sequence[BlobRecord]:
+        """The blobs of a container, by name."""
+        return self._list(BlobRecord, (account, container))
+
+    def find_blob(self, account: str, container: str, name: str) -> BlobRecord | None:
+        """A blob by name; None if there is none."""
+        return self._find(BlobRecord, (account, container, name))
+
+    def blocks(self, account: str, container: str, blob: str) -> Sequence[BlockRecord]:
+        """The staged blocks of a blob."""
+        return self._list(BlockRecord, (account, container, blob))
+
+    def find_block(self, account: str, container: str, blob: str, block_id: str) -> BlockRecord | None:
+        """A staged block by its id; None if there is none."""
+        return self._find(BlockRecord, (account, container, blob, block_id))
+
+    def container_blocks(self, account: str, container: str) -> Sequence[BlockRecord]:
+        """The staged blocks of all blobs in a container."""
+        return [block for block in self.all_blocks() if (block.account, block.container) == (account, container)]
+
+    def all_blocks(self) -> Sequence[BlockRecord]:
+        """The staged blocks of all accounts."""
+        return list(self._items[BlockRecord].values())
+
+    def all_blobs(self) -> Sequence[BlobRecord]:
+        """The blobs of all accounts."""
+        return list(self._items[BlobRecord].values())
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
