@@ -33,8 +33,8 @@ LinkView LiveConnection LogOpening LoopLag MAX_DESCRIBED MAX_LINK_VIEWS MAX_OPEN
 Manager MemberView NamedPartition NamespaceView NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo
 PartitionRead PartitionReader PartitionReport PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset
 Principal Publisher Reader Reset ResetKind Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal
-Supervision SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction Waiting copies_of display_text
-leader_epoch_refusal refusals segment_lifetime_ms shared_limit_bytes split_run
+Supervision SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction Waiting blob_storage copies_of
+display_text leader_epoch_refusal refusals segment_lifetime_ms shared_limit_bytes split_run
 """
 
 

@@ -5,6 +5,7 @@ hands out: publishers, readers and read-only views. `caller` has the order of th
 clock, opens a socket or writes a log line; time is an argument.
 """
 
+from hubmere.broker import blobs as blob_storage
 from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
 from hubmere.broker.caller import Caller
@@ -154,6 +155,8 @@ __all__ = [
     "Steal",
     "Tracer",
     "Traffic",
+    # blob storage: a package with a surface of its own
+    "blob_storage",
     # Capture
     "CAPTURE_STARTING",
     "CapturedFile",

@@ -5,10 +5,12 @@ without reading it. No socket, no clock, no waiting: time is an argument, and wh
 the owner's thread.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubmere.broker.access import Access, Principal, Resource
+from hubmere.broker.blobs.accounts import BlobAccounts
 from hubmere.broker.caller import Caller
 from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
@@ -49,6 +51,7 @@ from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
+from hubmere.store.blob_files import BodyStore, MemoryBodies
 from hubmere.store.catalog.view import Create
 from hubmere.store.engine import Catalog, Chunk, LogEngine
 
@@ -111,6 +114,8 @@ class Broker:
         capture_hold_bytes: int | None = None,
         audit: AuditLog | None = None,
         quiet_s: float = QUIET_SECONDS,
+        blob_bodies: BodyStore | None = None,
+        blob_keys: Mapping[str, bytes] | None = None,
     ) -> None:
         self._catalog = catalog
         self.entities = Entities(lambda: catalog.view)
@@ -138,6 +143,7 @@ class Broker:
             audit=self.audit,
         )
         self.captures = Captures(catalog, self._namespaces, targets, hold_bytes=capture_hold_bytes)
+        self.blob_accounts = BlobAccounts(catalog, blob_bodies or MemoryBodies(), blob_keys or {})
         self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
         self.coordinators = Coordinators(catalog, self._namespaces, self.audit)

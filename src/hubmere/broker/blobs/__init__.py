@@ -1,0 +1,36 @@
+"""Blob storage for checkpoints and leases: what the checkpoint stores of the Azure SDKs need, and no more.
+
+Protocols use this package as `hubmere.broker.blob_storage`; `__all__` is its surface.
+"""
+
+from hubmere.broker.blobs import leases
+from hubmere.broker.blobs.access import BlobGrant, BlobPermission, parse_permissions
+from hubmere.broker.blobs.accounts import BlobAccounts
+from hubmere.broker.blobs.conditions import Conditions
+from hubmere.broker.blobs.leases import LeaseRequest, LeaseState, lease_state
+from hubmere.broker.blobs.processors import ProcessorPartition
+from hubmere.broker.blobs.records import BlobHeaders, decode_metadata
+from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
+from hubmere.broker.blobs.service import BlobAccount
+from hubmere.store.catalog.blob_records import BlobRecord, BlockRecord, ContainerRecord
+
+__all__ = [
+    "BlobAccount",
+    "BlobAccounts",
+    "BlobErrorCode",
+    "BlobGrant",
+    "BlobHeaders",
+    "BlobPermission",
+    "BlobRecord",
+    "BlobRefused",
+    "BlockRecord",
+    "Conditions",
+    "ContainerRecord",
+    "LeaseRequest",
+    "LeaseState",
+    "ProcessorPartition",
+    "decode_metadata",
+    "lease_state",
+    "leases",
+    "parse_permissions",
+]
