@@ -236,6 +236,11 @@ class Node:
         """URL of HTTPS."""
         return self._served("https")
 
+    @property
+    def blob_connection_string(self) -> str:
+        """Connection string of the storage account for checkpoints and leases."""
+        return self._served("blob_connection_string")
+
     def _served(self, name: str) -> str:
         place: str | None = getattr(self.ready, name)
         if place is None:

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from hubmere.model.extras import install_command
-
 # Spark 4 is compiled for it (class file version 61).
 LEAST_JAVA = 17
 _VERSION_SECONDS = 20.0
@@ -27,7 +25,7 @@ def require_pyspark() -> None:
     """Refuse where PySpark or Arrow are not installed."""
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
-        raise CannotRun(f"{' and '.join(missing)} not installed; install with: {install_command('capture')}")
+        raise CannotRun(f"{' and '.join(missing)} not installed: pip install 'hubmere[spark]'")
 
 
 def find_java(given: Path | None, environ: Mapping[str, str]) -> str:

@@ -66,6 +66,7 @@ class Background:
                 maintain_at = clock.monotonic() + _MAINTAIN_SECONDS
                 self._storage.engine.maintain(clock.now_ms())
                 self._clocks.save()
+                self._broker.blob_accounts.drop_old_blocks(clock.now_ms())
 
     def _expire_openings(self) -> None:
         try:

@@ -187,6 +187,8 @@ class NodeEndpoints:
             app.trace(self._spans)
         self._portal = Portal(self._broker, self._clock, self.addresses, self._history)
         app.mount("portal", self._portal, is_home=True)
+        for account in self._broker.blob_accounts.names:
+            app.mount_blobs(account, max_bytes=self._settings.blob_max_bytes)
         return app
 
     async def stop(self) -> None:

@@ -18,10 +18,10 @@ from hubmere.broker.management.manager import Actor
 from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
-from hubmere.model.extras import install_command
 from hubmere.model.names import ROOT_RULE
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.node.background import Background
+from hubmere.node.blobs import blob_connection_string, blob_keys
 from hubmere.node.clocks import NodeClocks
 from hubmere.node.endpoints import NodeEndpoints
 from hubmere.node.loop_probe import LoopProbe
@@ -118,6 +118,8 @@ class Node:
             capture_hold_bytes=hold_bytes(settings),
             quiet_s=settings.deflate_after_s,
             audit=storage.audit,
+            blob_bodies=storage.bodies,
+            blob_keys=blob_keys(settings, storage.secrets),
         )
         if settings.otlp_endpoint is not None:
             self._spans = _open_spans(settings.otlp_endpoint, settings.namespace)
@@ -153,6 +155,7 @@ class Node:
             namespace=namespace.name,
             admin_token=admin_token,
             portal_path=endpoints.portal_path,
+            blob_connection_string=blob_connection_string(settings, endpoints.addresses, self._storage.secrets),
         )
 
     def _write_ready_file(self, ready: Ready) -> None:
@@ -218,7 +221,5 @@ def _open_spans(url: str, namespace: str) -> "Spans":
     try:
         from hubmere.endpoints.tracing import Spans
     except ModuleNotFoundError as missing:
-        raise MissingExtra(
-            f"otlp_endpoint needs {missing.name}, which is not installed; install with: {install_command('otel')}"
-        ) from None
+        raise MissingExtra(f"otlp_endpoint needs hubmere[otel]: {missing.name} is not installed") from None
     return Spans.to_collector(url, namespace)

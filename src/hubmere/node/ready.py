@@ -46,6 +46,7 @@ class Ready:
     http: str | None
     https: str | None
     portal: str | None
+    blob_connection_string: str | None = None
 
 
 def build_ready(
@@ -57,6 +58,7 @@ def build_ready(
     namespace: str,
     admin_token: str,
     portal_path: str,
+    blob_connection_string: str | None = None,
 ) -> Ready:
     """The `Ready` of this process; `rule` and `key` are what the connection strings contain."""
     host = addresses.host
@@ -84,6 +86,7 @@ def build_ready(
         https=url("https", addresses.https),
         # Plain HTTP where it is served: browsers do not trust the private CA.
         portal=url("http", addresses.http, portal_path) or url("https", addresses.https, portal_path),
+        blob_connection_string=blob_connection_string,
     )
 
 

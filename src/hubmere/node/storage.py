@@ -9,6 +9,8 @@ from pathlib import Path
 from hubmere.model.history import HistoryStore
 from hubmere.settings import Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
+from hubmere.store.blob_files import BLOBS_FOLDER, BlobFiles, BodyStore, MemoryBodies
+from hubmere.store.catalog.blob_records import BodyPart, decode_parts
 from hubmere.store.catalog.guard import check_after_opening, check_before_opening
 from hubmere.store.catalog.sqlite import CATALOG_FILE, MEMORY, SqliteCatalog
 from hubmere.store.engine import LogEngine
@@ -25,11 +27,12 @@ class NodeStorage:
     """What a node keeps on disk, or in memory. Thread rule: the loop's thread only.
 
     `folder` is the data folder. A node in memory has a temporary folder instead, for its secrets only: clients must be
-    able to read its CA certificate. `engine` and `catalog` exist once `open` has returned.
+    able to read its CA certificate. `engine`, `catalog` and `bodies` exist once `open` has returned.
     """
 
     engine: LogEngine
     catalog: SqliteCatalog
+    bodies: BodyStore
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -59,6 +62,7 @@ class NodeStorage:
         if self._settings.memory:
             self.engine = MemoryEngine(post=post, defer=defer)
             self.catalog = SqliteCatalog.open(MEMORY, post)
+            self.bodies = MemoryBodies()
         else:
             data = self._settings.data
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,8 +72,10 @@ class NodeStorage:
             self._close.append(self.catalog.close)
             check_after_opening(data, self.catalog)
             self.catalog.mirror_to(data)
+            self.bodies = files = BlobFiles(data / BLOBS_FOLDER, post)
+            files.delete_unused(_body_parts(self.catalog))
             self.engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
-        self._close = [self.engine.close, self.catalog.close]
+        self._close = [self.engine.close, self.bodies.close, self.catalog.close]
 
     def close(self) -> None:
         """Complete the group commits and close the files; the folder stays locked until `release`."""
@@ -83,6 +89,13 @@ class NodeStorage:
             self._lock.release()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _body_parts(catalog: SqliteCatalog) -> list[BodyPart]:
+    """The files that blobs and staged blocks use."""
+    view = catalog.view
+    committed = [part for blob in view.all_blobs() for part in decode_parts(blob.parts)]
+    return committed + [BodyPart(block.file, block.size_bytes) for block in view.all_blocks()]
 
 
 def _audit_log(settings: Settings) -> AuditLog:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from hubmere.model.capture import CapturePlace
-from hubmere.model.names import NAMESPACE_RULE
+from hubmere.model.names import NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
 from hubmere.model.tier import Override
 from hubmere.settings.kinds import (
     GIB,
@@ -208,6 +208,31 @@ class Settings:
         size(MIB, 256 * MIB),
         16 * MIB,
         "Largest HTTP request body that is read; the limits of the tier are checked in addition.",
+    )
+
+    blobs: bool = _setting(
+        _SERVICE,
+        SWITCH,
+        True,
+        "Serve the part of the Azure Blob service that checkpoint stores of event processors use, on the HTTP ports.",
+    )
+    blob_account: str = _setting(
+        _SERVICE,
+        name(STORAGE_ACCOUNT_RULE),
+        "hubmerestorage",
+        "Name of the storage account; its key is made at the first start and is in the ready file.",
+    )
+    blob_development_account: bool = _setting(
+        _SERVICE,
+        SWITCH,
+        False,
+        "Serve the account devstoreaccount1 with its publicly known key, as Azurite does. For development only.",
+    )
+    blob_max_bytes: int = _setting(
+        _SERVICE,
+        size(MIB, 4 * GIB),
+        256 * MIB,
+        "Largest blob, or block of a blob, that one request may upload.",
     )
 
     tls_certificate: Path | None = _setting(

@@ -1,4 +1,4 @@
-"""Azurite, Microsoft's own emulator of Blob storage, where processors keep their checkpoints."""
+"""Where processors keep their checkpoints: the node itself, or Azurite, Microsoft's emulator of Blob storage."""
 
 import re
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.arena import Arena
 from conformance.clients import NotInstalled, js_clients, node
 
 _MAIN = Path("node_modules") / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -17,31 +18,40 @@ _LISTENING = re.compile(r"listens on (http://\S+)")
 _END_SECONDS = 10.0
 
 
+@pytest.fixture(params=["node", "azurite"])
+def storage(request: pytest.FixtureRequest, arena: Arena) -> str:
+    """The connection string of a storage account."""
+    if request.param == "node":
+        return arena.node.blob_connection_string
+    azurite: str = request.getfixturevalue("azurite")
+    return azurite
+
+
 @pytest.fixture(scope="session")
-def storage() -> Iterator[str]:
-    """The connection string of a storage account, in memory and on a free port."""
+def azurite() -> Iterator[str]:
+    """Azurite's connection string; it runs in memory and on a free port."""
     try:
         command = [node(), str(js_clients() / _MAIN)]
     except NotInstalled as reason:
         pytest.skip(str(reason))
     flags = ["--blobPort", "0", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
-    azurite = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        endpoint = _endpoint(azurite)
+        endpoint = _endpoint(process)
         yield (
             f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY};"
             f"BlobEndpoint={endpoint}/{_ACCOUNT};"
         )
     finally:
-        azurite.terminate()
-        azurite.communicate(timeout=_END_SECONDS)
+        process.terminate()
+        process.communicate(timeout=_END_SECONDS)
 
 
-def _endpoint(azurite: "subprocess.Popen[str]") -> str:
+def _endpoint(process: "subprocess.Popen[str]") -> str:
     """What it says that it listens on."""
-    assert azurite.stdout is not None
+    assert process.stdout is not None
     said = []
-    for line in azurite.stdout:
+    for line in process.stdout:
         said.append(line)
         if match := _LISTENING.search(line):
             return match.group(1)

@@ -6,9 +6,9 @@ until it is durable.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hubmere.broker import Actor, Broker, Caller, Coalescer, Done, Principal
 from hubmere.endpoints.http import authorization as authorization_header
@@ -124,6 +124,31 @@ async def await_change(change: Callable[[Done], T]) -> T:
     result = change(done)
     await waiting
     return result
+
+
+class PendingResult(Generic[T]):
+    """The callback of an operation, to be awaited for its result; raises the refusal.
+
+    Thread rule: the node's loop only.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, result: T | Refusal) -> None:
+        """The operation is complete, or was refused."""
+        if self._future.done():
+            return
+        if isinstance(result, Refusal):
+            self._future.set_exception(result)
+        else:
+            self._future.set_result(result)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the result."""
+        return self._future.__await__()
 
 
 def client_address(scope: Scope) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape
 
-from hubmere.broker import CoordinationRefused
+from hubmere.broker import CoordinationRefused, blob_storage
 from hubmere.model import errors as refusals
 from hubmere.model.errors import Refusal, ServerBusy
 
@@ -188,6 +188,8 @@ ROWS: Mapping[type[Refusal], ErrorRow] = {
     refusals.LeaderEpochRefused: _BAD_REQUEST,
     refusals.ProducerRefused: _CONFLICT,
     CoordinationRefused: _CONFLICT,
+    # The Blob endpoint answers these itself, by a table of its own (`blob.responses`).
+    blob_storage.BlobRefused: _BAD_REQUEST,
     refusals.StorageRefusal: _BUSY,
     refusals.CorruptBatch: ErrorRow(status=500, code="InternalServerError"),
     refusals.InvalidBatch: _BAD_REQUEST,

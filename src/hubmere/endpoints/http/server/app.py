@@ -78,6 +78,17 @@ class HttpApp:
         if is_home:
             self._home = f"/{first_segment}/"
 
+    def mount_blobs(self, account: str, *, max_bytes: int) -> None:
+        """Serve a storage account of the broker under its name. The handlers are loaded with the first request."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            from hubmere.endpoints.http.blob.app import BlobApp
+
+            context = self._context
+            await BlobApp(context, context.broker.blob_accounts, max_bytes=max_bytes)(scope, receive, send)
+
+        self._mounts[account] = serve
+
     def trace(self, tracer: HttpTracer) -> None:
         """Keep spans of management requests, and of publish requests that carry a trace context."""
         self._tracer = tracer

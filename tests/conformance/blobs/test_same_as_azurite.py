@@ -1,0 +1,319 @@
+"""The same requests to the node and to Azurite, Microsoft's emulator: status, error code, headers and body by call.
+
+The requests are those of the Azure SDK, recorded below its retries. What differs on purpose is listed in `_DIFFERENT`.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.storage.blob import (
+    AccountSasPermissions,
+    BlobSasPermissions,
+    BlobServiceClient,
+    ContainerClient,
+    ResourceTypes,
+    generate_account_sas,
+    generate_blob_sas,
+)
+
+from conformance.arena import Arena
+
+pytestmark = pytest.mark.foreign
+
+# Headers that clients act on; others are dates, ids and the server's name.
+_COMPARED = (
+    "x-ms-error-code",
+    "content-type",
+    "content-range",
+    "content-md5",
+    "x-ms-blob-type",
+    "x-ms-lease-state",
+    "x-ms-lease-status",
+    "x-ms-lease-duration",
+    "x-ms-lease-id",
+    "x-ms-lease-time",
+)
+_IDS = tuple(str(uuid.UUID(int=number)) for number in (1, 2, 3))
+# Elements of a list that depend on the time or on the server.
+_VOLATILE = re.compile("Creation-Time|Last-Modified|Etag|ServerEncrypted|AccessTier.*|TagCount|Has.*|.*Change.*")
+# (call, field): Azurite answers a lease id on a blob without a lease as a lease that was lost; the service's table of
+# outcomes has LeaseNotPresentWithBlobOperation for one and LeaseLost for the other.
+_DIFFERENT: dict[tuple[str, str], str] = {
+    (
+        "write with a lost lease",
+        "x-ms-error-code",
+    ): "the service says LeaseLost, Azurite LeaseNotPresentWithBlobOperation",
+}
+
+
+class Recorder(SansIOHTTPPolicy):  # type: ignore[misc]  # the SDK ships no types
+    """Keeps what a server answered."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any]] = []
+
+    def on_response(self, request: Any, response: Any) -> None:
+        http = response.http_response
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        answer = {"status": http.status_code, **{name: headers.get(name) for name in _COMPARED}}
+        answer["metadata"] = {name: value for name, value in headers.items() if name.startswith("x-ms-meta-")}
+        if http.status_code >= 300:
+            # Lengths, types and texts of error documents differ; clients read the code.
+            answer["content-type"] = None
+        self.answers.append(answer)
+
+
+class Storage:
+    """One server and what it answered to each named call."""
+
+    def __init__(self, connection_string: str) -> None:
+        self.recorder = Recorder()
+        self.connection_string = connection_string
+        self.service = BlobServiceClient.from_connection_string(
+            connection_string, _additional_pipeline_policies=[self.recorder], retry_total=0
+        )
+        self.account = str(self.service.account_name)
+        self.key = str(self.service.credential.account_key)
+        self.container = self.service.get_container_client(f"box-{uuid.uuid4().hex}")
+        self.answers: dict[str, list[dict[str, Any]]] = {}
+        self.results: dict[str, Any] = {}
+
+    def call(self, name: str, action: Callable[[], Any]) -> None:
+        """Run one call; its answers and its result are kept under a name."""
+        before = len(self.recorder.answers)
+        try:
+            self.results[name] = _plain(action())
+        except HttpResponseError as error:
+            self.results[name] = {"error": str(error.error_code)}
+        self.answers[name] = self.recorder.answers[before:]
+
+
+def _plain(result: Any) -> Any:
+    """What of a result can be compared."""
+    if isinstance(result, bytes | str | int | list):
+        return result
+    return None
+
+
+def _run(storage: Storage) -> None:
+    """Every operation that checkpoint stores and processors use, with its refusals."""
+    box = storage.container
+    blob, other = box.get_blob_client("ns/hub/$default/ownership/0"), box.get_blob_client("body")
+    call = storage.call
+    call("read from a missing container", lambda: list(box.list_blobs()))
+    call("create container", lambda: box.create_container(metadata={"team": "a"}))
+    call("create container again", box.create_container)
+    call("container properties", box.get_container_properties)
+    call("container with a bad name", lambda: storage.service.create_container("Bad_Name"))
+    call("metadata of a missing blob", lambda: blob.set_blob_metadata({"ownerid": "a"}))
+    call("read a missing blob", lambda: blob.download_blob().readall())
+    call("head of a missing blob", blob.exists)
+    call("create if none", lambda: blob.upload_blob(b"", metadata={"ownerid": "a"}, if_none_match="*"))
+    call("create if none again", lambda: blob.upload_blob(b"", overwrite=True, if_none_match="*"))
+    call("overwrite without permission to", lambda: blob.upload_blob(b""))
+    call("set metadata", lambda: blob.set_blob_metadata({"ownerid": "b", "OffSet": "12"}))
+    call("set metadata with a wrong etag", lambda: blob.set_blob_metadata({}, etag="0x1", match_condition=_match()))
+    call("bad metadata", lambda: blob.set_blob_metadata({"not-valid": "x"}))
+    call("properties", blob.get_blob_properties)
+    call("list", lambda: _listed(box, "ns/", ["metadata"]))
+    call("list a missing prefix", lambda: _listed(box, "none/", []))
+    call("list page", lambda: [len(list(page)) for page in box.list_blobs(results_per_page=1).by_page()])
+    call("upload", lambda: other.upload_blob(b"0123456789" * 5000, content_type="text/plain"))
+    call("download", lambda: other.download_blob().readall())
+    call("download range", lambda: other.download_blob(offset=5, length=10).readall())
+    call("download behind the end", lambda: other.download_blob(offset=60_000, length=10).readall())
+    call("download empty", lambda: blob.download_blob().readall())
+    call("hierarchy", lambda: sorted(item.name for item in box.walk_blobs()))
+    _run_leases(storage, call)
+    _run_blocks(storage, call)
+    call("delete blob", other.delete_blob)
+    call("delete blob again", other.delete_blob)
+    call("delete container", box.delete_container)
+    call("delete container again", box.delete_container)
+
+
+def _run_leases(storage: Storage, call: Callable[[str, Callable[[], Any]], None]) -> None:
+    blob = storage.container.get_blob_client("leased")
+    first, second, third = _IDS
+    blob.upload_blob(b"x")
+    call("acquire", lambda: blob.acquire_lease(15, lease_id=first).id)
+    call("acquire again", lambda: blob.acquire_lease(30, lease_id=first).id)
+    call("acquire another", lambda: blob.acquire_lease(15, lease_id=second))
+    call("short lease", lambda: storage.container.get_blob_client("body").acquire_lease(5))
+    call("leased properties", blob.get_blob_properties)
+    call("write without the lease", lambda: blob.upload_blob(b"y", overwrite=True))
+    call("write with another lease", lambda: blob.upload_blob(b"y", overwrite=True, lease=second))
+    call("write with the lease", lambda: blob.upload_blob(b"y", overwrite=True, lease=first))
+    call("delete without the lease", blob.delete_blob)
+    call("renew", _lease(blob, first).renew)
+    call("renew another", _lease(blob, second).renew)
+    call("change", lambda: _lease(blob, first).change(third))
+    call("release with the old id", _lease(blob, first).release)
+    call("break", lambda: _lease(blob, third).break_lease(lease_break_period=10))
+    call("acquire while breaking", lambda: blob.acquire_lease(15, lease_id=third))
+    call("change while breaking", lambda: _lease(blob, third).change(first))
+    call("break at once", lambda: _lease(blob, third).break_lease(lease_break_period=0))
+    call("renew broken", _lease(blob, third).renew)
+    call("write with a lost lease", lambda: blob.upload_blob(b"y", overwrite=True, lease=third))
+    call("acquire broken", lambda: blob.acquire_lease(-1, lease_id=second).id)
+    call("infinite properties", blob.get_blob_properties)
+    call("release", _lease(blob, second).release)
+    call("release again", _lease(blob, second).release)
+    call("break without a lease", _lease(blob, second).break_lease)
+    call("lease container", lambda: storage.container.acquire_lease(15, lease_id=first).id)
+    call("delete leased container", storage.container.delete_container)
+    call("release container", _lease(storage.container, first).release)
+
+
+def _run_blocks(storage: Storage, call: Callable[[str, Callable[[], Any]], None]) -> None:
+    from azure.storage.blob import BlobBlock
+
+    blob = storage.container.get_blob_client("blocks")
+    call("stage", lambda: blob.stage_block("1", b"aaa"))
+    call("stage another", lambda: blob.stage_block("2", b"bb"))
+    call("uncommitted list", lambda: [block.id for block in blob.get_block_list("all")[1]])
+    call("read before commit", lambda: blob.download_blob().readall())
+    call("commit unknown", lambda: blob.commit_block_list([BlobBlock("9")]))
+    call("commit", lambda: blob.commit_block_list([BlobBlock("2"), BlobBlock("1")], metadata={"a": "b"}))
+    call("committed body", lambda: blob.download_blob().readall())
+    call("committed list", lambda: [block.id for block in blob.get_block_list("all")[0]])
+
+
+def _lease(client: Any, lease_id: str) -> Any:
+    from azure.storage.blob import BlobLeaseClient
+
+    return BlobLeaseClient(client, lease_id=lease_id)
+
+
+def _match() -> Any:
+    from azure.core import MatchConditions
+
+    return MatchConditions.IfNotModified
+
+
+def _listed(box: ContainerClient, prefix: str, include: list[str]) -> list[Any]:
+    return [
+        (item.name, dict(item.metadata or {}), item.size, str(item.lease.state))
+        for item in box.list_blobs(name_starts_with=prefix, include=include)
+    ]
+
+
+def test_every_call_is_answered_as_azurite_does(arena: Arena, azurite: str) -> None:
+    """A processor that works with Azurite works with the node, refusals included."""
+    node, other = Storage(arena.node.blob_connection_string), Storage(azurite)
+    _run(node)
+    _run(other)
+
+    differences = []
+    for name, answers in other.answers.items():
+        mine = node.answers[name]
+        for ours, theirs in zip(mine, answers, strict=True):
+            differences += [
+                f"{name}: {field} is {ours[field]!r}, Azurite's {theirs[field]!r}"
+                for field in theirs
+                if ours[field] != theirs[field] and (name, field) not in _DIFFERENT
+            ]
+        if node.results[name] != other.results[name] and (name, "x-ms-error-code") not in _DIFFERENT:
+            differences.append(f"{name}: {node.results[name]!r}, Azurite's {other.results[name]!r}")
+    assert differences == [], "\n".join(differences)
+
+
+def test_documents_have_the_elements_of_azurite(arena: Arena, azurite: str) -> None:
+    """Clients in other languages read lists with parsers of their own."""
+    documents = []
+    for connection_string in (arena.node.blob_connection_string, azurite):
+        storage = Storage(connection_string)
+        storage.container.create_container()
+        storage.container.upload_blob("b", b"12", metadata={"k": "v"})
+        found: list[bytes] = []
+        pages = storage.container.list_blobs(
+            include=["metadata"],
+            raw_response_hook=lambda response, found=found: found.append(response.http_response.body()),
+        )
+        list(pages)
+        root = ElementTree.fromstring(found[0])
+        documents.append({element.tag for element in root.iter() if not _VOLATILE.fullmatch(element.tag)})
+
+    ours, theirs = documents
+    assert theirs <= ours, json.dumps(sorted(theirs - ours))
+
+
+def _sas(storage: Storage, hours: float, permissions: str) -> str:
+    sas: str = generate_account_sas(
+        storage.account,
+        storage.key,
+        ResourceTypes(container=True, object=True),
+        AccountSasPermissions.from_string(permissions),
+        datetime.now(UTC) + timedelta(hours=hours),
+    )
+    return sas
+
+
+@pytest.mark.parametrize(
+    ("hours", "permissions", "expected"),
+    [(1, "rl", None), (-1, "rl", "AuthenticationFailed"), (1, "r", "AuthorizationPermissionMismatch")],
+)
+def test_a_shared_access_signature_opens_what_it_names(
+    arena: Arena, hours: float, permissions: str, expected: str | None
+) -> None:
+    """Expired signatures and missing permissions are refused with the service's codes."""
+    storage = Storage(arena.node.blob_connection_string)
+    storage.container.create_container()
+    client = ContainerClient.from_container_url(f"{storage.container.url}?{_sas(storage, hours, permissions)}")
+
+    found = None
+    try:
+        list(client.list_blobs())
+    except HttpResponseError as error:
+        found = str(error.error_code).removeprefix("StorageErrorCode.")
+    client.close()
+
+    assert _folded(found) == _folded(expected)
+
+
+def test_a_signature_for_one_blob_opens_no_other(arena: Arena) -> None:
+    """The scope of a service signature is its resource."""
+    storage = Storage(arena.node.blob_connection_string)
+    storage.container.create_container()
+    for name in ("mine", "other"):
+        storage.container.upload_blob(name, b"x")
+    sas = generate_blob_sas(
+        storage.account,
+        storage.container.container_name,
+        "mine",
+        account_key=storage.key,
+        permission=BlobSasPermissions(read=True),
+        expiry=datetime.now(UTC) + timedelta(hours=1),
+    )
+
+    with BlobServiceClient(f"{storage.service.url}?{sas}", retry_total=0) as service:
+        box = service.get_container_client(storage.container.container_name)
+        assert box.download_blob("mine").readall() == b"x"
+        with pytest.raises(HttpResponseError) as refusal:
+            box.download_blob("other").readall()
+    assert refusal.value.status_code == 403
+
+
+def test_a_wrong_key_is_refused(arena: Arena) -> None:
+    """And the key itself appears nowhere in the answer."""
+    wrong = re.sub("AccountKey=[^;]*", "AccountKey=c2VjcmV0", arena.node.blob_connection_string)
+
+    with (
+        BlobServiceClient.from_connection_string(wrong, retry_total=0) as service,
+        pytest.raises(HttpResponseError) as refusal,
+    ):
+        list(service.list_containers())
+    assert refusal.value.status_code == 403
+    assert "c2VjcmV0" not in str(refusal.value)
+
+
+def _folded(text: str | None) -> str | None:
+    return None if text is None else text.replace("_", "").lower()
