@@ -14,6 +14,7 @@ from hubmere.model.position import Position
 from hubmere.model.tier import Profile
 from hubmere.portal.app import SESSION_KEY, Pages, Portal, Receive, Scope, Send
 from hubmere.portal.logins import Login, Logins
+from hubmere.portal.node_facts import NodeFacts
 from hubmere.portal.portal_session import PageContext, PortalSession
 from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
@@ -58,7 +59,7 @@ class PortalHarness(Bench):
         async def load() -> Pages:
             return EchoPages()
 
-        return Portal(self.broker, self.clock, ADDRESSES, self.history, load=load)
+        return Portal(self.broker, self.clock, ADDRESSES, self.history, NodeFacts(), load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """Create a rule. Returns the connection string of its primary key."""
@@ -88,6 +89,7 @@ class PortalHarness(Bench):
             addresses=ADDRESSES,
             sampler=self.sampler,
             recorder=self.recorder,
+            facts=NodeFacts(),
             login=self.a_login(credential),
         )
 

@@ -91,6 +91,13 @@ def covers(names: frozenset[str], host: str) -> bool:
     return folded in names or ("." in domain and WILDCARD + domain in names)
 
 
+def expires_at(pem: bytes) -> datetime:
+    """When the first certificate of a PEM file expires; raises ValueError if it is none."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+
+
 def build_ca(now: datetime) -> Identity:
     """A new certificate authority that may sign server certificates and no further authorities."""
     from cryptography import x509

@@ -2,8 +2,10 @@
 
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from hubmere import __version__
 from hubmere.broker.broker import Broker
 from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
@@ -21,8 +23,9 @@ from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.history import HistoryStore
 from hubmere.node.memory import memory_budget_bytes, trim_memory
-from hubmere.node.tls import NodeTls
+from hubmere.node.tls import NodeTls, read_certificate
 from hubmere.portal import Portal
+from hubmere.portal.node_facts import NodeFacts
 from hubmere.settings import PartnerSetting, Settings
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class NodeEndpoints:
         admin_token: str,
         spans: "Spans | None",
         history: HistoryStore,
+        data_folder: str,
     ) -> None:
         self._settings = settings
         self._broker = broker
@@ -58,6 +62,7 @@ class NodeEndpoints:
         self._admin_token = admin_token
         self._spans = spans
         self._history = history
+        self._data_folder = data_folder
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
         self._kafka: KafkaEndpoint | None = None
@@ -88,7 +93,7 @@ class NodeEndpoints:
             ca_file=tls.ca_file,
             **{name: None if entry is None else entry[1].port for name, entry in bound.items()},
         )
-        sessions, app = self._build()
+        sessions, app = self._build(tls)
         limits = ConnectionLimits(
             settings.max_connections,
             broker.counters.count_opened,
@@ -124,7 +129,7 @@ class NodeEndpoints:
     def _bind(self, service: str, port: int | None) -> tuple[socket.socket, Port] | None:
         return None if port is None else bind(service, self._settings.host, port)
 
-    def _build(self) -> tuple[dict[str, Callable[[], StreamSession]], HttpApp]:
+    def _build(self, tls: NodeTls) -> tuple[dict[str, Callable[[], StreamSession]], HttpApp]:
         """The makers of stream sessions by service, and the HTTP application."""
         memory = MemoryBudget(
             memory_budget_bytes(self._settings.memory_budget_bytes),
@@ -140,7 +145,7 @@ class NodeEndpoints:
             "kafka": lambda: kafka.session(is_secure=False),
             "kafkas": lambda: kafka.session(is_secure=True),
         }
-        return sessions, self._build_http(amqp, memory, coalescer)
+        return sessions, self._build_http(amqp, memory, coalescer, tls)
 
     def _build_amqp(self, memory: MemoryBudget, coalescer: Coalescer) -> AmqpEndpoint:
         settings = self._settings
@@ -172,7 +177,7 @@ class NodeEndpoints:
             memory=memory,
         )
 
-    def _build_http(self, amqp: AmqpEndpoint, memory: MemoryBudget, coalescer: Coalescer) -> HttpApp:
+    def _build_http(self, amqp: AmqpEndpoint, memory: MemoryBudget, coalescer: Coalescer, tls: NodeTls) -> HttpApp:
         app = build_app(
             self._broker,
             self._clock,
@@ -185,7 +190,10 @@ class NodeEndpoints:
         )
         if self._spans is not None:
             app.trace(self._spans)
-        self._portal = Portal(self._broker, self._clock, self.addresses, self._history)
+        facts = NodeFacts(
+            version=__version__, data_folder=self._data_folder, read_certificate=partial(read_certificate, tls)
+        )
+        self._portal = Portal(self._broker, self._clock, self.addresses, self._history, facts)
         app.mount("portal", self._portal, is_home=True)
         for account in self._broker.blob_accounts.names:
             app.mount_blobs(account, max_bytes=self._settings.blob_max_bytes)

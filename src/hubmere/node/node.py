@@ -77,6 +77,7 @@ class Node:
             admin_token=admin_token,
             spans=self._spans,
             history=storage.history,
+            data_folder=self._data_folder,
         )
         await endpoints.open(tls)
         self._start_capture(broker, endpoints, admin_token)
@@ -151,12 +152,16 @@ class Node:
             endpoints.addresses,
             rule,
             key=EMULATOR_KEY if settings.is_emulator else rule.primary_key,
-            data="(memory)" if settings.memory else str(settings.data.resolve()),
+            data=self._data_folder,
             namespace=namespace.name,
             admin_token=admin_token,
             portal_path=endpoints.portal_path,
             blob_connection_string=blob_connection_string(settings, endpoints.addresses, self._storage.secrets),
         )
+
+    @property
+    def _data_folder(self) -> str:
+        return "(memory)" if self._settings.memory else str(self._settings.data.resolve())
 
     def _write_ready_file(self, ready: Ready) -> None:
         """Write the ready file of the data folder, by which commands on this machine find the node."""

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from hubmere.broker.broker import Broker
 from hubmere.endpoints import certificates
 from hubmere.endpoints.tls import RenewingTls
+from hubmere.portal.node_facts import Certificate
 from hubmere.settings import Settings
+from hubmere.store.files import Files
 from hubmere.store.secrets import NodeSecrets
 
 
@@ -19,6 +21,7 @@ class NodeTls(NamedTuple):
 
     context: ssl.SSLContext | None
     ca_file: str | None
+    certificate: Path | None = None
 
 
 def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTls:
@@ -27,7 +30,7 @@ def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTl
         return NodeTls(None, None)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         context = certificates.server_context(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-        return NodeTls(context, None)
+        return NodeTls(context, None, settings.tls_certificate)
 
     def is_label(text: str) -> bool:
         return broker.entities.find_namespace(text) is not None or broker.entities.find_alias(text) is not None
@@ -35,7 +38,20 @@ def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTl
     renewing = RenewingTls(
         partial(_names, settings, broker), is_label, partial(_issue, secrets), settings.tls_client_ca
     )
-    return NodeTls(renewing.context, str(secrets.tls_files.ca.resolve()))
+    return NodeTls(renewing.context, str(secrets.tls_files.ca.resolve()), secrets.tls_files.certificate)
+
+
+def read_certificate(tls: NodeTls) -> Certificate | None:
+    """The certificate that the node serves, for the portal; None if there is none or it cannot be read."""
+    files = Files()
+    try:
+        if tls.certificate is None:
+            return None
+        expires_at = certificates.expires_at(files.read(tls.certificate))
+        ca_pem = None if tls.ca_file is None else files.read(Path(tls.ca_file)).decode("ascii")
+    except (OSError, ValueError):
+        return None
+    return Certificate(expires_ms=round(expires_at.timestamp() * 1000), ca_pem=ca_pem)
 
 
 def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:

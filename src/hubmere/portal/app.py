@@ -21,6 +21,7 @@ from hubmere.model.errors import Refusal
 from hubmere.model.history import HistoryStore
 from hubmere.portal import sign_in_page
 from hubmere.portal.logins import Login, Logins
+from hubmere.portal.node_facts import NodeFacts
 from hubmere.portal.portal_session import PortalSession
 from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
@@ -82,11 +83,19 @@ class Portal:
     """
 
     def __init__(
-        self, broker: Broker, clock: Clock, addresses: Addresses, history: HistoryStore, *, load: Load | None = None
+        self,
+        broker: Broker,
+        clock: Clock,
+        addresses: Addresses,
+        history: HistoryStore,
+        facts: NodeFacts,
+        *,
+        load: Load | None = None,
     ) -> None:
         self._broker = broker
         self._clock = clock
         self._addresses = addresses
+        self._facts = facts
         self._logins = Logins(broker)
         self._sampler = Sampler(broker, clock)
         self._recorder = Recorder(broker, clock, self._sampler, history)
@@ -210,6 +219,7 @@ class Portal:
             addresses=self._addresses,
             sampler=self._sampler,
             recorder=self._recorder,
+            facts=self._facts,
             login=login,
             peer=_peer(scope),
         )

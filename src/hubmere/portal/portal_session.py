@@ -18,6 +18,7 @@ from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.portal.logins import Login
+from hubmere.portal.node_facts import NodeFacts
 from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
 
@@ -33,6 +34,7 @@ class PortalSession:
     addresses: Addresses
     sampler: Sampler
     recorder: Recorder
+    facts: NodeFacts
     login: Login
     peer: str = ""
 

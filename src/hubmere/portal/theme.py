@@ -57,6 +57,10 @@ a:focus-visible, button:focus-visible, .q-btn:focus-visible, [tabindex]:focus-vi
 .h-tile-number { font-size: 1.3rem; font-weight: 650; font-variant-numeric: tabular-nums; }
 .h-row { display: flex; flex-wrap: wrap; gap: 10px; align-items: center; width: 100%; }
 .h-row.between { justify-content: space-between; }
+.h-facts { display: grid; gap: 10px 24px; margin: 0;
+  grid-template-columns: repeat(auto-fill, minmax(min(270px, 100%), 1fr)); }
+.h-facts dt { font-size: .85rem; } .h-facts dd { margin: 0; overflow-wrap: anywhere; }
+.h-steps { margin: 0; padding: 0 16px 14px 36px; display: grid; gap: 8px; }
 .h-range { border: 1px solid var(--line); background: var(--card); }
 .h-range .q-btn { padding: 2px 12px; }
 .h-chart { height: 190px; width: 100%; }
@@ -232,6 +236,15 @@ def tile(title: str) -> ui.label:
     with ui.column().classes("h-tile"):
         ui.label(title).classes("h-soft")
         return ui.label("").classes("h-tile-number")
+
+
+def fact(name: str, value: str) -> ui.label:
+    """A name and its value in a list of facts. Returns the label of the value."""
+    with ui.element("div"):
+        with ui.element("dt").classes("h-soft"):
+            ui.label(name)
+        with ui.element("dd"):
+            return ui.label(value)
 
 
 def code(text: str) -> ui.element:

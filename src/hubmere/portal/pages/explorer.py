@@ -1,6 +1,5 @@
 """Explorer page: search events, follow new events, display one, send one."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 
@@ -11,14 +10,14 @@ from hubmere.broker import HubView
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
-from hubmere.model.receipt import Receipt
 from hubmere.portal import formatting, search, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.event import open_event
 from hubmere.portal.pages.routes import page
 from hubmere.portal.portal_session import PageContext
+from hubmere.portal.publishing import publish
 from hubmere.portal.search import FoundEvent, Tail
-from hubmere.translate import HttpEvent, publication_from_http
+from hubmere.translate import HttpEvent
 
 _ALL = "all"
 _PAGE_EVENTS = 100
@@ -246,7 +245,7 @@ def _send_dialog(context: PageContext, name: str) -> None:
                 partition_key=key.value or None,
                 content_type=content_type.value or None,
             )
-            receipt = await _publish(context, name, event, None if partition.value == "any" else partition.value)
+            receipt = await publish(context, name, event, None if partition.value == "any" else partition.value)
             dialog.close()
             ui.notify(f"Event {receipt.sequence_number} was sent.", type="positive")
 
@@ -263,28 +262,3 @@ def _properties(text: str) -> dict[str, str | int | float | bool]:
     if not isinstance(parsed, dict) or not all(isinstance(value, (str, int, float, bool)) for value in parsed.values()):
         raise InvalidArgument("properties", text, "a JSON object with strings, numbers and booleans")
     return parsed
-
-
-async def _publish(context: PageContext, name: str, event: HttpEvent, partition: str | None) -> Receipt:
-    """Publish an event and wait until it is durable."""
-    session = context.session
-    publisher = context.caller.open_publisher(name, session.now_s, partition=partition)
-    publication = publication_from_http([event], resolve_key=publisher.resolve_key)
-    waiting: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-
-    def on_settled(receipt: Receipt) -> None:
-        if receipt.error is None:
-            waiting.set_result(receipt)
-        else:
-            waiting.set_exception(receipt.error)
-
-    publisher.publish(
-        publication.batch,
-        count=publication.count,
-        size_bytes=publication.size_bytes,
-        key=publication.partition_key,
-        now=session.clock.monotonic(),
-        now_ms=session.clock.now_ms(),
-        callback=on_settled,
-    )
-    return await waiting

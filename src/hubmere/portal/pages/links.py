@@ -15,13 +15,12 @@ from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
 from hubmere.portal.consumer_lag import reader_label
-from hubmere.portal.doctor import Finding, Observer, ReaderLink, Snapshot, findings, links_by_reader
+from hubmere.portal.doctor import Observer, ReaderLink, links_by_reader
+from hubmere.portal.findings_card import Doctor, FindingsCard
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
 
-# Maximum number of findings on the page.
-_MAX_FINDINGS = 50
 _MAX_CHARACTERS = 30
 _CLOSE_REASON = "The connection was closed in the portal."
 
@@ -52,59 +51,28 @@ class _LinksPage:
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        self._observer = Observer()
+        self._doctor = Doctor(context)
         with ui.element("div").classes("h-tiles"):
             self._connection_count = theme.tile("Connections")
             self._reader_count = theme.tile("Readers")
             self._publisher_count = theme.tile("Publishing links")
-        self._findings = _Findings()
+        self._findings = FindingsCard("Doctor")
         self._connections = _Connections(context) if context.may(Rights.MANAGE) else None
         self._tables = _Tables(context)
 
     def refresh(self) -> None:
         """Observe the readers once more and display the current state."""
-        session, hubs = self._context.session, self._readable_hubs()
-        now = session.clock.monotonic()
-        session.sampler.sample(self._context.namespace)
-        self._observer.observe(hubs, now, session.clock.now_ms())
+        now = self._context.session.clock.monotonic()
         views = [] if self._connections is None else self._connections.visible()
-        links = links_by_reader(views)
-        rows = [
-            row
-            for found in self._observer.readers()
-            for row in _rows(self._context, *found, self._observer, links, now)
-        ]
+        self._findings.show(self._doctor.examine(views))
+        links, observer, hubs = links_by_reader(views), self._doctor.observer, self._doctor.hubs
+        rows = [row for found in observer.readers() for row in _rows(self._context, *found, observer, links, now)]
         self._connection_count.text = formatting.number(self._context.namespace.counters.active_connections)
         self._reader_count.text = formatting.number(len(rows))
         self._publisher_count.text = formatting.number(sum(len(hub.publisher_names()) for hub in hubs))
-        self._findings.show(self._diagnose(hubs, views, now))
         if self._connections is not None:
             self._connections.show(views)
         self._tables.show(rows, hubs)
-
-    def _readable_hubs(self) -> list[HubView]:
-        context = self._context
-        hubs = context.hubs()
-        # The Listen right on the namespace covers all hubs: skip the check of each of up to a thousand hubs.
-        if context.may(Rights.LISTEN):
-            return hubs
-        return [hub for hub in hubs if context.may(Rights.LISTEN, hub)]
-
-    def _diagnose(self, hubs: Sequence[HubView], connections: Sequence[ConnectionView], now: float) -> list[Finding]:
-        session = self._context.session
-        return findings(
-            Snapshot(
-                namespace=self._context.namespace,
-                hubs=hubs,
-                observer=self._observer,
-                rates=session.sampler.rates,
-                now=now,
-                now_ms=session.clock.now_ms(),
-                conditions=session.broker.conditions.all(),
-                connections=connections,
-                reader_links=links_by_reader(connections),
-            )
-        )
 
 
 def _only_hub(context: PageContext) -> HubView | None:
@@ -270,30 +238,6 @@ def _show_links(view: ConnectionView) -> None:
 
 def _number_text(number: int | None) -> str:
     return "" if number is None else str(number)
-
-
-class _Findings:
-    """The card with the findings."""
-
-    def __init__(self) -> None:
-        self._displayed: list[Finding] | None = None
-        with theme.card("Doctor"):
-            self._body = ui.column().style("gap: 10px; width: 100%").props('role="status"')
-
-    def show(self, found: list[Finding]) -> None:
-        """Display the findings if they have changed."""
-        if found == self._displayed:
-            return
-        self._displayed = found
-        self._body.clear()
-        with self._body:
-            if not found:
-                ui.label("No problems found.").classes("h-badge good")
-            for finding in found[:_MAX_FINDINGS]:
-                with ui.column().classes(f"h-finding {finding.severity}"):
-                    ui.label(f"{finding.problem}: {finding.location}").style("font-weight: 650")
-                    ui.label(finding.description)
-                    theme.note(finding.remedy)
 
 
 class _Tables:

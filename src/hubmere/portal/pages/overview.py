@@ -1,4 +1,4 @@
-"""Overview page of a namespace: current rates, charts of the last minutes, and the hubs."""
+"""Overview page of a namespace: essentials, first steps, what needs attention, rates, charts and hubs."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,9 @@ from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
 from hubmere.portal import charts, formatting, theme
 from hubmere.portal.boards import OPEN_CONNECTIONS, Board, ChartSpec
+from hubmere.portal.findings_card import Doctor, FindingsCard
 from hubmere.portal.paged_table import Column, PagedTable
+from hubmere.portal.pages.essentials import Essentials, FirstSteps
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
 from hubmere.portal.sampler import COUNTERS, Sample
@@ -21,11 +23,15 @@ _IN, _OUT = "in", "out"
 _IN_RATE, _OUT_RATE = COUNTERS.index("incoming_messages"), COUNTERS.index("outgoing_messages")
 # Maximum number of logs opened per refresh to find their sizes; each blocks the node's loop for up to a millisecond.
 _MAX_OPENED_PER_REFRESH = 16
+_EXAMINE_SECONDS = 5.0
 
 
 @page("", "Overview")
 def overview(context: PageContext, _: Request) -> None:
     """Tiles, charts and hubs."""
+    essentials = Essentials(context)
+    FirstSteps(context)
+    attention = _Attention(context)
     tiles = _Tiles()
     single = _only_hub(context)
     board = Board(context, _CHARTS, None if single is None else lambda: context.hub(single))
@@ -41,8 +47,28 @@ def overview(context: PageContext, _: Request) -> None:
             board.show()
         tiles.show(history, context.session.broker.loop_lag.longest_s(context.session.clock.monotonic()))
         hubs.show()
+        essentials.show()
+        attention.show()
 
     theme.refresh_regularly(refresh)
+
+
+class _Attention:
+    """What needs attention: the findings of the doctor, every few seconds."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._examine_at = 0.0
+        may_listen = any(context.may(Rights.LISTEN, hub) for hub in context.hubs()[:1]) or context.may(Rights.LISTEN)
+        self._doctor = Doctor(context) if may_listen else None
+        self._card = FindingsCard("Needs attention") if may_listen else None
+
+    def show(self) -> None:
+        """Examine the namespace if that is due, and display the findings."""
+        now = self._context.session.clock.monotonic()
+        if self._doctor is not None and self._card is not None and now >= self._examine_at:
+            self._examine_at = now + _EXAMINE_SECONDS
+            self._card.show(self._doctor.examine())
 
 
 def _only_hub(context: PageContext) -> str | None:
