@@ -1,6 +1,5 @@
 """Look-ups and the live tail over a hub."""
 
-import asyncio
 import contextlib
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.keys import partition_of_key
 from hubmere.model.position import Anchor, Position
 from hubmere.portal import search
 from hubmere.portal.search import FoundEvent, Tail
@@ -63,60 +61,6 @@ def test_look_at_an_empty_partition_is_an_empty_end(harness: PortalHarness) -> N
     page = search.read_page(harness.a_page_context(), harness.hub.view, 2, Position.first())
 
     assert (page.events, page.is_end) == ([], True)
-
-
-def test_last_events_are_counted_from_the_end(harness: PortalHarness) -> None:
-    """The most asked for look-up: what came in just now."""
-    harness.publish(*[str(number).encode() for number in range(10)])
-
-    page = search.read_page(
-        harness.a_page_context(), harness.hub.view, 0, search.position_of_last(harness.hub.view, 0, 3)
-    )
-
-    assert bodies(page.events) == [b"7", b"8", b"9"]
-
-
-def test_look_up_deals_the_limit_out_to_partitions(harness: PortalHarness) -> None:
-    """Thirty-two partitions are no more work than one."""
-    for partition in ("0", "1"):
-        harness.publish(*[b"x"] * 10, partition=partition)
-    starts = {partition: Position.first() for partition in range(4)}
-
-    pages = asyncio.run(search.read_pages(harness.a_page_context(), harness.hub.view, starts, limit=8))
-
-    assert [len(page.events) for page in pages.values()] == [2, 2, 0, 0]
-
-
-def test_key_is_found_in_its_partition_among_others(harness: PortalHarness) -> None:
-    """Other keys live in the same partition."""
-    partition = partition_of_key("device-1", 4)
-    harness.publish(b"wanted", key="device-1")
-    harness.publish(b"other", partition=str(partition))
-    harness.publish(b"wanted too", key="device-1")
-
-    page = asyncio.run(
-        search.find_key(harness.a_page_context(), harness.hub.view, "device-1", Position.first(), limit=10)
-    )
-
-    assert bodies(page.events) == [b"wanted", b"wanted too"]
-    assert {hit.partition for hit in page.events} == {partition}
-    assert page.is_end
-
-
-def test_search_by_key_stops_after_its_share_of_work(harness: PortalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search through a large hub is continued by whoever asked, not by itself."""
-    monkeypatch.setattr(search, "MAX_SEARCHED_EVENTS", 200)
-    partition = str(partition_of_key("rare", 4))
-    for _ in range(3):
-        harness.publish(*[b"x"] * 100, partition=partition)
-    harness.publish(b"found", key="rare")
-
-    first = asyncio.run(search.find_key(harness.a_page_context(), harness.hub.view, "rare", Position.first(), limit=10))
-    onward = Position.sequence(first.next_sequence, inclusive=True)
-    second = asyncio.run(search.find_key(harness.a_page_context(), harness.hub.view, "rare", onward, limit=10))
-
-    assert (first.events, first.is_end, first.next_sequence) == ([], False, 200)
-    assert bodies(second.events) == [b"found"]
 
 
 def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:

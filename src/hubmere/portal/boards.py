@@ -177,13 +177,20 @@ def _points(rows: Rows, spec: ChartSpec, step_s: int | None) -> dict[str, list[P
 class LagBoard:
     """A chart of the lag of the consumer groups of a hub."""
 
-    def __init__(self, context: PageContext, hub: Callable[[], HubView], only: str | None = None) -> None:
+    def __init__(
+        self,
+        context: PageContext,
+        hub: Callable[[], HubView],
+        *,
+        only: str | None = None,
+        title: str = "Lag in events",
+    ) -> None:
         self._context = context
         self._hub = hub
         self._only = only
         self._load_at = 0.0
         self._range = RangeChoice(self._start_loading)
-        self._chart = LineChart("Lag in events", ())
+        self._chart = LineChart(title, ())
         self._start_loading()
 
     def show(self) -> None:

@@ -16,6 +16,8 @@ from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
 from hubmere.translate import assigned_partitions
 
+# Names of protocols on pages.
+AMQP, KAFKA = "AMQP", "Kafka"
 # Maximum number of Kafka groups of a namespace that are searched for one hub; each costs a look-up in memory.
 MAX_KAFKA_GROUPS = 1000
 
@@ -37,6 +39,14 @@ def consumer_positions(broker: Broker, hub: HubView) -> list[ConsumerPosition]:
     """All readers, checkpoints and committed offsets of a hub, sorted by group and partition."""
     found = [*_readers(broker, hub), *_checkpoints(broker, hub), *_kafka(broker, hub)]
     return sorted(found, key=lambda row: (row.group, row.partition, row.protocol))
+
+
+def amqp_positions(broker: Broker, hub: HubView, group: str) -> list[ConsumerPosition]:
+    """The readers and checkpoints of one consumer group of a hub, by partition."""
+    found = (*_readers(broker, hub), *_checkpoints(broker, hub))
+    return sorted(
+        (row for row in found if fold(row.group) == fold(group)), key=lambda row: (row.partition, row.protocol)
+    )
 
 
 # What the service calls a reader that gave no name.
@@ -69,7 +79,7 @@ def _readers(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
     for reader in hub.readers():
         yield ConsumerPosition(
             group=names.get(reader.group, reader.group),
-            protocol="AMQP",
+            protocol=AMQP,
             partition=reader.partition,
             reader=reader_label(reader.name),
             epoch=reader.epoch,
@@ -107,7 +117,7 @@ def _kafka(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
             position = committed.get(partition)
             yield ConsumerPosition(
                 group=group.group_id,
-                protocol="Kafka",
+                protocol=KAFKA,
                 partition=partition,
                 reader=owners.get(partition, ""),
                 epoch=None,

@@ -36,14 +36,14 @@ _EMPTY = """<span class="h-soft" style="padding: 6px 0">No entries.</span>"""
 _BUTTONS_CELL = """<q-td :props="props">
 <q-btn v-for="action in props.row.actions" :key="action" flat dense no-caps color="primary" :label="action"
   :aria-label="action + ' ' + props.row.row_key"
-  @click="() => $parent.$emit('act', action, props.row.row_key)" /></q-td>"""
+  @click.stop="() => $parent.$emit('act', action, props.row.row_key)" /></q-td>"""
 
 
 # One row on a small screen: every column on a line of its own.
 _ITEM = """<div class="h-item"><div v-for="col in props.cols" :key="col.name" class="h-item-line">
 <template v-if="col.name === 'actions'"><span></span><div><q-btn v-for="action in props.row.actions" :key="action"
   flat dense no-caps color="primary" :label="action" :aria-label="action + ' ' + props.row.row_key"
-  @click="() => $parent.$emit('act', action, props.row.row_key)" /></div></template>
+  @click.stop="() => $parent.$emit('act', action, props.row.row_key)" /></div></template>
 <template v-else><span class="h-soft">{{ col.label }}</span>
 <a v-if="col.name === props.cols[0].name && props.row.href" class="h-link" :href="props.row.href">{{ col.value }}</a>
 <span v-else>{{ col.value }}</span></template></div></div>"""
@@ -60,6 +60,7 @@ class PagedTable(Generic[T]):
         href: Callable[[T], str] | None = None,
         actions: Callable[[T], Sequence[str]] | None = None,
         on_act: Callable[[str, str], Awaitable[None] | None] | None = None,
+        on_row: Callable[[str], None] | None = None,
         actions_first: bool = False,
         sorted_by: str | None = None,
     ) -> None:
@@ -88,8 +89,12 @@ class PagedTable(Generic[T]):
         self._table.add_slot("no-data", _EMPTY)
         if href is not None:
             self._table.add_slot(f"body-cell-{columns[0].name}", _LINK_CELL)
-        if on_act is not None:
+        if on_row is not None:
+            open_row = action_handler(on_row)
+            self._table.classes("h-clickable").on("rowClick", lambda event: open_row(event.args[1]["row_key"]))
+        if on_act is not None and not actions_first:
             self._table.classes("h-acts")
+        if on_act is not None:
             self._table.add_slot("body-cell-actions", _BUTTONS_CELL)
             handler = action_handler(on_act)
             self._table.on("act", lambda event: handler(event.args[0], event.args[1]))

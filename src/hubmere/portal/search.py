@@ -1,19 +1,18 @@
-"""Searches the events of a hub: by sequence number, offset, time or key, and as a live tail.
+"""Reads events of a hub for display: one page from a position on, and a live tail.
 
 These reads are not readers of a consumer group: they have no epoch and no checkpoint and do not count towards the
-limit of five readers. Each step decodes a bounded number of events, so a search in a large hub does not block the node;
-the caller continues a search that is not finished.
+limit of five readers. Each step decodes a bounded number of events, so that a large hub does not block the node; `scan`
+pages through a whole hub.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 from hubmere.broker import MAX_OPENING_WAIT_S, HubView
 from hubmere.model.errors import InvalidArgument, Refusal
-from hubmere.model.keys import partition_of_key
 from hubmere.model.names import DEFAULT_GROUP
 from hubmere.model.position import Position
 from hubmere.portal.portal_session import PageContext
@@ -23,8 +22,6 @@ from hubmere.translate import EventView, events
 EVENTS_PER_TURN = 100
 # Maximum bytes read in one turn; a larger event is read completely.
 BYTES_PER_TURN = 256 * 1024
-# Maximum events that one search by key examines; the person can continue the search.
-MAX_SEARCHED_EVENTS = 20_000
 # Maximum events on the page; older ones are removed.
 MAX_LISTED_EVENTS = 200
 _MAX_DIGITS = 19
@@ -114,35 +111,6 @@ async def until_open(hub: HubView, partitions: Sequence[int]) -> None:
         if not set(partitions) & set(hub.opening_partitions):
             return
         await asyncio.sleep(_OPENING_POLL_S)
-
-
-def position_of_last(hub: HubView, partition: int, count: int) -> Position:
-    """The position of the last `count` events of a partition."""
-    return Position.sequence(max(hub.partition(partition).state.last_stable - count, 0), inclusive=True)
-
-
-async def read_pages(context: PageContext, hub: HubView, starts: Mapping[int, Position], limit: int) -> dict[int, Page]:
-    """A page of each partition, from its own position on. Yields to the loop after every partition."""
-    pages: dict[int, Page] = {}
-    for partition, position in starts.items():
-        pages[partition] = read_page(context, hub, partition, position, max(limit // len(starts), 1))
-        await asyncio.sleep(0)
-    return pages
-
-
-async def find_key(context: PageContext, hub: HubView, key: str, position: Position, limit: int) -> Page:
-    """Events with a partition key, in the partition of the key. Yields to the loop after every read."""
-    partition = partition_of_key(key, hub.partition_count)
-    found: list[FoundEvent] = []
-    wanted = key.encode()
-    for _ in range(MAX_SEARCHED_EVENTS // EVENTS_PER_TURN):
-        page = read_page(context, hub, partition, position)
-        found += [hit for hit in page.events if hit.event.partition_key == key or hit.event.key == wanted]
-        if page.is_end or len(found) >= limit:
-            return Page(found[:limit], page.next_sequence, page.is_end)
-        position = Position.sequence(page.next_sequence, inclusive=True)
-        await asyncio.sleep(0)
-    return Page(found, position.value, is_end=False)
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ a:focus-visible, button:focus-visible, .q-btn:focus-visible, [tabindex]:focus-vi
   width: 100%; align-items: stretch; box-shadow: none; min-width: 0; }
 .h-grid { display: grid; gap: 14px; width: 100%;
   grid-template-columns: repeat(auto-fill, minmax(min(310px, 100%), 1fr)); }
-.h-tiles { display: grid; gap: 12px; width: 100%; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); }
+.h-tiles { display: grid; gap: 12px; width: 100%; grid-template-columns: repeat(auto-fill, minmax(125px, 1fr)); }
 .h-tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 10px 14px; gap: 0; }
 .h-tile-number { font-size: 1.3rem; font-weight: 650; font-variant-numeric: tabular-nums; }
 .h-row { display: flex; flex-wrap: wrap; gap: 10px; align-items: center; width: 100%; }
@@ -70,7 +70,7 @@ body.body--dark .text-negative { --q-negative: #ff8a80; }
 .h-row .q-btn--outline.q-btn--dense { padding: 2px 10px; }
 .h-table td { font-variant-numeric: tabular-nums; }
 .h-table.h-acts th:last-child, .h-table.h-acts td:last-child { position: sticky; right: 0; background: var(--card); }
-.h-table tbody tr.h-clickable { cursor: pointer; }
+.h-clickable tbody tr { cursor: pointer; }
 .h-sort { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer; }
 .h-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .h-item { width: 100%; border-bottom: 1px solid var(--line); padding: 8px 2px; display: grid; gap: 2px; }
@@ -112,6 +112,7 @@ class NavigationEntry:
 NAVIGATION: Sequence[NavigationEntry] = (
     NavigationEntry("", "Overview", "insights", Rights.ALL),
     NavigationEntry("/explorer", "Explorer", "search", Rights.LISTEN | Rights.SEND),
+    NavigationEntry("/groups", "Groups", "groups", Rights.LISTEN),
     NavigationEntry("/scale", "Scale", "speed", Rights.ALL, needs_namespace=True),
     NavigationEntry("/capture", "Capture", "inventory_2", Rights.ALL),
     NavigationEntry("/access", "Access", "vpn_key", Rights.MANAGE),
@@ -318,7 +319,7 @@ def refresh_regularly(refresh: Callable[[], None], interval_s: float = _REFRESH_
 @contextmanager
 def dialog(title: str, *, has_close: bool = False) -> Iterator[ui.dialog]:
     """Open a dialog; it is deleted when it is closed."""
-    with ui.dialog(value=True) as box, ui.column().classes("h-card"):
+    with ui.context.client.content, ui.dialog(value=True) as box, ui.column().classes("h-card"):
         box.props["aria-label"] = title
         box.on("hide", box.delete)
         with row(between=True).style("flex-wrap: nowrap"):

@@ -1,9 +1,11 @@
 """Every page and every action, as the administrator."""
 
+import json
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -158,11 +160,20 @@ def test_events_are_found_by_sequence_offset_time_and_key(admin: Visitor) -> Non
     expect(rows).to_have_count(5)
     offset = admin.row('{"number": 3}').locator("td").nth(3).inner_text()
 
+    for field, value, count in (
+        ("Key", "key-1", 2),
+        ("Contains text", 'NUMBER": 4', 1),
+        ("Until a sequence number", "1", 2),
+        ("Until a time (UTC)", "2020-01-01T00:00:00", 0),
+    ):
+        admin.field(field).fill(value)
+        admin.button("Search").click()
+        expect(admin.page.get_by_text(f"Page 1: {count} events")).to_be_visible()
+        admin.field(field).fill("")
     for kind, value, count in (
         ("From a sequence number", "2", 3),
         ("From an offset", offset, 2),
         ("From a time (UTC)", "2020-01-01T00:00:00", 5),
-        ("With a partition key", "key-1", 2),
     ):
         admin.choose("Search", kind)
         admin.field("Value").fill(value)
@@ -173,6 +184,30 @@ def test_events_are_found_by_sequence_offset_time_and_key(admin: Visitor) -> Non
     admin.field("Value").fill("two")
     admin.button("Search").click()
     admin.expect_notification("a whole number")
+
+
+def test_events_are_paged_exported_and_sent_again(admin: Visitor) -> None:
+    """Older events are a click away, and a search can be taken along."""
+    admin.add_hub("paged", partitions=1)
+    for number in range(101):
+        admin.publish("paged", f'{{"number": {number}}}', key="k")
+    admin.open("/explorer?hub=paged", "Explorer")
+
+    expect(admin.page.get_by_text("There is more.")).to_be_visible()
+    admin.button("More").click()
+    expect(admin.page.get_by_text("Page 2: 1 events")).to_be_visible()
+    with admin.page.expect_download() as waiting:
+        admin.button("Export JSON").click()
+    exported = json.loads(Path(waiting.value.path()).read_text())
+    admin.row('{"number": 0}').locator("td").last.click()
+    admin.button("Resend").click()
+    admin.button("Send").click()
+
+    admin.expect_notification("Event 101 was sent.")
+    assert [event["sequenceNumber"] for event in exported] == list(range(100, -1, -1))
+    admin.button("Close").click()
+    admin.button("Back").click()
+    expect(admin.page.get_by_text("Page 1: 100 events")).to_be_visible()
 
 
 def test_live_tail_shows_new_events(admin: Visitor) -> None:
@@ -396,5 +431,24 @@ def test_kafka_group_is_shown_with_the_member_that_owns_a_partition(admin: Visit
         consumer.commit(message, asynchronous=False)
 
         expect(position.locator("td").nth(5)).to_have_text("1")
+        admin.open("/groups", "Consumer groups")
+        expect(admin.row("billing")).to_contain_text("Stable")
+        admin.page.get_by_role("link", name="billing").click()
+        admin.expect_heading("billing")
+        expect(admin.rows_of("Members", "till-7")).to_contain_text("owned: 0")
+        admin.button("Reset offsets").click()
+        admin.button("Reset").click()
+        admin.expect_notification("still has members")
     finally:
         consumer.close()
+
+    admin.button("Preview").click()
+    expect(admin.page.get_by_role("dialog").locator("tbody tr").first).to_contain_text("owned")
+    admin.button("Reset").click()
+    admin.expect_notification("The offsets of 1 partitions were reset.")
+    expect(admin.rows_of("Partitions", "owned").locator("td").nth(2)).to_have_text("0")
+    admin.button("Delete group").click()
+    admin.field("Type billing to confirm").fill("billing")
+    admin.button("Delete").click()
+    admin.expect_heading("Consumer groups")
+    expect(admin.row("billing")).to_have_count(0)

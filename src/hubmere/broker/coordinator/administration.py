@@ -22,7 +22,7 @@ from hubmere.broker.coordinator.offsets import Commit, Offsets
 from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.auditing import Actor, Done
-from hubmere.model.errors import InvalidArgument, PartitionNotFound, Refusal
+from hubmere.model.errors import InvalidArgument, PartitionNotFound, PartitionOpening, Refusal
 from hubmere.model.position import Position
 from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.runtime_state import GroupOffset
@@ -195,6 +195,9 @@ class GroupAdministration:
             hubs = {hub.name: hub.entity for hub in self._namespace.hubs.values()}
             commits = [Commit(hubs[each.hub], each.partition, each.target, -1, "") for each in planned]
             self._offsets.commit(group_id, commits, actor.now_ms, on_complete)
+        except PartitionOpening:
+            # Not refused: the caller tries again when the log is open.
+            raise
         except Refusal as refusal:
             self._write_audit("reset group", group_id, actor, refusal)
             raise

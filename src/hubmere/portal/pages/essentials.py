@@ -24,7 +24,7 @@ class Essentials:
         self._context = context
         with theme.card("Essentials"):
             with ui.element("dl").classes("h-facts"):
-                for name, value in self._fixed().items():
+                for name, value in self._facts().items():
                     theme.fact(name, value)
                 self._disk = theme.fact("Disk", "")
                 self._certificate = theme.fact("TLS certificate", "none")
@@ -35,7 +35,7 @@ class Essentials:
             self._downloads = theme.row()
         ui.timer(0.05, theme.action_handler(self._show_certificate), once=True)
 
-    def _fixed(self) -> Mapping[str, str]:
+    def _facts(self) -> Mapping[str, str]:
         context, addresses = self._context, self._context.session.addresses
         entity, facts = context.namespace.entity, context.session.facts
         host = addresses.host_of(context.namespace_name)

@@ -14,8 +14,8 @@ from hubmere.translate import EventView, TypedValue
 _NO_BODY = "This event has no body. In a compacted hub it deletes its key."
 
 
-def open_event(hub: str, hit: FoundEvent) -> None:
-    """Show an event in a dialog."""
+def open_event(hub: str, hit: FoundEvent, *, on_resend: theme.Action | None = None) -> None:
+    """Show an event in a dialog. `on_resend` adds a button."""
     event = hit.event
     with theme.dialog(f"Event {event.sequence} of {hub}, partition {hit.partition}", has_close=True):
         with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
@@ -27,6 +27,10 @@ def open_event(hub: str, hit: FoundEvent) -> None:
             for name, text in _views(event).items():
                 with ui.tab_panel(name).style("padding: 8px 0"):
                     theme.code(text)
+        if on_resend is not None:
+            with theme.row():
+                ui.space()
+                ui.button("Resend", on_click=theme.action_handler(on_resend)).props("no-caps outline")
 
 
 def _views(event: EventView) -> Mapping[str, str]:

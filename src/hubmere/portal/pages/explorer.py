@@ -1,36 +1,41 @@
-"""Explorer page: search events, follow new events, display one, send one."""
+"""Explorer page: page through events, search and filter them, follow new ones, open, export and send them."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 
 from fastapi import Request
 from nicegui import ui
 
 from hubmere.broker import HubView
 from hubmere.model.entity import Rights
-from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
-from hubmere.portal import formatting, search, theme
+from hubmere.portal import export, formatting, search, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.event import open_event
 from hubmere.portal.pages.routes import page
+from hubmere.portal.pages.send import send_dialog
 from hubmere.portal.portal_session import PageContext
-from hubmere.portal.publishing import publish
+from hubmere.portal.scan import EventFilter, Scan
 from hubmere.portal.search import FoundEvent, Tail
-from hubmere.translate import HttpEvent
 
 _ALL = "all"
 _PAGE_EVENTS = 100
+_NEWEST = "last"
 _KINDS = {
-    "last": "Newest events",
+    _NEWEST: "Newest events",
     "first": "Oldest events",
     "sequence": "From a sequence number",
     "offset": "From an offset",
     "time": "From a time (UTC)",
-    "key": "With a partition key",
 }
-_PLAIN_KINDS = ("last", "first")
+_PLAIN_KINDS = (_NEWEST, "first")
 _TAIL_SECONDS = 0.5
+# Maximum size of an export: what a browser and a person can handle.
+_MAX_EXPORTED_EVENTS = 5000
+_MAX_EXPORTED_BYTES = 16 * 1024 * 1024
+_EXPORTS: dict[str, tuple[Callable[[Sequence[FoundEvent]], str], str]] = {
+    "JSON": (export.to_json, "application/json"),
+    "CSV": (export.to_csv, "text/csv"),
+}
 
 
 @page("/explorer", "Explorer")
@@ -53,7 +58,7 @@ def explorer(context: PageContext, request: Request) -> None:
         hub.props("outlined dense").style("min-width: 220px")
         ui.space()
         if context.may(Rights.SEND, context.hub(name)):
-            ui.button("Send event", on_click=theme.action_handler(lambda: _send_dialog(context, name))).props(
+            ui.button("Send event", on_click=theme.action_handler(lambda: send_dialog(context, name))).props(
                 "no-caps unelevated"
             )
     if context.may(Rights.LISTEN, context.hub(name)):
@@ -67,48 +72,83 @@ def _open_hub(context: PageContext, hub: str | None) -> None:
         ui.navigate.to(context.url("/explorer", hub=hub))
 
 
+class _Form:
+    """The fields of a search."""
+
+    def __init__(self, hub: HubView, on_search: theme.Action) -> None:
+        search_again = theme.action_handler(on_search)
+        with theme.row():
+            self.partition = ui.select([_ALL, *hub.entity.partition_ids], value=_ALL, label="Partition")
+            self.kind = ui.select(_KINDS, value=_NEWEST, label="Search")
+            self._value = ui.input("Value").on("keydown.enter", search_again)
+            self._value.bind_visibility_from(self.kind, "value", lambda kind: kind not in _PLAIN_KINDS)
+            self._text = ui.input("Contains text").on("keydown.enter", search_again)
+            self._text.tooltip("In the body, the key, or a property")
+            self._key = ui.input("Key").on("keydown.enter", search_again)
+            self._until = ui.input("Until a time (UTC)").on("keydown.enter", search_again)
+            self._last = ui.input("Until a sequence number").on("keydown.enter", search_again)
+            for field in (self.partition, self.kind, self._value, self._text, self._key, self._until, self._last):
+                field.props("outlined dense").style("min-width: 130px; flex: 1 1 150px; max-width: 260px")
+
+    def partitions(self, hub: HubView) -> tuple[int, ...]:
+        """The chosen partitions."""
+        chosen = self.partition.value
+        return tuple(range(hub.partition_count)) if chosen == _ALL else (int(chosen),)
+
+    @property
+    def newest_first(self) -> bool:
+        """Whether the newest events come first."""
+        return bool(self.kind.value == _NEWEST)
+
+    def position(self) -> Position:
+        """Where the search begins."""
+        return search.parse_position("first" if self.newest_first else self.kind.value, self._value.value or "")
+
+    def event_filter(self) -> EventFilter:
+        """The filter in the form."""
+        until, last = (self._until.value or "").strip(), (self._last.value or "").strip()
+        return EventFilter(
+            text=(self._text.value or "").strip(),
+            key=(self._key.value or "").strip(),
+            until_ms=search.parse_position("time", until).value if until else None,
+            until_sequence=search.parse_position("sequence", last).value if last else None,
+        )
+
+
 class _Events:
-    """The table of events: results of a search, or new events."""
+    """The table of events: pages of a search, or new events."""
 
     def __init__(self, context: PageContext, hub: str) -> None:
         self._context = context
         self._hub = hub
         self._events: dict[str, FoundEvent] = {}
-        self._next: dict[int, Position] = {}
+        self._scan: Scan | None = None
+        self._bookmarks: list[list[tuple[int, int, int]]] = []
+        self._is_searching = False
         self._tail: Tail | None = None
         with theme.card():
-            self._build_controls()
-            self._status = theme.note("")
-            self._table = PagedTable[FoundEvent](
-                (
-                    Column("partition", "Partition", lambda hit: hit.partition),
-                    Column("sequence", "Sequence", lambda hit: hit.event.sequence, is_number=True),
-                    Column("offset", "Offset", lambda hit: str(hit.event.offset), is_number=True),
-                    Column("enqueued", "Enqueued (UTC)", lambda hit: formatting.timestamp(hit.event.enqueued_ms)),
-                    Column("key", "Key", _key),
-                    Column("size", "Size", lambda hit: formatting.size(len(hit.event.body or b"")), is_number=True),
-                    Column("body", "Body", lambda hit: formatting.preview(hit.event.body)),
-                ),
-                key=_row_key,
-                actions=lambda _: ["Open"],
-                on_act=self._open,
-                actions_first=True,
-            )
+            self._form = _Form(context.hub(hub), self._search)
+            self._build_buttons()
+            self._progress = ui.linear_progress(value=0.0, show_value=False)
+            self._progress.props('aria-label="Progress of the search"').set_visibility(False)
+            self._status = theme.note("").props('role="status"')
+            self._table = _table(self._open)
         self._timer = ui.timer(_TAIL_SECONDS, theme.action_handler(self._show_new_events), active=False)
         ui.timer(0.05, theme.action_handler(self._search), once=True)
 
-    def _build_controls(self) -> None:
-        hub = self._context.hub(self._hub)
+    def _build_buttons(self) -> None:
         with theme.row():
-            self._partition = ui.select([_ALL, *hub.entity.partition_ids], value=_ALL, label="Partition")
-            self._kind = ui.select(_KINDS, value="last", label="Search")
-            self._value = ui.input("Value").on("keydown.enter", theme.action_handler(self._search))
-            self._value.bind_visibility_from(self._kind, "value", lambda kind: kind not in _PLAIN_KINDS)
-            for field in (self._partition, self._kind, self._value):
-                field.props("outlined dense").style("min-width: 130px")
             ui.button("Search", on_click=theme.action_handler(self._search)).props("no-caps unelevated")
-            self._more = ui.button("More", on_click=theme.action_handler(self._search_further)).props("no-caps outline")
+            self._back = ui.button("Back", on_click=theme.action_handler(self._page_back)).props("no-caps outline")
+            self._more = ui.button("More", on_click=theme.action_handler(self._page_on)).props("no-caps outline")
+            self._stop = ui.button("Stop", on_click=self._stop_search).props("no-caps outline color=negative")
+            self._stop.set_visibility(False)
             self._live = ui.switch("Live", on_change=theme.action_handler(self._switch_live))
+            ui.space()
+            for name in _EXPORTS:
+                ui.button(f"Export {name}", on_click=theme.action_handler(self._exporter(name))).props(
+                    "no-caps flat dense icon=download"
+                )
 
     def _readable_hub(self) -> HubView:
         """The hub; refused if the person no longer has the Listen right."""
@@ -116,71 +156,86 @@ class _Events:
         self._context.require(Rights.LISTEN, hub)
         return hub
 
-    def _partitions(self, hub: HubView) -> tuple[int, ...]:
-        chosen = self._partition.value
-        return tuple(range(hub.partition_count)) if chosen == _ALL else (int(chosen),)
-
     # --- search ---
 
-    async def _search(self) -> None:
+    async def _new_scan(self) -> Scan:
         hub = self._readable_hub()
-        self._live.value = False
-        kind, value = self._kind.value, self._value.value or ""
-        self._events.clear()
-        self._next.clear()
-        if kind == "key":
-            await search.until_open(hub, range(hub.partition_count))
-            await self._find_key(hub, value, Position.first())
-            return
-        partitions = self._partitions(hub)
+        scan = Scan(self._context, hub, self._form.event_filter(), newest_first=self._form.newest_first)
+        position, partitions = self._form.position(), self._form.partitions(hub)
         await search.until_open(hub, partitions)
-        count = max(_PAGE_EVENTS // len(partitions), 1)
-        starts = {
-            partition: search.position_of_last(hub, partition, count)
-            if kind == "last"
-            else search.parse_position(kind, value)
-            for partition in partitions
-        }
-        await self._read(hub, starts)
+        scan.start(dict.fromkeys(partitions, position))
+        return scan
 
-    async def _search_further(self) -> None:
-        hub = self._readable_hub()
-        self._events.clear()
-        if self._kind.value == "key":
-            await self._find_key(hub, self._value.value or "", next(iter(self._next.values())))
-        else:
-            await self._read(hub, dict(self._next))
+    async def _search(self) -> None:
+        scan = await self._new_scan()
+        self._stop_search()
+        self._live.value = False
+        self._scan = scan
+        self._bookmarks = []
+        await self._show_page()
 
-    async def _read(self, hub: HubView, starts: Mapping[int, Position]) -> None:
-        pages = await search.read_pages(self._context, hub, starts, _PAGE_EVENTS)
-        self._next = {
-            partition: Position.sequence(page.next_sequence, inclusive=True)
-            for partition, page in pages.items()
-            if not page.is_end
-        }
-        self._add(hit for page in pages.values() for hit in page.events)
-        self._set_status(f"{len(self._events)} events" + ("" if self._next else "; end reached"))
+    async def _page_on(self) -> None:
+        self._readable_hub()
+        if self._scan is not None and not self._is_searching:
+            await self._show_page()
 
-    async def _find_key(self, hub: HubView, key: str, start: Position) -> None:
-        if not key:
-            raise InvalidArgument("partition key", key, "at least one character")
-        page = await search.find_key(self._context, hub, key, start, _PAGE_EVENTS)
-        self._next = {} if page.is_end else {0: Position.sequence(page.next_sequence, inclusive=True)}
-        self._add(page.events)
-        self._set_status(f"{len(self._events)} events with this key" + ("" if self._next else "; end reached"))
+    async def _page_back(self) -> None:
+        self._readable_hub()
+        if self._scan is not None and not self._is_searching and len(self._bookmarks) > 1:
+            del self._bookmarks[-1]
+            self._scan.return_to(self._bookmarks.pop())
+            await self._show_page()
 
-    def _add(self, hits: Iterable[FoundEvent]) -> None:
-        self._events.update({_row_key(hit): hit for hit in hits})
-        while len(self._events) > search.MAX_LISTED_EVENTS:
-            del self._events[next(iter(self._events))]
-        ordered = sorted(
-            self._events.values(), key=lambda hit: (hit.event.enqueued_ms, hit.event.sequence), reverse=True
-        )
-        self._table.show(ordered)
+    async def _show_page(self) -> None:
+        scan = self._scan
+        assert scan is not None
+        self._bookmarks.append(scan.bookmark())
+        self._set_searching(True)
+
+        def show_progress() -> None:
+            self._progress.value = round(scan.progress, 2)
+
+        try:
+            hits = await scan.next_page(_PAGE_EVENTS, show_progress)
+        finally:
+            self._set_searching(False)
+        if scan is self._scan:
+            self._events = {_row_key(hit): hit for hit in hits}
+            self._table.show(hits)
+            self._set_status(_page_text(scan, hits, len(self._bookmarks)))
+
+    def _set_searching(self, is_searching: bool) -> None:
+        self._is_searching = is_searching
+        self._progress.set_visibility(is_searching)
+        self._stop.set_visibility(is_searching)
+
+    def _stop_search(self) -> None:
+        if self._scan is not None:
+            self._scan.stop()
 
     def _set_status(self, text: str) -> None:
         self._status.text = text
-        self._more.set_enabled(bool(self._next))
+        is_live = self._tail is not None
+        self._more.set_enabled(not is_live and self._scan is not None and self._scan.has_more)
+        self._back.set_enabled(not is_live and len(self._bookmarks) > 1)
+
+    # --- export ---
+
+    def _exporter(self, name: str) -> theme.Action:
+        async def run() -> None:
+            scan, hits, size_bytes = await self._new_scan(), list[FoundEvent](), 0
+            while scan.has_more and len(hits) < _MAX_EXPORTED_EVENTS and size_bytes < _MAX_EXPORTED_BYTES:
+                found = await scan.next_page(_PAGE_EVENTS)
+                size_bytes += sum(len(hit.event.body or b"") for hit in found)
+                hits += found
+                if not found:
+                    break
+            encode, media_type = _EXPORTS[name]
+            ui.download.content(encode(hits), f"{self._hub}.{name.lower()}", media_type)
+            rest = " The search has more events than one export holds." if scan.has_more else ""
+            ui.notify(f"{len(hits):,} events were exported.{rest}", type="positive")
+
+        return run
 
     # --- live tail ---
 
@@ -189,9 +244,9 @@ class _Events:
         self._tail = None
         if self._live.value:
             hub = self._readable_hub()
-            self._tail = Tail(self._context, hub, self._partitions(hub))
+            self._stop_search()
+            self._tail = Tail(self._context, hub, self._form.partitions(hub))
             self._tail.start()
-            self._next.clear()
             self._set_status("Live: new events appear here.")
 
     def _show_new_events(self) -> None:
@@ -199,17 +254,57 @@ class _Events:
         if tail is None or tail.hub is not hub:
             self._live.value = False
             return
-        hits = tail.read_new()
-        if hits:
-            self._add(hits)
+        wanted = self._form.event_filter()
+        self._add(hit for hit in tail.read_new() if wanted.matches(hit.event))
         if tail.skipped:
             self._set_status(f"Live: {tail.skipped:,} events were skipped because they arrived too fast.")
 
-    def _open(self, _action: str, key: str) -> None:
+    def _add(self, hits: Iterable[FoundEvent]) -> None:
+        added = {_row_key(hit): hit for hit in hits}
+        if not added:
+            return
+        self._events.update(added)
+        newest = sorted(self._events.values(), key=lambda hit: (-hit.event.enqueued_ms, -hit.event.sequence))
+        self._events = {_row_key(hit): hit for hit in newest[: search.MAX_LISTED_EVENTS]}
+        self._table.show(list(self._events.values()))
+
+    def _open(self, key: str) -> None:
         self._readable_hub()
         hit = self._events.get(key)
-        if hit is not None:
-            open_event(self._hub, hit)
+        if hit is None:
+            return
+        may_send = self._context.may(Rights.SEND, self._context.hub(self._hub))
+        open_event(self._hub, hit, on_resend=(lambda: send_dialog(self._context, self._hub, hit)) if may_send else None)
+
+
+def _page_text(scan: Scan, hits: Sequence[FoundEvent], number: int) -> str:
+    """What a page shows, and whether there is more. It never says that this is all if it is not."""
+    count = f"Page {number}: {len(hits)} events, {scan.scanned:,} examined."
+    if scan.has_more:
+        return f"{count} There is more."
+    return f"{count} No more events match."
+
+
+def _table(on_open: Callable[[str], None]) -> PagedTable[FoundEvent]:
+    def act(_action: str, key: str) -> None:
+        on_open(key)
+
+    return PagedTable[FoundEvent](
+        (
+            Column("partition", "Partition", lambda hit: hit.partition),
+            Column("sequence", "Sequence", lambda hit: hit.event.sequence, is_number=True),
+            Column("offset", "Offset", lambda hit: str(hit.event.offset), is_number=True),
+            Column("enqueued", "Enqueued (UTC)", lambda hit: formatting.timestamp(hit.event.enqueued_ms)),
+            Column("key", "Key", _key),
+            Column("size", "Size", lambda hit: formatting.size(len(hit.event.body or b"")), is_number=True),
+            Column("body", "Body", lambda hit: formatting.preview(hit.event.body)),
+        ),
+        key=_row_key,
+        actions=lambda _: ["Open"],
+        on_act=act,
+        on_row=on_open,
+        actions_first=True,
+    )
 
 
 def _row_key(hit: FoundEvent) -> str:
@@ -221,44 +316,3 @@ def _key(hit: FoundEvent) -> str:
     return (
         event.partition_key if event.partition_key is not None else formatting.preview(event.key) if event.key else ""
     )
-
-
-# --- send -------------------------------------------------------------------------------------------------------------
-
-
-def _send_dialog(context: PageContext, name: str) -> None:
-    """Show the dialog that publishes an event."""
-    ids = context.hub(name).entity.partition_ids
-    with theme.dialog(f"Send event to {name}") as dialog:
-        body = ui.textarea("Body", value='{"hello": "world"}').props("outlined dense autofocus input-class=h-mono")
-        content_type = ui.input("Content type", value="application/json")
-        key = ui.input("Partition key (optional)")
-        partition = ui.select(["any", *ids], value="any", label="Partition")
-        properties = ui.input("Properties as a JSON object (optional)", placeholder='{"room": "kitchen"}')
-        for field in (content_type, key, partition, properties):
-            field.props("outlined dense")
-
-        async def send() -> None:
-            event = HttpEvent(
-                body=(body.value or "").encode(),
-                properties=_properties(properties.value or ""),
-                partition_key=key.value or None,
-                content_type=content_type.value or None,
-            )
-            receipt = await publish(context, name, event, None if partition.value == "any" else partition.value)
-            dialog.close()
-            ui.notify(f"Event {receipt.sequence_number} was sent.", type="positive")
-
-        theme.dialog_buttons(dialog, "Send", send)
-
-
-def _properties(text: str) -> dict[str, str | int | float | bool]:
-    if not text.strip():
-        return {}
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict) or not all(isinstance(value, (str, int, float, bool)) for value in parsed.values()):
-        raise InvalidArgument("properties", text, "a JSON object with strings, numbers and booleans")
-    return parsed

@@ -7,12 +7,16 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
 
+from hubmere.broker import refusals
 from hubmere.model.errors import NotFound, Refusal
 from hubmere.portal import theme
 from hubmere.portal.app import SESSION_KEY
 from hubmere.portal.portal_session import PageContext, PortalSession
 
 HUB_PATH = "/hub"
+GROUP_PATH = "/group"
+# Pages that are named by a parameter: the hub or the group that they show.
+_NAMED_BY = {HUB_PATH: "hub", GROUP_PATH: "group"}
 
 Build = Callable[[PageContext, Request], None]
 
@@ -38,8 +42,8 @@ def page(path: str, title: str) -> Callable[[Build], Build]:
 
 
 def _heading(path: str, title: str, request: Request) -> str:
-    """The title above the page: on the page of a hub, the name of the hub."""
-    return request.query_params.get("hub", title) if path == HUB_PATH else title
+    """The title above the page: on the page of a hub or of a group, its name."""
+    return request.query_params.get(_NAMED_BY.get(path, ""), title)
 
 
 def _build(build: Build, context: PageContext, request: Request) -> None:
@@ -51,7 +55,7 @@ def _build(build: Build, context: PageContext, request: Request) -> None:
 
 
 def _show_refused(refusal: Refusal) -> None:
-    is_missing = isinstance(refusal, NotFound)
+    is_missing = isinstance(refusal, (NotFound, refusals.GroupUnknown))
     ui.context.client.status_code = 404 if is_missing else 403
     with theme.card("Not found" if is_missing else "This page cannot be shown"):
         ui.label(refusal.text()).props('role="alert"')
