@@ -15,7 +15,7 @@ def use_this_python(script: str | None = None) -> None:
     """Let Spark start its Python processes with the Python that runs this; call it before the session is made.
 
     Spark looks for data sources, reads and writes in processes of their own, which it starts with the `python3` of the
-    path unless it is told otherwise. Where that is another one, `eventhubs` is not found (DATA_SOURCE_NOT_FOUND).
+    path. If that is another installation, `eventhubs` is not found (DATA_SOURCE_NOT_FOUND).
     `PYSPARK_PYTHON`, if it is set, and the setting `spark.pyspark.python` come first.
 
     `script` is a file to write and to start them with: they then connect to Spark before they import anything, since

@@ -327,7 +327,7 @@ def test_progress_that_is_not_taken_does_not_stop_the_query(
         reader.commit(end)
     consumer.close()
 
-    assert len([record for record in caplog.records if "progress is not told" in record.message]) == 1
+    assert len([record for record in caplog.records if "progress cannot be reported" in record.message]) == 1
 
 
 def test_bytes_of_a_trigger_are_limited_over_many_partitions(hubs: Hubs, a_reader: Readers) -> None:

@@ -1,8 +1,7 @@
 """Broker: the whole protocol-neutral surface that endpoints and portal see.
 
-Which namespace a connection means, who opens a way in, who reads from where, and what can be said of a hub or partition
-without reading it. No socket, no clock, no waiting: time is an argument, and what takes time completes by a callback on
-the owner's thread.
+Finds the namespace of a connection, signs clients in, opens publishers and readers, and describes hubs and partitions.
+No socket, no clock, no waiting: time is an argument, and slow work completes through a callback on the owner's thread.
 """
 
 from collections.abc import Mapping
@@ -57,13 +56,13 @@ from hubmere.store.engine import Catalog, Chunk, LogEngine
 
 # The service's sub-code for too many questions about runtime information.
 _TOO_MANY_QUESTIONS = 50008
-# Where captured files go when nobody says: below the folder in which the node was started.
+# Default folder of captured files, below the folder in which the node was started.
 _CAPTURE_FOLDER = Path("hubmere-capture")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubInfo:
-    """What a hub tells of itself."""
+    """Runtime information of a hub."""
 
     name: str
     created_ms: int
@@ -72,7 +71,7 @@ class HubInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """What a partition tells of itself; an empty one shows -1 as the service does."""
+    """Runtime information of a partition; an empty one has -1, as in the service."""
 
     hub: str
     partition: int
@@ -155,11 +154,11 @@ class Broker:
 
     @property
     def tracer(self) -> Tracer | None:
-        """Who keeps spans of what is published and delivered; nobody as a rule."""
+        """The tracer of publications and deliveries; None unless tracing is configured."""
         return self._tracer
 
     def trace(self, tracer: Tracer) -> None:
-        """Have spans kept of everything that is opened from now on."""
+        """Trace all publishers and readers that are opened from now on."""
         self._tracer = tracer
 
     def open(self, now: float) -> None:
@@ -218,7 +217,7 @@ class Broker:
 
     @property
     def _own_namespace(self) -> LiveNamespace:
-        """The node's own namespace, which every name without a meaning of its own means."""
+        """The node's default namespace, for host names that name no other."""
         return self._namespace(self._default_namespace)
 
     def _namespace(self, name: str) -> LiveNamespace:
@@ -240,7 +239,7 @@ class Broker:
     # --- signing in ---
 
     def connect(self, host: str | None, address: str) -> Caller:
-        """A client that has proved nothing yet and will show one or more credentials (AMQP).
+        """A client without a credential yet, which will present one or more (AMQP).
 
         `host` is the name by which the client knows this node, `address` the network address it comes from.
         """
@@ -290,7 +289,7 @@ class Broker:
         return self.access.verify(live.entity, credential, now_s)
 
     def client_quota_of(self, namespace: LiveNamespace, principal: Principal | None) -> ClientQuota:
-        """What a client is held to beside the namespace's units: the rates of its application group."""
+        """The rate limits of a client's application group, which apply in addition to throughput units."""
         if principal is None or principal.is_admin:
             return FREE
         return namespace.application_groups.client_quota(principal.rule, is_of_hub=bool(principal.hub))

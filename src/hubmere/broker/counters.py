@@ -1,6 +1,6 @@
 """Counters as plain numbers: what flowed, per hub and per namespace, in the service's own terms.
 
-Counting is one integer addition on the owner's thread; names, labels and rates are made by whoever shows them. A batch
+Counting is one integer addition on the owner's thread; names, labels and rates are added by monitoring. A batch
 of 100 events is one request and 100 messages (reference: service 8).
 """
 

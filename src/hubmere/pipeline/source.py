@@ -300,7 +300,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             commit_offsets(self._client, self._options.group, self._options.hub, offset.next)
         except ClientFailure as failure:
             if not self._has_warned:
-                log.warning("progress is not told: %s", failure)
+                log.warning("progress cannot be reported to the node: %s", failure)
             self._has_warned = True
 
     def stop(self) -> None:

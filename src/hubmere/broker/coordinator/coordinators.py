@@ -1,6 +1,6 @@
 """The coordinators of a node: groups, committed offsets and transactions of each namespace, and one deadline for all.
 
-Made when first asked for, from what the catalog has kept; a namespace that is made anew begins without a past.
+Created on first use from the catalog's records; a namespace that is deleted and created again starts empty.
 """
 
 from collections.abc import Iterable, Mapping

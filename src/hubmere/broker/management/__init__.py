@@ -1,1 +1,1 @@
-"""Changes of entities: who asks for them, what is audited, and how running hubs, partners and Capture follow."""
+"""Changes of entities: the actor, the audit log, and how live hubs, partners and Capture follow a change."""

@@ -2,7 +2,7 @@
 
 A place is a partition in a consumer group, or a role. It has holders, and claims that must leave: those that were
 displaced by a higher epoch, or whose gateway was declared dead, and that have not been released. A claim that must
-leave binds nobody, but whoever takes the place waits for it: its gateway may still be delivering. The rules:
+leave blocks no claim, but a new claim waits for it: its gateway may still be delivering. The rules:
 
 1. A claim with an epoch is refused below the holder's epoch; otherwise it displaces every holder.
 2. A claim without an epoch is refused where a holder has one, and above the limit of readers.

@@ -1,11 +1,10 @@
 """The checkpoint of a query on a local disk: made durable before files are published, and repaired after a power
 failure.
 
-Spark writes its logs without syncing them, so that a power cut may leave names with nothing behind them, at which
-Spark would stop for ever. What decided published files was synced (`make_durable`) and is never touched. The newest
-offset, if it is torn, was not, and decided nothing that anybody has seen: it is dropped (`mend`). So are torn notes
-that a micro-batch is done: Spark does the last one again, which finds its files. Checkpoints that only Spark's own
-file systems know are left to those.
+Spark writes its logs without syncing them, so a power failure may leave empty or incomplete files, at which Spark
+refuses to start. Offsets that decided published files were synced (`make_durable`) and are never touched. An incomplete
+newest offset was not synced, and no file depends on it: it is removed (`mend`). Incomplete commit entries are removed
+too: Spark repeats the last micro-batch, which finds its files. Checkpoints on Spark's own file systems are not touched.
 """
 
 import errno

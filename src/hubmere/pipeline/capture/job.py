@@ -2,10 +2,10 @@
 
     python -m hubmere.pipeline.capture --node URL --checkpoint-location DIR [--ca-file F] [--ready-file F] [--once]
 
-Asks the node every few seconds which hubs are to be captured, keeps one query for each, and tells how far they are. A
-hub that fails does not disturb the others; a node that is away is asked again. SIGTERM, or the end of standard input
-when whoever started the job dies, lets running micro-batches end and stops. `--once` captures what is there, closes
-all windows and ends. Spark's own settings come from spark-submit.
+Asks the node every few seconds which hubs to capture, runs one query for each, and reports their progress. A hub that
+fails does not disturb the others; an unreachable node is asked again. SIGTERM, or the end of standard input when the
+parent process dies, stops the job after the running micro-batches. `--once` captures all present events, closes all
+windows and ends. Spark's own settings come from spark-submit.
 """
 
 import argparse
@@ -180,7 +180,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoint-location", required=True, metavar="DIR", help="where Spark keeps its offsets")
     parser.add_argument("--ca-file", metavar="FILE", help="certificate of the authority that the node's is from")
     parser.add_argument("--ready-file", metavar="FILE", help="the node's ready file, for its token")
-    parser.add_argument("--once", action="store_true", help="capture what is there, close all windows and end")
+    parser.add_argument("--once", action="store_true", help="capture all present events, close all windows and end")
     parser.add_argument("--detached", action="store_true", help="do not end with standard input")
     return parser.parse_args(argv)
 

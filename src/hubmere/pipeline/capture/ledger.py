@@ -1,7 +1,7 @@
 """Progress of each hub, which the node shows: counts, the last file, the open window.
 
-Told, never trusted: what is captured exactly once is decided by Spark's checkpoint and the files. Beside a checkpoint
-on a local disk the ledger is kept in a file, so that totals outlive the job; elsewhere they begin anew with it.
+For monitoring only: Spark's checkpoint and the files decide what is captured. Beside a checkpoint on a local disk the
+ledger is saved in a file, so that totals survive a restart of the job; elsewhere they start at zero.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The capture plan that the node sends to the job: hubs, their windows and their destinations.
 
-Read from the node's JSON and checked here once; travels to executors as the same JSON. Secrets stay out of texts.
+Parsed and checked once; sent to executors as the same JSON. Secrets never appear in texts.
 """
 
 import json

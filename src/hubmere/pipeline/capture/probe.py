@@ -1,7 +1,7 @@
 """Partition metadata for the windows: ends, times and byte positions, read from the node batch by batch.
 
-Nothing of the log is read but single batches, whose places and times do not change, so that answers are remembered.
-On a compacted hub, which has no byte numbers, only time closes a window.
+Reads single batches only. Their positions and times never change, so results are cached. A compacted hub has no byte
+positions: only time closes its windows.
 """
 
 from collections.abc import Collection

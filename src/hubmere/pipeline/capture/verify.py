@@ -1,9 +1,9 @@
 """Verifies that captured files hold every event of the log exactly once, by comparison with the hub.
 
-For each partition the files lie end to end from where Capture began, without gap and overlap; every file is whole, is
-called what the format says, and holds the events of its span, in order, byte for byte as the log has them. What
-retention has taken from the log meanwhile is checked for order alone. Files of earlier incarnations of the hub are
-passed over. Reads only.
+For each partition, the files must follow each other from the start of Capture without gap or overlap. Every file must
+be complete, have the name that the format gives, and hold the events of its span in order, byte for byte as in the log.
+Of events that retention has deleted from the log, only the order is checked. Files of earlier incarnations of the hub
+are skipped. Reads only.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -108,7 +108,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74, True, "The leader epoch is older than the broker's."
     UNKNOWN_LEADER_EPOCH = 75, True, "The leader epoch is newer than the broker's."
     UNSUPPORTED_COMPRESSION_TYPE = 76, False, "The compression is not supported by this version of the request."
-    STALE_BROKER_EPOCH = 77, False, "The broker has registered anew."
+    STALE_BROKER_EPOCH = 77, False, "The broker has registered again."
     OFFSET_NOT_AVAILABLE = 78, True, "The offset is not known to be stable yet."
     MEMBER_ID_REQUIRED = 79, False, "Join again with the member id given here."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "The preferred leader is not available."

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): a client names its partitions once, then only what has changed; responses do the same.
 
-A session belongs to its connection and ends with it. A client that reconnects is told that its session is unknown and
-starts another one by itself. Without a session each request names all its partitions.
+A session belongs to its connection and ends with it. A client that reconnects gets the error "unknown session" and
+starts another one. Without a session each request names all its partitions.
 """
 
 import secrets

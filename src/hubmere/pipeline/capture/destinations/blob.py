@@ -1,7 +1,7 @@
 """Captured files in Azure Blob Storage or Data Lake Storage Gen2: `az://account/container[/prefix]`.
 
-A task stages blocks under the blob's own name, where nobody sees them; the driver's commit of the block list makes the
-blob, whole, and only if there is none. Blocks that are never committed the service removes itself after a week.
+A task stages blocks under the blob's own name, which are not visible; the driver commits the block list, which creates
+the whole blob unless one exists. The service deletes blocks that are never committed after a week.
 """
 
 from base64 import b64encode

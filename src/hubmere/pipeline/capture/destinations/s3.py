@@ -1,7 +1,7 @@
 """Captured files in S3, or in a store that speaks its protocol: `s3://bucket[/prefix]`.
 
-A task uploads the parts of a multipart upload, which nobody sees; the driver completes it, which makes the object,
-whole, and only if there is none. Uploads of a hub that no task works on are taken away when its query starts.
+A task uploads the parts of a multipart upload, which is not visible; the driver completes it, which creates the whole
+object unless one exists. Uploads of a hub that no task uses are aborted when its query starts.
 """
 
 from collections.abc import Iterator, Mapping
