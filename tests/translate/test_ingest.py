@@ -121,7 +121,7 @@ def test_a_key_behind_other_annotations_and_after_the_body_is_found() -> None:
     """Sections of a single message may come in any order."""
     payload = data(b"a") + annotations(("mine", b"\x44"), ("x-opt-partition-key", text("k")))
 
-    assert may_have_partition_key(payload)
+    assert may_have_partition_key([payload])
     assert publication_from_amqp(payload, 0).partition_key == "k"
 
 
@@ -129,8 +129,8 @@ def test_the_name_of_the_key_in_a_body_is_no_key() -> None:
     """The quick test looks for the name anywhere; the slow one must not be fooled."""
     payload = data(b"x-opt-partition-key")
 
-    assert may_have_partition_key(payload)
-    assert not may_have_partition_key(data(b"a"))
+    assert may_have_partition_key([payload])
+    assert not may_have_partition_key([data(b"a")])
     assert publication_from_amqp(payload, 0).partition_key is None
     assert publication_from_amqp(batch_of(payload), BATCH_FORMAT).partition_key is None
 
@@ -298,3 +298,22 @@ def test_arbitrary_bytes_are_stored_or_refused(payload: bytes, message_format: i
     except UndecodableMessage:
         return
     assert emit(stored(publication.batch)).count == publication.count
+
+
+@pytest.mark.parametrize("size", [0, 10_000])
+def test_large_messages_are_asked_for_a_key_like_small_ones(size: int) -> None:
+    """Small messages are searched, the sections of large ones are walked: the answer is the same."""
+    body, named = data(bytes(size)), data(bytes(size) + b"x-opt-partition-key")
+
+    assert may_have_partition_key([body, KEYED + body])
+    assert may_have_partition_key([body + KEYED])
+    assert not may_have_partition_key([body, body])
+    assert publication_from_amqp(KEYED + body, 0).partition_key == "k"
+    assert publication_from_amqp(body + KEYED, 0).partition_key == "k"
+    assert publication_from_amqp(named, 0).partition_key is None
+    assert publication_from_amqp(batch_of(KEYED + body), BATCH_FORMAT).partition_key == "k"
+
+
+def test_large_damaged_message_is_left_to_the_publication_to_refuse() -> None:
+    """A search for a key must not end the connection."""
+    assert may_have_partition_key([data(bytes(10_000))[:-1]])

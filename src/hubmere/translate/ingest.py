@@ -30,6 +30,9 @@ _MAX_SEQUENCE = 0x7FFF_FFFF
 _MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
 
 _PARTITION_KEY_NAME = b"x-opt-partition-key"
+# Messages up to this size are searched for the name of the key, which is cheaper than a walk through their sections.
+# The body of a larger one is not read: the walk passes over it.
+_MAX_SEARCHED_BYTES = 2048
 _PUBLISHER_NAME = b"\xa3\x0fx-opt-publisher"
 
 
@@ -119,15 +122,30 @@ def messages_to_batch(payloads: Sequence[Buffer]) -> bytearray:
     return batch
 
 
-def may_have_partition_key(messages: bytes) -> bool:
-    """Whether any of these encoded messages may have a partition key; False is certain. Costs one search."""
-    return _PARTITION_KEY_NAME in messages
+def may_have_partition_key(messages: Sequence[bytes]) -> bool:
+    """Whether any of these encoded messages may have a partition key; False is certain.
+
+    Small messages are searched as one text, large ones one by one.
+    """
+    if len(messages) > 1 and sum(map(len, messages)) <= _MAX_SEARCHED_BYTES * len(messages):
+        return _PARTITION_KEY_NAME in b"".join(messages)
+    return any(map(_may_have_key, messages))
+
+
+def _may_have_key(message: bytes) -> bool:
+    if len(message) <= _MAX_SEARCHED_BYTES:
+        return _PARTITION_KEY_NAME in message
+    try:
+        return kernels.annotated_key(message, 0, len(message), False) is not None
+    except kernels.Malformed:
+        # Rejected when it is published.
+        return True
 
 
 def _sent_key(data: bytes, is_batch: bool) -> str | None:
     """The key that the publisher wrote: on the envelope, else on the first message; an empty key is none."""
     first, stop = kernels.first_message(data) if is_batch else (0, len(data))
-    if data.find(_PARTITION_KEY_NAME, 0, stop) < 0:
+    if stop <= _MAX_SEARCHED_BYTES and data.find(_PARTITION_KEY_NAME, 0, stop) < 0:
         return None
     key = kernels.annotated_key(data, 0, len(data), True) if is_batch else None
     sent = kernels.annotated_key(data, first, stop, False) if key is None else key

@@ -172,19 +172,18 @@ class PublishLink(HubLink):
     def _coalesce(self, publisher: Publisher, run: DeliveriesReceived) -> None:
         """Let the events without a key share batches; those with one go to the partition of their key."""
         ids, payloads = run.ids, [view if type(view) is bytes else bytes(view) for view in run.payloads]
-        together = payloads[0] if len(payloads) == 1 else b"".join(payloads)
-        if may_have_partition_key(together):
+        if may_have_partition_key(payloads):
             if publisher.partition is not None:
                 # All of them go to one partition, in the order in which they came.
                 self._publish_each(ids, payloads, run.message_format, run.settled)
                 return
-            keyed = [index for index, payload in enumerate(payloads) if may_have_partition_key(payload)]
+            keyed = [index for index, payload in enumerate(payloads) if may_have_partition_key((payload,))]
             for index in keyed:
                 self._publish_each(ids[index : index + 1], payloads[index : index + 1], run.message_format, run.settled)
             ids = _without(ids, keyed)
             payloads = _without(payloads, keyed)
         limit_bytes = shared_limit_bytes(publisher)
-        if len(together) <= limit_bytes and payloads:
+        if payloads and sum(map(len, payloads)) <= limit_bytes:
             self._add(publisher, ids, payloads, run)
             return
         for start, stop in split_run(payloads, limit_bytes):
