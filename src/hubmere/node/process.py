@@ -12,6 +12,7 @@ from hubmere.node.logging import configure_logging
 from hubmere.node.memory import keep_large_buffers, memory_budget_bytes
 from hubmere.node.node import Node
 from hubmere.node.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
+from hubmere.node.stall_watch import StallWatch
 from hubmere.settings import Settings
 
 log = logging.getLogger("hubmere.node")
@@ -30,7 +31,7 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(settings)
+    node, watch = Node(settings), StallWatch.of_environment()
     try:
         ready = await node.start()
         # Objects made so far live as long as the node: exclude them from every later garbage collection.
@@ -39,8 +40,12 @@ async def _serve(settings: Settings) -> None:
         _announce(settings, ready)
         if settings.ready_file is not None:
             write_ready_file(settings.ready_file, ready)
+        if watch is not None:
+            watch.start()
         await node.run_until(stopping)
     finally:
+        if watch is not None:
+            watch.stop()
         await node.stop()
 
 

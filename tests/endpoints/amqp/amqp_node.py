@@ -33,6 +33,7 @@ from hubmere.store.engine import LogEngine
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.commit import Post
 from hubmere.store.memory import MemoryEngine
+from stalls import watched_loop
 
 T = TypeVar("T")
 
@@ -172,8 +173,9 @@ class AmqpNode:
             self._started.set_exception(error)
             raise
         self._started.set_result(None)
-        await self._stopping.wait()
-        await listener.stop()
+        with watched_loop():
+            await self._stopping.wait()
+            await listener.stop()
         engine.close()
         catalog.close()
 

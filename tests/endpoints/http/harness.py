@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -35,6 +36,7 @@ from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
 from hubmere.translate import EventView, events
+from stalls import watched_loop
 
 ADMIN_TOKEN = "an-admin-token-for-tests"
 NAMESPACE = "orders-ns"
@@ -71,6 +73,7 @@ class HttpNode:
         self._files = files
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http-node")
+        self._watching = ExitStack()
         self.clock = SystemClock()
         self.broker: Broker
         self.port = 0
@@ -143,6 +146,7 @@ class HttpNode:
         self._servers = HttpServers(app, limits=limits)
         await self._servers.serve("http", listening)
         self._pushing = asyncio.create_task(partners.run())
+        self._watching.enter_context(watched_loop())
 
     async def stop_serving(self) -> None:
         """Close the port, as a stopping node does first."""
@@ -152,6 +156,7 @@ class HttpNode:
         self._pushing.cancel()
         await asyncio.gather(self._pushing, return_exceptions=True)
         await self._servers.stop()
+        self._watching.close()
         self._engine.close()
         self._catalog.close()
 

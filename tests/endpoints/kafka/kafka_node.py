@@ -32,6 +32,7 @@ from hubmere.store.engine import LogEngine
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
+from stalls import watched_loop
 
 T = TypeVar("T")
 
@@ -182,8 +183,9 @@ class KafkaNode:
             self._started.set_exception(error)
             raise
         self._started.set_result(None)
-        await self._stopping.wait()
-        await listener.stop()
+        with watched_loop():
+            await self._stopping.wait()
+            await listener.stop()
         self.endpoint.close()
         engine.close()
         catalog.close()
