@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 MB = 1_000_000
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # The prefix of what a process has for itself alone in its memory map's summary.
 _PRIVATE = "Private_"
 
@@ -68,9 +67,9 @@ def send_cost_s_per_gb(folder: Path, block_bytes: int, *, total_bytes: int) -> f
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time on a processor so far, in the program and in the kernel for it."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    """Time on a processor so far, in the program and in the kernel for it, of all threads."""
+    # Linux's number for the processor clock of a process: clock_getcpuclockid(3), which Python does not have.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def private_bytes(pid: int) -> int:

@@ -210,6 +210,19 @@ class Client:
         assert self._socket is not None
         return self._socket.fileno()
 
+    def send(self, data: bytes) -> None:
+        """Send bytes beside the engine."""
+        assert self._socket is not None
+        self._socket.sendall(data)
+
+    def receive(self, size_bytes: int) -> bytes:
+        """Receive bytes beside the engine."""
+        assert self._socket is not None
+        data = self._socket.recv(size_bytes)
+        if not data:
+            raise BenchFailed("the peer closed the connection")
+        return data
+
     @property
     def session(self) -> Session:
         """The one session."""
@@ -267,7 +280,7 @@ def _check_answer(signal: object) -> None:
         attach: Attach = signal.attach
         terminus = attach.target if signal.link.is_sender else attach.source
         if terminus is None:
-            raise BenchFailed("the peer refused a link")
+            raise BenchFailed(f"the peer refused a link: {attach!r}")
 
 
 def _terms(link: Link, credit: int) -> _Terms:

@@ -1,0 +1,157 @@
+"""An innocent client beside everything at once: recovery, retention, rebalances and full load.
+
+1,000 partitions are opened for the first time after kill -9, retention visits all of them, 500 groups rebalance, and
+two hubs are written as fast as the node allows. Meanwhile one client publishes one event after another. What counts is
+its 99th percentile and the longest turn of the node's loop.
+"""
+
+import json
+import os
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.curves.common import Subject, Tools, a_node, batch_now, percentile_ms
+from bench.curves.groups import GroupRound
+from bench.load.kafka_crowd import connected, produce_frame
+from bench.load.raw_kafka import RawProducer
+
+from hubmere.node.stall_watch import FILE_VARIABLE, THRESHOLD_VARIABLE
+
+RECOVERED, INNOCENT, LOADED = "recovered", "innocent", ("loaded-a", "loaded-b")
+PARTITIONS, GROUPS = 1_000, 500
+P99_BAR_MS, TURN_BAR_MS = 50.0, 20.0
+# Batches in each of the partitions that are recovered, and the pause of the innocent client between two events.
+_BATCHES_EACH = 50
+_PAUSE_S = 0.005
+_RETENTION_S = 2.0
+_SECONDS = 8.0
+# Turns above this are reported by the node.
+_REPORTED_MS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the innocent client and the loop saw; `own` is without the time in which the loop had no processor."""
+
+    waits_s: list[float]
+    longest_turn_ms: float
+    longest_own_ms: float
+    stack: str
+    recovered: int
+    rounds: int
+    load_mb_per_s: float
+
+
+def measure(tools: Tools) -> Outcome:
+    """Run everything at once for a few seconds."""
+    hubs = {RECOVERED: PARTITIONS, INNOCENT: 1, **dict.fromkeys(LOADED, 4)}
+    with tempfile.TemporaryDirectory(dir=tools.folder) as folder:
+        report = Path(folder, "turns")
+        os.environ |= {FILE_VARIABLE: str(report), THRESHOLD_VARIABLE: str(_REPORTED_MS)}
+        try:
+            with a_node(tools, hubs, retention_check_interval_s=_RETENTION_S) as subject:
+                _fill(subject)
+                subject.node.kill()
+                report.unlink(missing_ok=True)
+                subject.node.start()
+                waits, beside = _run(tools, subject)
+        finally:
+            del os.environ[FILE_VARIABLE], os.environ[THRESHOLD_VARIABLE]
+        turns = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+    worst: Any = max(turns, key=_own_ms, default=None)
+    return Outcome(
+        waits_s=waits,
+        longest_turn_ms=max((turn["length_s"] * 1000 for turn in turns), default=_REPORTED_MS),
+        longest_own_ms=_REPORTED_MS if worst is None else _own_ms(worst),
+        stack="" if worst is None else (worst["stacks"] or [""])[-1],
+        recovered=beside.recovered,
+        rounds=beside.rounds,
+        load_mb_per_s=beside.moved_bytes / 1e6 / _SECONDS,
+    )
+
+
+def _own_ms(turn: Any) -> float:
+    return float(turn["length_s"] - turn["waited_s"]) * 1000
+
+
+def _fill(subject: Subject) -> None:
+    with connected(subject.place, subject.password) as crowd:
+        frame = produce_frame([(RECOVERED, range(PARTITIONS))], batch_now(1, 10))
+        for _ in range(_BATCHES_EACH):
+            crowd.ask_all([frame])
+
+
+class _Disturbance:
+    """What else the node has to do meanwhile; each method runs in a thread of its own."""
+
+    def __init__(self, tools: Tools, subject: Subject) -> None:
+        self._tools = tools
+        self._subject = subject
+        self.done = threading.Event()
+        self.recovered = 0
+        self.rounds = 0
+        self.moved_bytes = 0
+
+    def recover(self) -> None:
+        """Use every partition for the first time after the crash."""
+        with connected(self._subject.place, self._subject.password) as crowd:
+            for start in range(0, PARTITIONS, 50):
+                crowd.ask_all([produce_frame([(RECOVERED, range(start, start + 50))], batch_now(1, 10))])
+                self.recovered += 50
+
+    def rebalance(self) -> None:
+        """Have all groups rebalance again and again."""
+        with connected(self._subject.place, self._subject.password, GROUPS) as crowd:
+            groups = GroupRound(crowd, [f"group-{number}" for number in range(GROUPS)])
+            while not self.done.is_set():
+                groups.join()
+                self.rounds += 1
+
+    def load(self, hub: str) -> None:
+        """Write a hub as fast as the node allows."""
+        batch = batch_now(100, 1000)
+        with RawProducer(self._subject.place, self._subject.password) as producer:
+            while not self.done.is_set():
+                run = producer.produce(self._tools.kafka, hub, batch, partitions=4, in_flight=4, seconds=0.5)
+                self.moved_bytes += run.count * len(batch)
+
+
+def _run(tools: Tools, subject: Subject) -> tuple[list[float], _Disturbance]:
+    """Waits of the innocent client, and what was done beside it."""
+    beside, waits = _Disturbance(tools, subject), list[float]()
+    small = produce_frame([(INNOCENT, [0])], batch_now(1, 100))
+    with connected(subject.place, subject.password) as innocent, ThreadPoolExecutor() as pool:
+        innocent.ask_all([small])
+        works = [pool.submit(beside.recover), pool.submit(beside.rebalance)]
+        works += [pool.submit(beside.load, hub) for hub in LOADED]
+        end = time.perf_counter() + _SECONDS
+        while time.perf_counter() < end:
+            sent = time.perf_counter()
+            innocent.ask_all([small])
+            waits.append(time.perf_counter() - sent)
+            time.sleep(_PAUSE_S)
+        beside.done.set()
+        for work in works:
+            work.result()
+    return waits, beside
+
+
+def show(outcome: Outcome) -> list[str]:
+    """The outcome as lines."""
+    p99_ms = percentile_ms(outcome.waits_s, 99)
+    lines = [
+        f"publish p50 {percentile_ms(outcome.waits_s, 50):.1f} ms, p99 {p99_ms:.1f} ms (bar {P99_BAR_MS:.0f}), "
+        f"longest {max(outcome.waits_s) * 1000:.0f} ms, {len(outcome.waits_s)} events",
+        f"longest turn {outcome.longest_turn_ms:.0f} ms by the clock, {outcome.longest_own_ms:.0f} ms without the "
+        f"time in which the loop had no processor (bar {TURN_BAR_MS:.0f})",
+        f"meanwhile {outcome.recovered} partitions recovered, {outcome.rounds} rebalances of {GROUPS} groups, "
+        f"{outcome.load_mb_per_s:.0f} MB/s to two hubs",
+    ]
+    if outcome.longest_own_ms > TURN_BAR_MS and outcome.stack:
+        lines += ["the longest turn was in:", *outcome.stack.splitlines()[-8:]]
+    return lines
