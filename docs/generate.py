@@ -27,6 +27,7 @@ from hubmere.model.tier import STATED_ONLY, Limits, Profile, limits_for
 from hubmere.settings import SETTINGS, Setting
 from hubmere.settings.capture import TARGET_KEYS, TARGETS_PREFIX
 from hubmere.settings.hubs import HUB_KEYS
+from hubmere.settings.identity import ISSUER_KEYS
 from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
 from hubmere.settings.partners import PARTNER_KEYS
 
@@ -117,6 +118,10 @@ def _settings() -> str:
         "account, and hubs that name none use the one called `default`. Every key also comes from a file that the key "
         f"with `_file` names, or from a variable `{TARGETS_PREFIX}<NAME>_<KEY>`.",
         _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in TARGET_KEYS.items())),
+        "### identity.issuers",
+        "Each table `[identity.issuers.NAME]` is an OAuth issuer whose tokens the node accepts; see "
+        "[how to sign in with OAuth identities](../how-to/identities.md).",
+        _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in ISSUER_KEYS.items())),
         "### georecovery.partners",
         "Each table `[georecovery.partners.NAME]` is a namespace on another node with which namespaces of this one may "
         "be paired under an alias; see [how to survive the loss of a node](../how-to/georecovery.md).",

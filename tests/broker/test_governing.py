@@ -9,7 +9,7 @@ from broker.builders import NOW_MS, Bench, a_batch
 from hubmere.broker.access import Principal
 from hubmere.broker.management.connections import ConnectionView
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
-from hubmere.broker.quotas.application_groups import names_rule
+from hubmere.broker.quotas.application_groups import ClientKind, names_client
 from hubmere.broker.read import Reader
 from hubmere.broker.revocation import Judge
 from hubmere.model.entity import ApplicationGroup, Rights, ThrottlingMetric, ThrottlingPolicy
@@ -102,23 +102,27 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize(
-    ("client_id", "is_of_hub", "is_meant"),
+    ("client_id", "kind", "is_meant"),
     [
-        ("NamespaceSASKeyName=slow", False, True),
-        ("NamespaceSASKeyName=slow", True, False),
-        ("EntitySASKeyName=slow", True, True),
-        ("EntitySASKeyName=slow", False, False),
-        ("SASKeyName=slow", False, True),
-        ("SASKeyName=slow", True, True),
-        ("namespacesaskeyname=SLOW", False, True),
-        ("NamespaceSASKeyName=other", False, False),
-        ("AADAppID=slow", False, False),
-        ("slow", False, False),
+        ("NamespaceSASKeyName=slow", ClientKind.NAMESPACE_RULE, True),
+        ("NamespaceSASKeyName=slow", ClientKind.HUB_RULE, False),
+        ("EntitySASKeyName=slow", ClientKind.HUB_RULE, True),
+        ("EntitySASKeyName=slow", ClientKind.NAMESPACE_RULE, False),
+        ("SASKeyName=slow", ClientKind.NAMESPACE_RULE, True),
+        ("SASKeyName=slow", ClientKind.HUB_RULE, True),
+        ("namespacesaskeyname=SLOW", ClientKind.NAMESPACE_RULE, True),
+        ("NamespaceSASKeyName=other", ClientKind.NAMESPACE_RULE, False),
+        ("AADAppID=slow", ClientKind.NAMESPACE_RULE, False),
+        ("AADAppID=slow", ClientKind.APPLICATION, True),
+        ("SASKeyName=slow", ClientKind.APPLICATION, False),
+        ("slow", ClientKind.NAMESPACE_RULE, False),
     ],
 )
-def test_an_identifier_means_rules_of_the_namespace_or_of_hubs(client_id: str, is_of_hub: bool, is_meant: bool) -> None:
+def test_an_identifier_means_rules_of_the_namespace_or_of_hubs_or_applications(
+    client_id: str, kind: ClientKind, is_meant: bool
+) -> None:
     """Rules of hubs have names of their own; the oldest form of an identifier does not tell them apart."""
-    assert names_rule(client_id, "slow", is_of_hub=is_of_hub) is is_meant
+    assert names_client(client_id, "slow", kind) is is_meant
 
 
 def test_only_the_rule_of_a_limited_group_is_slowed(world: World) -> None:

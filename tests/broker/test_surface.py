@@ -23,18 +23,19 @@ FORBIDDEN: frozenset[type] = frozenset({LiveHub, LiveNamespace, PartitionLog, Lo
 
 # What endpoints and the portal may use. A name that is added here becomes a promise to every protocol.
 SURFACE = """
-Actor AdminToken Assignment AuditLine Broker CAPTURE_STARTING CONDITION_NAMES Caller CapturedFile Claim
-ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCredential ConnectionView Connections
-ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused Coordinator
-Copy Credential Done EmbeddedSubscription EndSpan Entities GroupAdministration GroupDescription GroupOverview
-GroupPosition GroupProtocol GroupReplica GroupState GroupType Heartbeat HeartbeatAnswer HubCaptureStatus HubCopy
-HubInfo HubReplica HubReport HubView JobReport JobState JoinRequest JoinResponse Judge LAG_BOUNDS_S LinkRole
-LinkView LiveConnection LogOpening LoopLag MAX_DESCRIBED MAX_LINK_VIEWS MAX_OPENING_WAIT_S MalformedBytes
-Manager MemberView NamedPartition NamespaceView NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo
-PartitionRead PartitionReader PartitionReport PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset
-Principal Publisher Reader Reset ResetKind Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal
-Supervision SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction Waiting blob_storage copies_of
-display_text leader_epoch_refusal refusals segment_lifetime_ms shared_limit_bytes split_run
+Actor AdminToken Assignment AuditLine BearerToken Broker CAPTURE_STARTING CONDITION_NAMES Caller CapturedFile
+Claim ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCredential ConnectionView
+Connections ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused
+Coordinator Copy Credential Done EmbeddedSubscription EndSpan Entities GroupAdministration GroupDescription
+GroupOverview GroupPosition GroupProtocol GroupReplica GroupState GroupType Heartbeat HeartbeatAnswer
+HubCaptureStatus HubCopy HubInfo HubReplica HubReport HubView IssuerKeys JobReport JobState JoinRequest
+JoinResponse Judge KeysPending LAG_BOUNDS_S LinkRole LinkView LiveConnection LogOpening LoopLag MAX_DESCRIBED
+MAX_LINK_VIEWS MAX_OPENING_WAIT_S MalformedBytes MalformedKeys Manager MemberView NamedPartition NamespaceView
+NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo PartitionRead PartitionReader PartitionReport
+PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset Principal Publisher Reader Reset ResetKind
+Resource RuleReplica RunPart SharedAccessSignature SharedKey Steal Supervision SyncRequest SyncResponse
+TopicPartition Tracer Traffic Transaction TrustedKey Waiting blob_storage copies_of display_text
+leader_epoch_refusal read_key_set refusals segment_lifetime_ms shared_limit_bytes split_run
 """
 
 

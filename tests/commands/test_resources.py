@@ -411,3 +411,42 @@ def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...
 
     assert run.code == Exit.USAGE
     assert "Traceback" not in run.err
+
+
+# --- roles -----------------------------------------------------------------------------------------------------------
+
+
+def test_role_is_assigned_listed_and_taken_away(node: Node, hub: str) -> None:
+    """By name as with `az role assignment`; assigning twice is no error."""
+    assignment = ("role", "assignment")
+    who = ("--assignee", f"user-of-{hub}", "--role", "azure event hubs data sender")
+    created = at(node, *assignment, "create", *who, "--eventhub-name", hub, "-o", "json").json
+    again = at(node, *assignment, "create", *who, "--scope", created["scope"], "-o", "json").json
+    below = at(node, *assignment, "create", *who, "--eventhub-name", hub, "--consumer-group-name", "$Default")
+    listed = at(node, *assignment, "list", "--assignee", f"user-of-{hub}", "-o", "json").json
+    deleted = at(node, *assignment, "delete", "--assignee", f"user-of-{hub}")
+    left = at(node, *assignment, "list", "--assignee", f"user-of-{hub}", "-o", "json").json
+
+    assert created["roleDefinitionName"] == "Azure Event Hubs Data Sender"
+    assert again["name"] == created["name"]
+    assert below.code == deleted.code == Exit.OK
+    assert {one["scope"] for one in listed} == {created["scope"], f"{created['scope']}/consumergroups/$Default"}
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("create", "--assignee", "x", "--role", "King"), Exit.USAGE),
+        (("create", "--assignee", "x", "--role", "Reader", "--consumer-group-name", "g"), Exit.USAGE),
+        (("create", "--assignee", "x", "--role", "Reader", "--scope", "/subscriptions/s"), Exit.USAGE),
+        (("create", "--assignee", "x", "--role", "Reader", "--eventhub-name", "nowhere"), Exit.FAILED),
+        (("delete",), Exit.USAGE),
+    ],
+)
+def test_bad_role_assignment_is_told(node: Node, arguments: tuple[str, ...], code: Exit) -> None:
+    """Nothing is assigned, and the reason is one line."""
+    run = at(node, "role", "assignment", *arguments)
+
+    assert run.code == code
+    assert run.err.startswith("hubmere: ")

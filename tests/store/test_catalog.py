@@ -15,6 +15,7 @@ from hubmere.model.entity import (
     NetworkRuleSet,
     RevokedPublisher,
     Rights,
+    RoleAssignment,
     Status,
     ThrottlingMetric,
     ThrottlingPolicy,
@@ -32,6 +33,7 @@ from hubmere.model.errors import (
     StorageFull,
 )
 from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
+from hubmere.model.roles import DATA_SENDER
 from hubmere.model.spec import new_group
 from hubmere.store.catalog.blob_records import BlobRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.rows import TABLES
@@ -310,6 +312,16 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
                 name=application_group_name("app"),
                 client_id="SASKeyName=x",
                 policies=(policy,),
+            )
+        ),
+        Create(
+            RoleAssignment(
+                namespace=namespace.name,
+                hub=hub.name,
+                hub_uid=hub.uid,
+                name="0b5c1b0e-0000-0000-0000-000000000000",
+                role_id=DATA_SENDER.id,
+                principal_id="somebody",
             )
         ),
         Put(an_offset(hub)),

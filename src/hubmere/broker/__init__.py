@@ -50,11 +50,13 @@ from hubmere.broker.coordinator.transaction import PendingOffset, Phase, Transac
 from hubmere.broker.counters import Traffic
 from hubmere.broker.credentials import (
     AdminToken,
+    BearerToken,
     ConnectionStringCredential,
     Credential,
     SharedAccessSignature,
     SharedKey,
 )
+from hubmere.broker.identity.keys import IssuerKeys, KeysPending, MalformedKeys, TrustedKey, read_key_set
 from hubmere.broker.live import segment_lifetime_ms
 from hubmere.broker.loop_lag import LAG_BOUNDS_S, LoopLag
 from hubmere.broker.management.auditing import AuditLine
@@ -100,13 +102,19 @@ __all__ = [
     "Caller",
     # credentials and what they prove
     "AdminToken",
+    "BearerToken",
     "ConnectionStringCredential",
     "Credential",
+    "IssuerKeys",
     "Judge",
+    "KeysPending",
+    "MalformedKeys",
     "Principal",
     "Resource",
     "SharedAccessSignature",
     "SharedKey",
+    "TrustedKey",
+    "read_key_set",
     # publishing
     "Coalescer",
     "OverLimit",

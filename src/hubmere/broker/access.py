@@ -1,5 +1,7 @@
 """Authentication: `Access` turns a credential into a `Principal`, and a principal says what it may do.
 
+A principal has the rights of an authorization rule (SAS), or those that role assignments grant to an identity (OAuth).
+
 Refusals come in a fixed order (reference: service 2.4): missing, malformed, signature, audience, expiry, then the
 right. `model/sas.py` has the format of tokens. Nothing here reads a clock: `now_s` is an argument.
 """
@@ -12,12 +14,15 @@ from hashlib import sha256
 
 from hubmere.broker.credentials import (
     AdminToken,
+    BearerToken,
     ConnectionStringCredential,
     Credential,
     SharedAccessSignature,
     SharedKey,
 )
-from hubmere.broker.quotas.application_groups import group_of
+from hubmere.broker.identity.grants import Grant, Identity, all_rights, grants_of
+from hubmere.broker.identity.identities import Identities
+from hubmere.broker.quotas.application_groups import ClientKind, group_of
 from hubmere.model.connection_string import EMULATOR_KEY, ConnectionString
 from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
 from hubmere.model.errors import (
@@ -34,6 +39,7 @@ from hubmere.model.errors import (
     NamespaceNotFound,
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
+from hubmere.model.roles import Control
 from hubmere.model.sas import Token, split_audience
 from hubmere.store.catalog.view import CatalogView
 
@@ -93,6 +99,9 @@ class Principal:
     `captures_hub` is the uid of the hub whose capture job this is, if it is one. `key_id` is a digest of the key that
     was used. `is_rotated` says that this key is not in force any more: what is open stays open until the principal
     expires, nothing new is opened, and nothing is managed.
+
+    `identity` is the holder of an OAuth token. `grants` are then what it may do and where, `rights` what it may do
+    anywhere, and `rule` is its id.
     """
 
     namespace: str
@@ -106,16 +115,36 @@ class Principal:
     key_id: str = field(default="", compare=False, repr=False)
     is_rotated: bool = field(default=False, compare=False)
     captures_hub: str = field(default="", compare=False)
+    identity: Identity | None = None
+    grants: tuple[Grant, ...] = ()
 
     @classmethod
     def admin(cls) -> "Principal":
         """The holder of the node's admin token, who may do everything."""
         return cls(namespace="", rule="(admin)", rights=Rights.ALL, is_admin=True)
 
+    @property
+    def client_kind(self) -> ClientKind:
+        """How the client has signed in, for application groups."""
+        if self.identity is not None:
+            return ClientKind.APPLICATION
+        return ClientKind.HUB_RULE if self.hub else ClientKind.NAMESPACE_RULE
+
+    @property
+    def client(self) -> str:
+        """The rule or the application by which application groups know the client."""
+        return self.rule if self.identity is None else self.identity.application
+
     def covers(self, resource: Resource) -> bool:
         """Whether the credential reaches the resource: equal to its scope or below it at a `/`."""
         if self.is_admin:
             return True
+        if self.identity is not None and not self._reaching(resource):
+            return False
+        return self.is_in_scope(resource)
+
+    def is_in_scope(self, resource: Resource) -> bool:
+        """Whether the credential was shown for the resource or for something above it, whatever it allows there."""
         if self.namespace != resource.namespace or (self.hub and self.hub != resource.hub):
             return False
         scope, path = self.scope, resource.path
@@ -125,10 +154,25 @@ class Principal:
 
     def may(self, right: Rights, resource: Resource) -> bool:
         """Whether one of the given rights is held on the resource."""
+        if self.identity is not None:
+            return self.is_in_scope(resource) and any(one.rights.allows(right) for one in self._reaching(resource))
         return self.rights.allows(right) and self.covers(resource)
+
+    def controls(self, resource: Resource) -> Control:
+        """How far the management plane may be used for the resource: by an identity's roles, or by Manage."""
+        if self.identity is None:
+            return Control.ASSIGN_ROLES if self.may(Rights.MANAGE, resource) else Control.NONE
+        return max((one.control for one in self._reaching(resource)), default=Control.NONE)
+
+    def _reaching(self, resource: Resource) -> list[Grant]:
+        return [grant for grant in self.grants if grant.reaches(resource.hub, resource.path)]
 
     def require(self, right: Rights, resource: Resource) -> None:
         """Refuse unless one of the given rights is held on the resource."""
+        if self.identity is not None:
+            if not self.may(right, resource):
+                raise ClaimMissing(" or ".join(right.names), f"sb://{resource}")
+            return
         if not self.covers(resource):
             audience = f"{self.namespace}/{self.scope or self.hub}".rstrip("/")
             raise InvalidAudience(audience, str(resource))
@@ -159,6 +203,7 @@ class Access:
         "_skew_s",
         "_takes_emulator_key",
         "_view",
+        "identities",
     )
 
     def __init__(
@@ -171,8 +216,10 @@ class Access:
         rotated_key_grace_s: int = ROTATED_KEY_GRACE_S,
         capture_key: str | None = None,
         admin_token: str = "",
+        identities: Identities | None = None,
     ) -> None:
         self._view = view
+        self.identities = Identities() if identities is None else identities
         self._admin_token = admin_token.encode()
         # Verified SAS tokens by namespace and text: a device sends the same one with every event.
         self._known_tokens: dict[tuple[str, str], tuple[int, Principal]] = {}
@@ -190,7 +237,43 @@ class Access:
             return self.by_key(namespace, credential.rule, credential.key)
         if isinstance(credential, ConnectionStringCredential):
             return self.by_connection_string(namespace, credential.text, now_s)
+        if isinstance(credential, BearerToken):
+            return self.by_bearer_token(namespace, credential, now_s)
         return self.by_admin_token(credential)
+
+    def by_bearer_token(
+        self, namespace: Namespace, credential: BearerToken, now_s: float, *, is_management: bool = False
+    ) -> Principal:
+        """The holder of an OAuth token; raises KeysPending if the keys of its issuer have to be fetched first."""
+        if not credential.text:
+            raise MissingToken
+        identity, expires_at_s = self.identities.verify(
+            credential.text,
+            namespace.name,
+            lambda host: self._answers_to(namespace, host),
+            now_s,
+            is_management=is_management,
+        )
+        principal = Principal(
+            namespace=fold(namespace.name),
+            rule=identity.id,
+            rights=Rights.NONE,
+            expires_at_s=expires_at_s,
+            identity=identity,
+        )
+        self._check_application(namespace, identity)
+        return self._with_grants(principal, identity)
+
+    def _with_grants(self, principal: Principal, identity: Identity) -> Principal:
+        """The principal with what the assignments in force grant; the same object when nothing has changed."""
+        grants = grants_of(identity, self._view().role_assignments(principal.namespace))
+        return principal if grants == principal.grants else replace(principal, grants=grants, rights=all_rights(grants))
+
+    def _check_application(self, namespace: Namespace, identity: Identity) -> None:
+        groups = self._view().application_groups(namespace.name)
+        group = group_of(groups, identity.application, ClientKind.APPLICATION)
+        if group is not None and not group.is_enabled:
+            raise ApplicationGroupDisabled(group.name)
 
     def by_admin_token(self, credential: AdminToken) -> Principal:
         """The administrator."""
@@ -275,6 +358,9 @@ class Access:
         namespace = self._view().find_namespace(principal.namespace)
         if namespace is None:
             raise NamespaceNotFound(f"sb://{principal.namespace}")
+        if principal.identity is not None:
+            self._check_application(namespace, principal.identity)
+            return self._with_grants(principal, principal.identity)
         _check_local_auth(namespace)
         rule = self._rule_of(namespace, principal)
         if rule is None:
@@ -354,7 +440,8 @@ class Access:
 
     def _check_application_group(self, rule: AccessRule) -> None:
         groups = self._view().application_groups(rule.namespace)
-        group = group_of(groups, rule.name, is_of_hub=rule.hub is not None)
+        kind = ClientKind.NAMESPACE_RULE if rule.hub is None else ClientKind.HUB_RULE
+        group = group_of(groups, rule.name, kind)
         if group is not None and not group.is_enabled:
             raise ApplicationGroupDisabled(group.name)
 

@@ -14,7 +14,7 @@ from hubmere.broker.caller import Caller
 from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.counters import Counters
-from hubmere.broker.credentials import AdminToken, Credential
+from hubmere.broker.credentials import AdminToken, BearerToken, Credential
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.loop_lag import LoopLag
 from hubmere.broker.management.capture import Captures
@@ -44,10 +44,12 @@ from hubmere.model.errors import (
     NamespaceNotFound,
     NotInTier,
     PartitionNotFound,
+    RoleMissing,
     ServerBusy,
 )
 from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
+from hubmere.model.roles import Control
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
 from hubmere.store.blob_files import BodyStore, MemoryBodies
@@ -251,13 +253,27 @@ class Broker:
         self, host: str | None, credential: Credential, *, address: str, now_s: float, is_kafka: bool = False
     ) -> Caller:
         """A client with one credential (Kafka, HTTP, the portal); see `caller` for the order of the checks."""
-        live = self._namespace_for_host(host)
+        live = self._namespace_for_host(host or self._host_in(credential))
         require_address(live.entity, address)
         principal = self.verify(live, credential, now_s)
         return Caller(self, live, principal, address=address, is_kafka=is_kafka)
 
-    def sign_in_manager(self, namespace: str, credential: Credential, now_s: float) -> Caller:
-        """A client that manages a namespace: the administrator, or a holder of Manage on it.
+    def _host_in(self, credential: Credential) -> str | None:
+        """The host that an OAuth token was issued for: what a client means that names none (Kafka)."""
+        return self.access.identities.audience_host(credential.text) if isinstance(credential, BearerToken) else None
+
+    def sign_in_manager(
+        self,
+        namespace: str,
+        credential: Credential,
+        now_s: float,
+        *,
+        hub: str | None = None,
+        control: Control = Control.WRITE,
+    ) -> Caller:
+        """A client that manages a namespace: the administrator, a holder of Manage on it, or an identity with a role.
+
+        A role may be on the hub that is managed; `control` is what the role must allow.
 
         Network rules do not bind management, or nobody could repair a rule that locks everybody out. A namespace that
         does not exist is reported to the administrator only.
@@ -268,11 +284,24 @@ class Broker:
         elif live is None:
             raise AdminRequired
         else:
-            principal = self.verify(live, credential, now_s)
-            principal.require(Rights.MANAGE, Resource.of_namespace(live.entity.name))
+            principal = self._verify_manager(live, credential, now_s, hub, control)
         if live is None:
             raise NamespaceNotFound(f"sb://{namespace}")
         return Caller(self, live, principal)
+
+    def _verify_manager(
+        self, live: LiveNamespace, credential: Credential, now_s: float, hub: str | None, control: Control
+    ) -> Principal:
+        own = Resource.of_namespace(live.entity.name)
+        if not isinstance(credential, BearerToken):
+            principal = self.verify(live, credential, now_s)
+            principal.require(Rights.MANAGE, own)
+            return principal
+        principal = self.access.by_bearer_token(live.entity, credential, now_s, is_management=True)
+        resource = own if hub is None else Resource.of_hub(live.entity.name, hub)
+        if principal.controls(resource) < control:
+            raise RoleMissing(control.name, str(resource))
+        return principal
 
     def sign_in_admin(self, credential: Credential) -> Caller:
         """The node's administrator, and nobody else."""
@@ -292,7 +321,7 @@ class Broker:
         """The rate limits of a client's application group, which apply in addition to throughput units."""
         if principal is None or principal.is_admin:
             return FREE
-        return namespace.application_groups.client_quota(principal.rule, is_of_hub=bool(principal.hub))
+        return namespace.application_groups.client_quota(principal.client, principal.client_kind)
 
     # --- publishing ---
 

@@ -68,6 +68,13 @@ def _events_of(namespace: str, hub: str, *below: str) -> Resource:
     return Resource.of_hub(namespace, hub, *below, is_messages=True)
 
 
+def _who(principal: Principal) -> tuple[str, ...]:
+    """Who a principal is, whatever its rights and its expiry."""
+    identity = principal.identity
+    issuer = "" if identity is None else identity.issuer
+    return principal.namespace, principal.rule, principal.hub, issuer
+
+
 class Claims:
     """What a client has proved so far; mostly one or two principals."""
 
@@ -244,7 +251,7 @@ class Caller:
         host, path = split_audience(audience)
         hub = self._hub_of_path(path)
         resource = Resource(principal.namespace, hub or path.partition("/")[0], path, is_messages=True)
-        if not principal.covers(resource):
+        if not principal.is_admin and not principal.is_in_scope(resource):
             raise InvalidAudience(
                 f"{principal.namespace}/{principal.scope or principal.hub}".rstrip("/"), str(resource)
             )
@@ -269,10 +276,10 @@ class Caller:
 
     def reauthenticate(self, host: str | None, credential: Credential, now_s: float) -> Principal:
         """Replace the credential of an open connection; it must prove the same principal (Kafka, KIP-368)."""
-        live = self._broker._namespace_for_host(host)
+        live = self._broker._namespace_for_host(host or self._broker._host_in(credential))
         require_address(live.entity, self.address)
         principal, current = self._broker.verify(live, credential, now_s), self.principal
-        if (principal.namespace, principal.rule, principal.hub) != (current.namespace, current.rule, current.hub):
+        if _who(principal) != _who(current):
             raise MalformedToken("Re-authentication must use the same principal.")
         self._claims.replace(principal)
         self._forget_hubs()
@@ -355,20 +362,23 @@ class Caller:
         self._version = self._broker._catalog.view.version
         return self._claims.review(judge, now_s)
 
-    def require_in_use(self, rights: Rights) -> None:
-        """Refuse when the caller publishes or reads now and these rights no longer allow it."""
+    def require_in_use(self, principal: Principal) -> None:
+        """Refuse when the caller publishes or reads now and the principal no longer allows it."""
         for hubs, right in ((self._publishers, Rights.SEND), (self._readable, Rights.LISTEN)):
-            if hubs and not rights.allows(right):
-                raise ClaimMissing(right.names[0], f"sb://{self._live.entity.name}/{next(iter(hubs))}")
+            for hub in hubs:
+                if not principal.may(right, _events_of(self._live.entity.name, hub)):
+                    raise ClaimMissing(right.names[0], f"sb://{self._live.entity.name}/{hub}")
 
     def review_connection(self, judge: Judge, now_s: float) -> None:
         """Judge a connection with one credential by the rules in force; raises why it has to be closed (Kafka)."""
         self.require_reachable()
         current = self.principal
         principal = judge(current, now_s)
-        self.require_in_use(principal.rights)
+        if principal is not current:
+            self.require_in_use(principal)
         self._claims.replace(principal)
-        if principal.rights != current.rights and not principal.is_rotated:
+        has_changed = principal.rights != current.rights or principal.grants != current.grants
+        if has_changed and not principal.is_rotated:
             self._forget_hubs()
 
     # --- namespaces and hubs

@@ -29,10 +29,17 @@ class ConnectionStringCredential:
 
 
 @dataclass(frozen=True, slots=True)
+class BearerToken:
+    """A token of an OAuth 2 issuer (JWT): AMQP `$cbs`, HTTP `Bearer`, Kafka OAUTHBEARER."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AdminToken:
     """The node's administrator token: HTTP `Bearer`, the portal's sign-in page."""
 
     text: str = field(repr=False)
 
 
-Credential = SharedAccessSignature | SharedKey | ConnectionStringCredential | AdminToken
+Credential = SharedAccessSignature | SharedKey | ConnectionStringCredential | BearerToken | AdminToken

@@ -17,6 +17,7 @@ MODULES = {
     "eventhub": "resources.eventhub",
     "consumergroup": "resources.consumergroup",
     "keys": "resources.keys",
+    "role": "resources.role",
     "capture": "capture",
     "pipeline": "pipeline",
     "links": "links",

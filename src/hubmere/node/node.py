@@ -24,6 +24,7 @@ from hubmere.node.background import Background
 from hubmere.node.blobs import blob_connection_string, blob_keys
 from hubmere.node.clocks import NodeClocks
 from hubmere.node.endpoints import NodeEndpoints
+from hubmere.node.identity import build_identities, start_fetching
 from hubmere.node.loop_probe import LoopProbe
 from hubmere.node.provisioning import provision
 from hubmere.node.ready import READY_FILE, Ready, build_ready, write_ready_file
@@ -32,6 +33,7 @@ from hubmere.node.tls import open_tls
 from hubmere.settings import Settings
 
 if TYPE_CHECKING:
+    from hubmere.endpoints.issuer_keys import KeyFetcher
     from hubmere.endpoints.tracing import Spans
 
 log = logging.getLogger("hubmere.node")
@@ -53,6 +55,7 @@ class Node:
         self._storage = NodeStorage(settings)
         self._endpoints: NodeEndpoints | None = None
         self._spans: Spans | None = None
+        self._key_fetcher: KeyFetcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._probe: LoopProbe | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -106,7 +109,9 @@ class Node:
             # Capture jobs that run elsewhere outlive this process.
             capture_key=storage.secrets.admin_token(),
             admin_token=storage.secrets.admin_token(),
+            identities=build_identities(settings),
         )
+        self._key_fetcher = start_fetching(access.identities, settings, self._clock)
         broker = Broker(
             engine=storage.engine,
             catalog=catalog,
@@ -208,6 +213,8 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._endpoints is not None:
             await self._endpoints.stop()
+        if self._key_fetcher is not None:
+            await self._key_fetcher.stop()
         storage.close()
         if storage.is_locked:
             self._clocks.save()

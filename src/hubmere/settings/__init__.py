@@ -6,6 +6,7 @@ reference page are derived from the declaration. Other packages do not see this 
 arguments.
 """
 
+from hubmere.settings.identity import IdentityTables, IssuerSetting
 from hubmere.settings.load import load
 from hubmere.settings.problems import BadSettings, Problem
 from hubmere.settings.tree import (
@@ -23,6 +24,8 @@ from hubmere.settings.tree import (
 __all__ = [
     "Settings",
     "HubSetting",
+    "IdentityTables",
+    "IssuerSetting",
     "PartnerSetting",
     "load",
     "BadSettings",

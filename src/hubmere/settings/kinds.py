@@ -106,6 +106,18 @@ def choice(*words: str) -> Kind[str]:
     return Kind("|".join(words), "one of " + ", ".join(words), read)
 
 
+def word(*words: str) -> Kind[str]:
+    """One of several words, in this case of letters."""
+
+    def read(value: object) -> str:
+        text = read_text(value)
+        if text not in words:
+            raise ValueError("not one of the words")
+        return text
+
+    return Kind("NAME", "one of " + ", ".join(words), read)
+
+
 def name(rule: NameRule) -> Kind[str]:
     """A name of an entity, checked by the model's rule."""
 

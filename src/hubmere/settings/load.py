@@ -18,6 +18,8 @@ from hubmere.model.tier import limits_for
 from hubmere.settings.capture import TABLE as CAPTURE_TABLE
 from hubmere.settings.capture import TARGETS, read_targets
 from hubmere.settings.hubs import read_emulator_hubs, read_hubs
+from hubmere.settings.identity import TABLE as IDENTITY_TABLE
+from hubmere.settings.identity import IdentityTables, read_identity
 from hubmere.settings.kinds import PORT
 from hubmere.settings.partners import TABLE as PARTNERS_TABLE
 from hubmere.settings.partners import read_partners
@@ -27,7 +29,7 @@ from hubmere.settings.tree import BY_KEY, ENV_PREFIX, SETTINGS, HubSetting, Part
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 LIMITS_PREFIX = ENV_PREFIX + "LIMITS_"
 _DEFAULT = "the default"
-_TABLES = ("hubs", "limits", CAPTURE_TABLE, PARTNERS_TABLE)
+_TABLES = ("hubs", "limits", CAPTURE_TABLE, IDENTITY_TABLE, PARTNERS_TABLE)
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Settings:
@@ -68,6 +70,7 @@ class _Sources:
         self._limits: dict[str, _Given] = {}
         self._hubs: tuple[HubSetting, ...] = ()
         self._partners: tuple[PartnerSetting, ...] = ()
+        self._identity = IdentityTables()
         self._targets: object = {}
         self._targets_origin = _DEFAULT
         self._environ: Mapping[str, str] = {}
@@ -118,6 +121,7 @@ class _Sources:
             limits=MappingProxyType(limits),
             hubs=self._hubs,
             partners=self._partners,
+            identity=self._identity,
             capture_targets=read_targets(self._targets, self._environ, self._targets_origin, self._problems),
             is_emulator=self._is_emulator,
         )
@@ -140,6 +144,7 @@ class _Sources:
     def _add_toml(self, document: dict[str, Any], origin: str) -> None:
         self._hubs = read_hubs(document.pop("hubs", []), origin, self._problems)
         self._partners = read_partners(document.pop(PARTNERS_TABLE, {}), origin, self._problems)
+        self._identity = read_identity(document.pop(IDENTITY_TABLE, {}), origin, self._problems)
         self._add_capture(document, origin)
         limits = document.pop("limits", {})
         if isinstance(limits, dict):

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from hubmere.model.capture import CapturePlace
 from hubmere.model.names import NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
 from hubmere.model.tier import Override
+from hubmere.settings.identity import IdentityTables
 from hubmere.settings.kinds import (
     GIB,
     HOST,
@@ -30,10 +31,12 @@ from hubmere.settings.kinds import (
     Kind,
     choice,
     count,
+    list_of,
     name,
     optional_size,
     seconds,
     size,
+    word,
 )
 
 ENV_PREFIX = "HUBMERE_"
@@ -46,7 +49,9 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _NODE, _NETWORK, _TLS, _STORAGE, _SERVICE, _LOGS = "Node", "Network", "TLS", "Storage", "Service", "Logs"
-_CAPTURE = "Capture"
+_CAPTURE, _IDENTITY = "Capture", "Identity"
+# What a token of an issuer may be signed with. Symmetric algorithms and `none` are never accepted.
+TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,13 +326,20 @@ class Settings:
         _SERVICE,
         count(0, 3600),
         0,
-        "Seconds for which a token is accepted after it has expired.",
+        "Seconds for which a token is accepted after it has expired, and before it becomes valid.",
     )
     rotated_key_grace_s: int = _setting(
         _SERVICE,
         count(0, 7 * 86_400),
         3600,
         "Seconds for which open links and connections stay open after the key they were opened with was regenerated.",
+    )
+
+    token_algorithms: tuple[str, ...] = _setting(
+        _IDENTITY,
+        list_of(word(*TOKEN_ALGORITHMS)),
+        TOKEN_ALGORITHMS,
+        "Algorithms with which tokens of OAuth issuers may be signed; may be given again.",
     )
 
     capture_supervise: bool = _setting(
@@ -421,6 +433,7 @@ class Settings:
     limits: Mapping[str, Override] = field(default_factory=lambda: MappingProxyType({}))
     hubs: tuple[HubSetting, ...] = ()
     partners: tuple[PartnerSetting, ...] = ()
+    identity: IdentityTables = IdentityTables()
     capture_targets: Mapping[str, CapturePlace] = field(default_factory=lambda: MappingProxyType({}))
     # Started with the official emulator's Config.json: its literal key SAS_KEY_VALUE is then accepted.
     is_emulator: bool = False

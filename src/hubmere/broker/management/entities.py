@@ -15,6 +15,7 @@ from hubmere.model.entity import (
     Hub,
     Namespace,
     RevokedPublisher,
+    RoleAssignment,
 )
 from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
 from hubmere.store.catalog.view import CatalogView
@@ -72,6 +73,14 @@ class Entities:
     def find_application_group(self, namespace: str, name: str) -> ApplicationGroup | None:
         """An application group by its name in any case."""
         return self._view().find_application_group(namespace, name)
+
+    def role_assignments(self, namespace: str) -> Sequence[RoleAssignment]:
+        """The role assignments on a namespace and everything in it."""
+        return self._view().role_assignments(namespace)
+
+    def find_role_assignment(self, namespace: str, name: str) -> RoleAssignment | None:
+        """A role assignment by its id."""
+        return self._view().find_role_assignment(namespace, name)
 
     # --- hubs, consumer groups, rules and publishers
 

@@ -9,9 +9,17 @@ from collections.abc import Callable
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.connections import Connections
 from hubmere.broker.opening import WaitingRequests
-from hubmere.broker.quotas.application_groups import names_rule
+from hubmere.broker.quotas.application_groups import names_client
 from hubmere.broker.revocation import Revocation
-from hubmere.model.entity import AccessRule, ApplicationGroup, ConsumerGroup, Hub, Namespace, RevokedPublisher
+from hubmere.model.entity import (
+    AccessRule,
+    ApplicationGroup,
+    ConsumerGroup,
+    Hub,
+    Namespace,
+    RevokedPublisher,
+    RoleAssignment,
+)
 from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
 from hubmere.model.names import fold
 from hubmere.model.tier import LimitsBook
@@ -58,6 +66,7 @@ class LiveState:
             (Delete, ApplicationGroup): self._update_quotas,
             (Replace, AccessRule): self._review_rule,
             (Delete, AccessRule): self._review_rule,
+            (Delete, RoleAssignment): self._review_rule,
         }
 
     def follow(self, step: Step, now: float) -> None:
@@ -89,7 +98,7 @@ class LiveState:
         if _access_settings(before) != _access_settings(entity):
             self._revocation.review()
 
-    def _review_rule(self, _rule: AccessRule, _now: float) -> None:
+    def _review_rule(self, _rule: AccessRule | RoleAssignment, _now: float) -> None:
         self._revocation.review()
 
     def end_rotated(self, rule: AccessRule) -> None:
@@ -149,8 +158,7 @@ class LiveState:
             why = ApplicationGroupDisabled(group.name).text()
             self._connections.disconnect_callers(
                 lambda caller: (
-                    caller.namespace == namespace
-                    and names_rule(group.client_id, caller.rule, is_of_hub=bool(caller.hub))
+                    caller.namespace == namespace and names_client(group.client_id, caller.client, caller.client_kind)
                 ),
                 why,
             )

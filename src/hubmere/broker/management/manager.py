@@ -29,9 +29,11 @@ from hubmere.model.entity import (
     NetworkRuleSet,
     RevokedPublisher,
     Rights,
+    RoleAssignment,
 )
-from hubmere.model.errors import AlreadyExists, Conflict, HubNotFound, NotFound, NotInTier, Refusal
+from hubmere.model.errors import AlreadyExists, Conflict, GroupNotFound, HubNotFound, NotFound, NotInTier, Refusal
 from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName, fold
+from hubmere.model.roles import check_assignment
 from hubmere.model.spec import (
     HubSpec,
     NamespaceSpec,
@@ -57,6 +59,9 @@ from hubmere.store.catalog.view import Create, Delete, Replace, Step
 from hubmere.store.engine import Catalog
 
 __all__ = ["Actor", "Done", "Manager"]
+
+# What Azure allows in a subscription.
+MAX_ROLE_ASSIGNMENTS = 4000
 
 
 class Manager:
@@ -349,6 +354,35 @@ class Manager:
             self._catalog.planned.namespace(group.namespace)
             change.submit([Delete(group, actor.now_ms)])
 
+    # --- role assignments ---
+
+    def assign_role(self, wanted: RoleAssignment, actor: Actor, done: Done) -> RoleAssignment:
+        """Give an identity a role; repeating an assignment changes nothing, and another one must not have its id."""
+        with self._audited("assign role", actor, done, *_assignment_names(wanted)) as change:
+            planned = self._catalog.planned
+            parent = planned.namespace(wanted.namespace)
+            hub = None if wanted.hub is None else self._hub(parent, wanted.hub)
+            if hub is not None and wanted.group is not None and planned.find_group(hub, wanted.group) is None:
+                raise GroupNotFound(_resource(parent, hub.name, "ConsumerGroups", wanted.group))
+            made = replace(wanted, hub_uid=None if hub is None else hub.uid, created_ms=actor.now_ms)
+            entity = check_assignment(replace(made, created_by=actor.name))
+            others = planned.role_assignments(parent.name)
+            for other in others:
+                is_same = _meaning(other) == _meaning(entity)
+                if is_same != (other.name == entity.name):
+                    raise Conflict(f"The role assignment '{other.name}' exists, and assignments cannot be changed.")
+                if is_same:
+                    change.submit([Replace(other)])
+                    return other
+            check_limit("role assignments", len(others), MAX_ROLE_ASSIGNMENTS)
+            change.submit([Create(entity)])
+            return entity
+
+    def delete_role_assignment(self, assignment: RoleAssignment, actor: Actor, done: Done) -> None:
+        """Take a role away; links that only this role allowed are closed."""
+        with self._audited("delete role assignment", actor, done, *_assignment_names(assignment)) as change:
+            change.submit([Delete(assignment, actor.now_ms)])
+
     # --- geo-disaster recovery ---
 
     def _require_geo_recovery(self, namespace: Namespace) -> None:
@@ -449,3 +483,14 @@ class Manager:
 
 def _resource(namespace: Namespace, *path: str) -> str:
     return "/".join((f"sb://{namespace.name}", *path))
+
+
+def _assignment_names(assignment: RoleAssignment) -> tuple[str | None, ...]:
+    """What the audit log says about an assignment: where, which role, and whose."""
+    where = (assignment.namespace, assignment.hub, assignment.group)
+    return (*where, assignment.role.name, assignment.principal_id)
+
+
+def _meaning(assignment: RoleAssignment) -> tuple[object, ...]:
+    """What makes two assignments the same."""
+    return assignment.scope, assignment.role_id, fold(assignment.principal_id)

@@ -1,25 +1,35 @@
 """Application groups: clients that share one credential have their own rates, and can be disabled together.
 
-A group names a rule (reference: service 4.2 and 5). Every client that authenticates by this rule belongs to the group,
-on any hub. The rates count over the whole namespace. A publication beyond them is refused as a whole, with the names of
-the group and the policy; reads beyond them are delayed, since readers have no place for such an error.
+A group names a rule or an application (reference: service 4.2 and 5). Every client that authenticates by it belongs to
+the group, on any hub. The rates count over the whole namespace. A publication beyond them is refused as a whole, with
+the names of the group and the policy; reads beyond them are delayed, since readers have no place for such an error.
 Each client holds a `ClientQuota`, which is updated in place when groups change. Its `limits` are None for clients in no
 group. Time is an argument, in monotonic seconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 
 from hubmere.broker.quotas.throughput import FairBucket
 from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import ApplicationGroupThrottled
 from hubmere.model.names import fold
 
-# Kinds of client identifiers (the text before `=`), and whether they mean rules of a namespace (False) or of a hub
-# (True); the oldest form means both. Entra applications are missing: a node accepts no Entra tokens.
-_KINDS: Mapping[str, tuple[bool, ...]] = {
-    "namespacesaskeyname": (False,),
-    "entitysaskeyname": (True,),
-    "saskeyname": (False, True),
+
+class ClientKind(Enum):
+    """How a client has signed in: by a rule of the namespace, by a rule of a hub, or as an OAuth application."""
+
+    NAMESPACE_RULE = 1
+    HUB_RULE = 2
+    APPLICATION = 3
+
+
+# Kinds of client identifiers (the text before `=`), and the clients that they can mean.
+_KINDS: Mapping[str, tuple[ClientKind, ...]] = {
+    "namespacesaskeyname": (ClientKind.NAMESPACE_RULE,),
+    "entitysaskeyname": (ClientKind.HUB_RULE,),
+    "saskeyname": (ClientKind.NAMESPACE_RULE, ClientKind.HUB_RULE),
+    "aadappid": (ClientKind.APPLICATION,),
 }
 _INCOMING = (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.INCOMING_MESSAGES)
 _BYTES = (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.OUTGOING_BYTES)
@@ -27,15 +37,15 @@ _BYTES = (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.OUTGOING_BYTES)
 _ALL = ""
 
 
-def names_rule(client_id: str, rule: str, *, is_of_hub: bool) -> bool:
-    """Whether a client identifier means this rule of the namespace, or of a hub."""
-    kind, _, name = client_id.partition("=")
-    return is_of_hub in _KINDS.get(fold(kind), ()) and fold(name) == fold(rule)
+def names_client(client_id: str, client: str, kind: ClientKind) -> bool:
+    """Whether a client identifier means clients of this rule or application."""
+    word, _, name = client_id.partition("=")
+    return kind in _KINDS.get(fold(word), ()) and fold(name) == fold(client)
 
 
-def group_of(groups: Iterable[ApplicationGroup], rule: str, *, is_of_hub: bool) -> ApplicationGroup | None:
-    """The group to which clients of a rule belong, or None."""
-    return next((group for group in groups if names_rule(group.client_id, rule, is_of_hub=is_of_hub)), None)
+def group_of(groups: Iterable[ApplicationGroup], client: str, kind: ClientKind) -> ApplicationGroup | None:
+    """The group to which clients of a rule or application belong, or None."""
+    return next((group for group in groups if names_client(group.client_id, client, kind)), None)
 
 
 class _Limit:
@@ -139,7 +149,7 @@ FREE = ClientQuota()
 
 
 class ApplicationGroups:
-    """The groups of one namespace, and the quotas of its clients: at most one per rule.
+    """The groups of one namespace, and the quotas of its clients: at most one per rule or application.
 
     Thread rule: the owner's thread only.
     """
@@ -149,7 +159,7 @@ class ApplicationGroups:
     def __init__(self) -> None:
         self._groups: Sequence[ApplicationGroup] = ()
         self._limits: dict[str, GroupLimits] = {}
-        self._quotas: dict[tuple[str, bool], ClientQuota] = {}
+        self._quotas: dict[tuple[str, ClientKind], ClientQuota] = {}
 
     def follow(self, groups: Sequence[ApplicationGroup], now: float) -> None:
         """Apply the current groups, effective for connected clients too."""
@@ -158,17 +168,17 @@ class ApplicationGroups:
             limits = self._limits[fold(group.name)] = known.get(fold(group.name)) or GroupLimits(group, now)
             limits.follow(group, now)
         self._groups = groups
-        for (rule, is_of_hub), client_quota in self._quotas.items():
-            client_quota.limits = self._limits_of(rule, is_of_hub)
+        for (client, kind), client_quota in self._quotas.items():
+            client_quota.limits = self._limits_of(client, kind)
 
-    def client_quota(self, rule: str, *, is_of_hub: bool) -> ClientQuota:
-        """The quota of clients that authenticated by a rule."""
-        client_quota = self._quotas.get((rule, is_of_hub))
+    def client_quota(self, client: str, kind: ClientKind) -> ClientQuota:
+        """The quota of clients that authenticated by a rule, or as an application."""
+        client_quota = self._quotas.get((client, kind))
         if client_quota is None:
-            client_quota = self._quotas[rule, is_of_hub] = ClientQuota()
-            client_quota.limits = self._limits_of(rule, is_of_hub)
+            client_quota = self._quotas[client, kind] = ClientQuota()
+            client_quota.limits = self._limits_of(client, kind)
         return client_quota
 
-    def _limits_of(self, rule: str, is_of_hub: bool) -> GroupLimits | None:
-        group = group_of(self._groups, rule, is_of_hub=is_of_hub)
+    def _limits_of(self, client: str, kind: ClientKind) -> GroupLimits | None:
+        group = group_of(self._groups, client, kind)
         return None if group is None or not group.policies else self._limits[fold(group.name)]

@@ -7,9 +7,9 @@ is put again (reference: AMQP 2). The broker decides what a token proves.
 import logging
 from collections.abc import Callable, Mapping
 
-from hubmere.broker import Caller, SharedAccessSignature, display_text
+from hubmere.broker import BearerToken, Caller, Credential, KeysPending, SharedAccessSignature, display_text
 from hubmere.endpoints.amqp.errors import row_of, tracking_part
-from hubmere.endpoints.amqp.service_links import Reply, reply_to, text_property
+from hubmere.endpoints.amqp.service_links import PendingAnswer, Reply, reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.errors import HubNotFound, MalformedToken, NotSupported, Refusal, UnsupportedToken
 from hubmere.model.sas import Token
@@ -21,8 +21,11 @@ log = logging.getLogger("hubmere.amqp")
 # Refused tokens of one link that are logged; a client that repeats itself must not fill the log.
 MAX_LOGGED_REFUSALS = 16
 
-_SAS_TYPE = "servicebus.windows.net:sastoken"
-_JWT_TYPE = "jwt"
+# The types of tokens that a client can put (reference: AMQP 2.1).
+_KINDS: Mapping[str, Callable[[str], Credential]] = {
+    "servicebus.windows.net:sastoken": SharedAccessSignature,
+    "jwt": BearerToken,
+}
 _ACCEPTED = 202
 # A malformed token is a bad request on this node (reference: AMQP 2.2), and unauthorised elsewhere.
 _STATUS: Mapping[type[Refusal], int] = {MalformedToken: 400, UnsupportedToken: 400}
@@ -41,18 +44,30 @@ class ClaimsNode:
         self._on_authorized = on_authorized
         self._logged = 0
 
-    def answer(self, request: Message, reply: Reply) -> None:
-        """Answer a put-token request; the status says whether the token was accepted."""
-        reply(self._answer(request))
+    def answer(self, request: Message, reply: Reply) -> PendingAnswer | None:
+        """Answer a put-token request, if necessary when the keys of the token's issuer have been fetched."""
+        try:
+            self._put_token(request)
+        except KeysPending as pending:
+            return pending.wait(lambda: reply(self._result(request)))
+        except Refusal as refusal:
+            reply(self._refusal(request, refusal))
+        else:
+            reply(_reply(request, _ACCEPTED, "Accepted"))
+        return None
 
-    def _answer(self, request: Message) -> Message:
+    def _result(self, request: Message) -> Message:
+        """The answer after the keys have been fetched, or could not be."""
         try:
             self._put_token(request)
         except Refusal as refusal:
-            self._log(request, refusal)
-            status = _STATUS.get(type(refusal), row_of(refusal).status)
-            return _reply(request, status, self._description(refusal))
+            return self._refusal(request, refusal)
         return _reply(request, _ACCEPTED, "Accepted")
+
+    def _refusal(self, request: Message, refusal: Refusal) -> Message:
+        self._log(request, refusal)
+        status = _STATUS.get(type(refusal), row_of(refusal).status)
+        return _reply(request, status, self._description(refusal))
 
     def _log(self, request: Message, refusal: Refusal) -> None:
         """Log a refused token: its rule, its audience and the reason, but never the token itself."""
@@ -74,16 +89,14 @@ class ClaimsNode:
         operation = text_property(request, "operation")
         if operation != "put-token":
             raise NotSupported(f"The operation '{operation}' on '$cbs'")
-        kind = text_property(request, "type")
-        if kind == _JWT_TYPE:
-            raise UnsupportedToken(kind)
-        if kind != _SAS_TYPE:
-            raise MalformedToken(f"The type of the token is not known; '{_SAS_TYPE}' is.")
+        kind = _KINDS.get(text_property(request, "type"))
+        if kind is None:
+            raise MalformedToken(f"The type of the token is not one of {', '.join(_KINDS)}.")
         token = _token_in(request)
         if token is None:
             raise MalformedToken("The body of a put-token request is the token as a text.")
         now_s = self._clock.now_ms() / 1000
-        self._caller.authenticate(SharedAccessSignature(token), now_s, audience=text_property(request, "name"))
+        self._caller.authenticate(kind(token), now_s, audience=text_property(request, "name"))
         self._on_authorized()
 
 

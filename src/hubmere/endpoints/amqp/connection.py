@@ -315,6 +315,8 @@ class AmqpConnection:
         self._set_timer()
 
     def _on_authorized(self) -> None:
+        if self._caller is None:
+            return  # the connection was lost while keys were fetched
         self._is_proven = True
         self.wire.trust_peer()
         self._set_timer()

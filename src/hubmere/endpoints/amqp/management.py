@@ -6,9 +6,9 @@ token on the claims node before they ask (reference: AMQP 3). Keys and types of 
 
 from collections.abc import Callable, Mapping
 
-from hubmere.broker import Caller, LogOpening, SharedAccessSignature, Waiting
+from hubmere.broker import BearerToken, Caller, Credential, KeysPending, LogOpening, SharedAccessSignature, Waiting
 from hubmere.endpoints.amqp.errors import row_of, tracked
-from hubmere.endpoints.amqp.service_links import Reply, reply_to, text_property
+from hubmere.endpoints.amqp.service_links import PendingAnswer, Reply, reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.errors import NotSupported, Refusal, Unauthorized
 from hubmere.wire.amqp import array_of
@@ -23,6 +23,7 @@ _NEVER_WRITTEN = -1
 # Sequence numbers of a hub that was never restored or replicated have no epoch.
 _NO_EPOCH = -1
 
+_SAS_SCHEME = "SharedAccessSignature"
 _HUB_TYPE = "com.microsoft:eventhub"
 _PARTITION_TYPE = "com.microsoft:partition"
 
@@ -37,19 +38,31 @@ class ManagementNode:
         self._clock = clock
         self._on_authorized = on_authorized
 
-    def answer(self, request: Message, reply: Reply) -> Waiting | None:
-        """Answer a request, with the requested information or with a refusal; may have to wait for a log."""
+    def answer(self, request: Message, reply: Reply) -> PendingAnswer | None:
+        """Answer a request, with the requested information or with a refusal.
+
+        The answer may have to wait for a log, or for the keys of the issuer of the request's token.
+        """
         try:
             reply(self._answer(request))
         except LogOpening as opening:
             return self._answer_later(opening, request, reply)
+        except KeysPending as pending:
+            return pending.wait(lambda: self._answer_with_keys(request, reply))
         return None
 
+    def _answer_with_keys(self, request: Message, reply: Reply) -> None:
+        try:
+            answer = self._answer(request)
+        except (LogOpening, KeysPending) as refusal:
+            answer = self._refusal(request, refusal)
+        reply(answer)
+
     def _answer(self, request: Message) -> Message:
-        """The answer; raises LogOpening if it needs a log that is being opened."""
+        """The answer; raises LogOpening or KeysPending if it has to wait."""
         try:
             body = self._read(request)
-        except LogOpening:
+        except (LogOpening, KeysPending):
             raise
         except Refusal as refusal:
             return self._refusal(request, refusal)
@@ -127,10 +140,12 @@ class ManagementNode:
         return reply_to(request, properties, AmqpValue(None))
 
 
-def _token_in(request: Message) -> SharedAccessSignature | None:
-    """The token that a request carries; it counts for this request alone."""
+def _token_in(request: Message) -> Credential | None:
+    """The token that a request carries, of either kind; it counts for this request alone."""
     token = (request.application_properties or {}).get("security_token")
-    return SharedAccessSignature(token) if isinstance(token, str) else None
+    if not isinstance(token, str):
+        return None
+    return SharedAccessSignature(token) if token.startswith(_SAS_SCHEME) else BearerToken(token)
 
 
 _READERS: Mapping[tuple[str, str], Callable[[ManagementNode, Message, str], Annotations]] = {

@@ -7,8 +7,9 @@ their connection, because a client uses the same names on all of its connections
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
-from hubmere.broker import LinkRole, LinkView, Waiting
+from hubmere.broker import LinkRole, LinkView
 from hubmere.endpoints.amqp.errors import rejected
 from hubmere.endpoints.amqp.link_addresses import ServiceNode
 from hubmere.endpoints.amqp.link_handler import LinkHandlerBase, LinkHost
@@ -28,8 +29,17 @@ MAX_HELD_REPLIES = 64
 
 # Sends the reply to one request, once.
 Reply = Callable[[Message], None]
-# Answers a request, now or when a log is open; returns the wait in the second case.
-Answer = Callable[[Message, Reply], Waiting | None]
+
+
+class PendingAnswer(Protocol):
+    """An answer that waits for a log, or for the keys of an issuer."""
+
+    def cancel(self) -> None:
+        """Wait no longer: nobody needs the answer."""
+
+
+# Answers a request, now or later; returns the wait in the second case.
+Answer = Callable[[Message, Reply], PendingAnswer | None]
 
 
 class ReplyLink(LinkHandlerBase):
@@ -107,8 +117,8 @@ class RequestLink(LinkHandlerBase):
     def __init__(self, host: LinkHost, link: Link, node: ServiceNode, answer: Answer, replies: Replies) -> None:
         self._host = host
         self._link = link
-        # Requests that wait for a log.
-        self._waiting: set[Waiting] = set()
+        # Requests that wait for a log or for keys.
+        self._waiting: set[PendingAnswer] = set()
         self.node = node
         self._answer = answer
         self._replies = replies
@@ -134,8 +144,8 @@ class RequestLink(LinkHandlerBase):
             self._reply_to(*parsed)
 
     def _reply_to(self, reply_link: ReplyLink, request: Message) -> None:
-        """Send the reply, now or when the log that the request needs is open."""
-        waiting: Waiting | None = None
+        """Send the reply, now or when what the request waits for is there."""
+        waiting: PendingAnswer | None = None
 
         def reply(message: Message) -> None:
             if waiting is not None:

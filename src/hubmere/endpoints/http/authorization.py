@@ -1,17 +1,15 @@
 """Parse the `Authorization` header into a credential, and sign its client in.
 
-A header with the scheme `Bearer` shows the administrator's token; anything else is a SAS token (reference: service 2.3,
-2.4). The broker verifies both and decides what they allow.
+A header with the scheme `Bearer` has a token of an OAuth issuer (a JWT), or the administrator's token, which has no
+dots. Anything else is a SAS token (reference: service 2.3, 2.4). The broker verifies them and decides what they allow.
 """
 
 from collections.abc import Callable
 
-from hubmere.broker import AdminToken, Caller, Credential, SharedAccessSignature
-from hubmere.model.errors import AdminRequired, InvalidSignature, MissingToken, UnsupportedToken, WrongAdminToken
+from hubmere.broker import AdminToken, BearerToken, Caller, Credential, SharedAccessSignature
+from hubmere.model.errors import AdminRequired, InvalidSignature, MissingToken, WrongAdminToken
 
 _BEARER = "bearer"
-# A JSON Web Token has three parts (RFC 7519, 3); the administrator's token has no dot.
-_JWT_DOTS = 2
 
 
 def parse_authorization(header: str | None) -> Credential:
@@ -19,7 +17,10 @@ def parse_authorization(header: str | None) -> Credential:
     if not header:
         raise MissingToken
     scheme, _, token = header.partition(" ")
-    return AdminToken(token) if scheme.lower() == _BEARER else SharedAccessSignature(header)
+    if scheme.lower() != _BEARER:
+        return SharedAccessSignature(header)
+    token = token.strip()
+    return BearerToken(token) if "." in token else AdminToken(token)
 
 
 def sign_in(header: str | None, verify: Callable[[Credential], Caller]) -> Caller:
@@ -29,8 +30,7 @@ def sign_in(header: str | None, verify: Callable[[Credential], Caller]) -> Calle
         return verify(credential)
     except InvalidSignature:
         if isinstance(credential, AdminToken):
-            is_jwt = credential.text.count(".") == _JWT_DOTS
-            raise (UnsupportedToken("Bearer") if is_jwt else WrongAdminToken()) from None
+            raise WrongAdminToken from None
         raise
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapp
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hubmere.broker import Actor, Broker, Caller, Coalescer, Done, Principal
+from hubmere.broker import Actor, Broker, Caller, Coalescer, Done, KeysPending, Principal
 from hubmere.endpoints.http import authorization as authorization_header
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.memory import MemoryBudget
@@ -149,6 +149,13 @@ class PendingResult(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Wait for the result."""
         return self._future.__await__()
+
+
+async def await_keys(pending: KeysPending) -> None:
+    """Wait until the keys of an issuer have been fetched, or could not be."""
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    pending.wait(lambda: None if ready.done() else ready.set_result(None))
+    await ready
 
 
 def client_address(scope: Scope) -> str:

@@ -164,6 +164,8 @@ _QUOTA = ErrorRow(status=403, code="Conflict", arm_status=409, sub_code=40300)
 # Reference: service 2.4, 3, 4.1, 4.2 and 13. A refusal without a row uses that of its nearest base class.
 ROWS: Mapping[type[Refusal], ErrorRow] = {
     refusals.Unauthorized: ErrorRow(status=401, code="Unauthorized"),
+    refusals.RoleMissing: ErrorRow(status=403, code="AuthorizationFailed"),
+    refusals.KeysUnavailable: _BUSY,
     refusals.NotFound: _NOT_FOUND,
     refusals.PartitionNotFound: _BAD_REQUEST,
     refusals.AlreadyExists: _CONFLICT,

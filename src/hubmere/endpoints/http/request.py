@@ -18,6 +18,7 @@ from hubmere.endpoints.http.context import (
 )
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.model.errors import InvalidArgument
+from hubmere.model.roles import Control
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -28,6 +29,8 @@ _MAX_PARAMETERS = 32
 _MAX_BODY_BYTES = 1024 * 1024
 # Entities on one page of a list.
 PAGE_SIZE = 100
+
+_READING_METHODS = ("GET", "HEAD")
 
 T = TypeVar("T")
 
@@ -76,11 +79,18 @@ class Request:
         caller, hub = self.context.sign_in_to_hub(self.host, self.names["hub"], self.peer, self.authorization)
         return self._record(caller), hub
 
-    def sign_in_manager(self, namespace: str) -> Caller:
-        """The client as a manager of a namespace: the administrator, or a holder of Manage on it."""
-        broker, now_s = self.context.broker, self.context.now_s
+    def sign_in_manager(self, namespace: str, control: Control | None = None) -> Caller:
+        """The client as a manager of a namespace, or of the hub in the path; see `Broker.sign_in_manager`.
+
+        `control` is what a role must allow, by default what the method of the request needs.
+        """
+        broker, now_s, hub = self.context.broker, self.context.now_s, self.names.get("hub")
+        needed = control or (Control.READ if self.scope["method"] in _READING_METHODS else Control.WRITE)
         return self._record(
-            sign_in(self.authorization, lambda credential: broker.sign_in_manager(namespace, credential, now_s))
+            sign_in(
+                self.authorization,
+                lambda credential: broker.sign_in_manager(namespace, credential, now_s, hub=hub, control=needed),
+            )
         )
 
     def sign_in_admin(self) -> Caller:

@@ -1,17 +1,26 @@
 """SASL handshake and authentication (reference: kafka 2.5).
 
 PLAIN accepts the user `$ConnectionString` with a whole connection string, whose host names the namespace, or a rule's
-name with its key for the node's own namespace. OAUTHBEARER is offered, since clients look for it, and refused with the
-reason: no issuer is configured. A refused client gets the reason, then its connection is closed.
+name with its key for the node's own namespace. OAUTHBEARER (RFC 7628, KIP-255) accepts a token of an OAuth issuer. The
+namespace is the one that the client names with the extension `host`, else the one that the token was issued for, else
+the node's own. A refused client gets the reason, then its connection is closed.
 """
 
 from ipaddress import ip_address
 from typing import Final
 
-from hubmere.broker import Caller, ConnectionStringCredential, Credential, Principal, SharedKey
+from hubmere.broker import (
+    BearerToken,
+    Caller,
+    ConnectionStringCredential,
+    Credential,
+    KeysPending,
+    Principal,
+    SharedKey,
+)
 from hubmere.endpoints.kafka.session import KafkaSession, log
 from hubmere.model.connection_string import ConnectionString
-from hubmere.model.errors import InvalidArgument, MalformedToken, Refusal, UnsupportedToken
+from hubmere.model.errors import InvalidArgument, MalformedToken, Refusal
 from hubmere.model.names import fold
 from hubmere.wire.kafka.connection import BARE_TOKEN_VERSION, Request
 from hubmere.wire.kafka.errors import ErrorCode
@@ -29,6 +38,8 @@ MECHANISMS: Final = (PLAIN, OAUTHBEARER)
 # The user name that says: the password is a connection string.
 CONNECTION_STRING_USER: Final = "$ConnectionString"
 _LOCALHOST: Final = "localhost"
+_BEARER_FORM: Final = "An OAUTHBEARER response is 'n,,', 'auth=Bearer' with a token, and two separators (RFC 7628)."
+_MAX_PAIRS: Final = 32
 
 
 def handshake(session: KafkaSession, request: Request) -> None:
@@ -53,9 +64,34 @@ def authenticate(session: KafkaSession, request: Request) -> None:
         return
     try:
         caller, host = _sign_in(session, mechanism, body.auth_bytes)
+    except KeysPending as pending:
+        # The requests behind this one wait, as behind a response that is built in slices.
+        session.pressure.is_slicing = session.pressure.is_check_due = True
+        pending.wait(lambda: _authenticate_later(session, request, mechanism))
     except Refusal as refusal:
         _refuse(session, request, ErrorCode.SASL_AUTHENTICATION_FAILED, refusal.text())
+    else:
+        _accept(session, request, caller, host)
+
+
+def _authenticate_later(session: KafkaSession, request: Request, mechanism: str) -> None:
+    """Authenticate the client after the keys of its issuer have been fetched, or could not be."""
+    if session.is_lost:
         return
+
+    def work() -> None:
+        session.pressure.is_slicing = False
+        try:
+            caller, host = _sign_in(session, mechanism, request.body.auth_bytes)
+        except Refusal as refusal:
+            _refuse(session, request, ErrorCode.SASL_AUTHENTICATION_FAILED, refusal.text())
+        else:
+            _accept(session, request, caller, host)
+
+    session.resume(work)
+
+
+def _accept(session: KafkaSession, request: Request, caller: Caller, host: str) -> None:
     session.on_signed_in(caller, host)
     session.client_id = session.client_id or request.client_id or ""
     lifetime_ms = _lifetime_ms(caller.principal, session.now_ms)
@@ -72,9 +108,7 @@ def _refuse(session: KafkaSession, request: Request, code: ErrorCode, why: str) 
 
 def _sign_in(session: KafkaSession, mechanism: str, token: bytes) -> tuple[Caller, str]:
     """The caller, and the host name under which the client finds the node."""
-    if mechanism == OAUTHBEARER:
-        raise UnsupportedToken(OAUTHBEARER)
-    host, credential = _read_credential(token)
+    host, credential = read_bearer(token) if mechanism == OAUTHBEARER else _read_credential(token)
     if session.is_signed_in:
         caller = session.caller
         caller.reauthenticate(host, credential, session.now_s)
@@ -106,6 +140,19 @@ def read_plain(token: bytes) -> tuple[str, str]:
     if len(parts) != 3 or not parts[1] or parts[0] not in ("", parts[1]):
         raise MalformedToken("A PLAIN token is an identity (empty, or the user again), a user and a password.")
     return parts[1], parts[2]
+
+
+def read_bearer(response: bytes) -> tuple[str | None, BearerToken]:
+    """The host and the token of `n,,^Ahost=...^Aauth=Bearer ...^A^A` (RFC 7628, 3.1); the host is optional."""
+    try:
+        header, *pairs, last, end = response.decode().split("\x01")
+    except (UnicodeDecodeError, ValueError):
+        raise MalformedToken(_BEARER_FORM) from None
+    named = dict(pair.partition("=")[::2] for pair in pairs)
+    scheme, _, token = named.get("auth", "").partition(" ")
+    if not header.startswith(("n,", "y,")) or last or end or scheme.lower() != "bearer" or len(pairs) > _MAX_PAIRS:
+        raise MalformedToken(_BEARER_FORM)
+    return named.get("host"), BearerToken(token.strip())
 
 
 def _advertised_host(session: KafkaSession, host: str | None, namespace: str) -> str:

@@ -35,7 +35,7 @@ class MalformedToken(Unauthorized):
 
 
 class UnsupportedToken(Unauthorized):
-    """A kind of credential for which no issuer is configured."""
+    """A kind of credential that the node does not accept: it trusts no issuer."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
@@ -57,8 +57,37 @@ class WrongAdminToken(Unauthorized):
         )
 
 
+class InvalidIssuer(Unauthorized):
+    """The token comes from an issuer that the node does not trust; the text does not repeat its name."""
+
+    def text(self) -> str:
+        return "InvalidIssuer: The issuer of the token is not one that this node trusts."
+
+
+class TokenNotYetValid(Unauthorized):
+    """The token becomes valid later."""
+
+    def __init__(self, valid_from_s: int) -> None:
+        super().__init__(valid_from_s)
+        self.valid_from_s = valid_from_s
+
+    def text(self) -> str:
+        return f"TokenNotYetValid: The token is valid from '{_instant(self.valid_from_s)}' on."
+
+
+class KeysUnavailable(Refusal):
+    """The signing keys of a trusted issuer cannot be fetched now."""
+
+    def __init__(self, issuer: str) -> None:
+        super().__init__(issuer)
+        self.issuer = issuer
+
+    def text(self) -> str:
+        return f"KeysUnavailable: The signing keys of the issuer '{self.issuer}' cannot be fetched; try again."
+
+
 class InvalidSignature(Unauthorized):
-    """The signature matches no key of the rule."""
+    """The signature matches no key of the rule or of the issuer."""
 
     def text(self) -> str:
         return "InvalidSignature: The token has an invalid signature."
@@ -113,6 +142,21 @@ class ClaimMissing(Unauthorized):
         return (
             f"Unauthorized access. '{self.right}' claim(s) are required to perform this operation. "
             f"Resource: '{self.resource}'."
+        )
+
+
+class RoleMissing(Unauthorized):
+    """An identity has no role that allows an operation of the management plane."""
+
+    def __init__(self, control: str, resource: str) -> None:
+        super().__init__(control, resource)
+        self.control = control
+        self.resource = resource
+
+    def text(self) -> str:
+        return (
+            f"The client does not have authorization to perform this action over scope 'sb://{self.resource}': "
+            f"no role assignment allows {self.control.replace('_', ' ').lower()}."
         )
 
 

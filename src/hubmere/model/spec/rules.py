@@ -122,8 +122,7 @@ def _check_key(key: str | None) -> str:
     return key
 
 
-# A rule of the namespace, a rule of a hub, the older form of the first, or an Entra application, which cannot connect
-# here.
+# A rule of the namespace, a rule of a hub, the older form of the first, or an application that signs in with OAuth.
 _CLIENT_KINDS = ("NamespaceSASKeyName", "EntitySASKeyName", "SASKeyName", "AADAppID")
 # The service's smallest rate of bytes is 1 KB; of messages it is 1.
 _LEAST_BYTE_RATE = 1000

@@ -217,7 +217,27 @@ CREATE TABLE blocks (
 ) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_ENTITIES, _PROGRESS, _AUDIT, _CAPTURE_PROGRESS, _REVISION, _DROP_AUDIT, _BLOBS)
+_ROLE_ASSIGNMENTS = """
+CREATE TABLE role_assignments (
+    namespace TEXT NOT NULL REFERENCES namespaces (key) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    hub_uid TEXT REFERENCES hubs (uid) ON DELETE CASCADE,
+    body TEXT NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT;
+CREATE INDEX role_assignments_by_hub ON role_assignments (hub_uid);
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    _ENTITIES,
+    _PROGRESS,
+    _AUDIT,
+    _CAPTURE_PROGRESS,
+    _REVISION,
+    _DROP_AUDIT,
+    _BLOBS,
+    _ROLE_ASSIGNMENTS,
+)
 
 
 class CatalogUnusable(Exception):

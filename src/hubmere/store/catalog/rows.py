@@ -21,6 +21,7 @@ from hubmere.model.entity import (
     Hub,
     Namespace,
     RevokedPublisher,
+    RoleAssignment,
 )
 from hubmere.store.catalog.blob_records import BlobRecord, BlobStateRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.runtime_state import (
@@ -143,6 +144,7 @@ TABLES: Mapping[type[Item], Table] = {
         _entity_table("revoked_publishers", RevokedPublisher, ("hub_uid", "key"), lambda item: item.key),
         _entity_table("geo_aliases", GeoAlias, ("namespace", "key"), lambda item: item.key),
         _entity_table("application_groups", ApplicationGroup, ("namespace", "key"), lambda item: item.key),
+        _entity_table("role_assignments", RoleAssignment, ("namespace", "key"), lambda item: item.key, extra="hub_uid"),
         _record_table("deletions", Deletion, ("hub_uid",)),
         _record_table("meta", Meta, ("name",)),
         _record_table("group_offsets", GroupOffset, ("namespace", "group_id", "hub_uid", "partition")),

@@ -18,6 +18,7 @@ from hubmere.model.entity import (
     Hub,
     Namespace,
     RevokedPublisher,
+    RoleAssignment,
 )
 from hubmere.model.errors import (
     AliasNotFound,
@@ -97,10 +98,10 @@ class RowChange(NamedTuple):
 
 # Items that are removed with a hub or a namespace, found by the field that refers to it.
 _OF_HUB: tuple[type[Item], ...] = (
-    ConsumerGroup, AccessRule, RevokedPublisher, GroupOffset, Checkpoint, Ownership, CaptureState,
+    ConsumerGroup, AccessRule, RevokedPublisher, RoleAssignment, GroupOffset, Checkpoint, Ownership, CaptureState,
 )  # fmt: skip
 _OF_NAMESPACE: tuple[type[Item], ...] = (
-    AccessRule, GeoAlias, ApplicationGroup, GroupOffset, GroupMetadata, TransactionState,
+    AccessRule, GeoAlias, ApplicationGroup, RoleAssignment, GroupOffset, GroupMetadata, TransactionState,
 )  # fmt: skip
 _OF_GROUP: tuple[type[Item], ...] = (Checkpoint, Ownership)
 
@@ -240,6 +241,14 @@ class CatalogView:
     def find_application_group(self, namespace: str, name: str) -> ApplicationGroup | None:
         """An application group by name, ignoring case; None if there is none."""
         return self._find(ApplicationGroup, (fold(namespace), fold(name)))
+
+    def role_assignments(self, namespace: str) -> Sequence[RoleAssignment]:
+        """The role assignments on a namespace, its hubs and their consumer groups."""
+        return self._list(RoleAssignment, (fold(namespace),))
+
+    def find_role_assignment(self, namespace: str, name: str) -> RoleAssignment | None:
+        """A role assignment by its id; None if there is none."""
+        return self._find(RoleAssignment, (fold(namespace), fold(name)))
 
     # --- runtime state -----------------------------------------------------------------------------------------------
 
@@ -383,7 +392,13 @@ class CatalogView:
         if isinstance(target, ConsumerGroup):
             of_group = (item for kind in _OF_GROUP for item in self._listed[kind].get(target.key, {}).values())
             changes += [RowChange(item, is_removal=True) for item in of_group]
+            changes += [RowChange(item, is_removal=True) for item in self._assignments_of(target)]
         return changes
+
+    def _assignments_of(self, group: ConsumerGroup) -> Iterator[RoleAssignment]:
+        for assignment in self._items[RoleAssignment].values():
+            if assignment.hub_uid == group.hub_uid and assignment.scope[1] == fold(group.name):
+                yield assignment
 
     def _hub_changes(self, hub: Hub, now_ms: int, is_implied: bool) -> list[RowChange]:
         tombstone = Deletion(
@@ -450,7 +465,7 @@ class CatalogView:
 
 
 _ENTITY_KINDS = frozenset(
-    {Namespace, Hub, ConsumerGroup, AccessRule, RevokedPublisher, GeoAlias, ApplicationGroup},
+    {Namespace, Hub, ConsumerGroup, AccessRule, RevokedPublisher, GeoAlias, ApplicationGroup, RoleAssignment},
 )
 
 _MISSING: dict[type[Item], type[NotFound]] = {

@@ -68,7 +68,8 @@ _CLIENT = Field(
     flags=("--client-app-group-identifier", "--client-app-group-id"),
     path=("properties", "clientAppGroupIdentifier"),
     metavar="ID",
-    help="Who is meant: NamespaceSASKeyName=RULE for a rule of the namespace, EntitySASKeyName=RULE for one of a hub.",
+    help="Who is meant: NamespaceSASKeyName=RULE for a rule of the namespace, EntitySASKeyName=RULE for one of a hub, "
+    "AADAppID=ID for an application with OAuth tokens.",
     is_required=True,
 )
 _ENABLED = Field(

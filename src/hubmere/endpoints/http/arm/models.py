@@ -29,6 +29,7 @@ from hubmere.model.entity import (
     VirtualNetworkRule,
 )
 from hubmere.model.errors import InvalidArgument
+from hubmere.model.roles import PrincipalType
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import HOURS_PER_DAY, Tier
 
@@ -285,6 +286,28 @@ class RuleBody(ArmModel):
     def rights(self) -> list[str]:
         """The names of the rights."""
         return self.properties.rights if self.properties else []
+
+
+class RoleAssignmentProperties(ArmModel):
+    """Who gets which role."""
+
+    role_definition_id: Annotated[str, Field(max_length=1024)]
+    principal_id: ShortText
+    principal_type: ShortText | None = None
+    description: Annotated[str, Field(max_length=1024)] | None = None
+    condition: Annotated[str, Field(max_length=8192)] | None = None
+
+    @property
+    def kind(self) -> PrincipalType:
+        """The type of the principal."""
+        text = self.principal_type or PrincipalType.SERVICE_PRINCIPAL.value
+        return _parse_enum(PrincipalType, text, "principalType")
+
+
+class RoleAssignmentBody(ArmModel):
+    """PUT of a role assignment."""
+
+    properties: RoleAssignmentProperties
 
 
 class RegenerateBody(ArmModel):

@@ -46,6 +46,7 @@ _BODIES: Mapping[str, type[models.ArmModel]] = {
     "regenerate_keys": models.RegenerateBody,
     "put_alias": models.AliasBody,
     "put_application_group": models.ApplicationGroupBody,
+    "put_role_assignment": models.RoleAssignmentBody,
     "report_progress": ProgressBody,
     "put_replica": replica.ReplicaBody,
     "put_namespace_copy": replica.NamespaceCopyBody,

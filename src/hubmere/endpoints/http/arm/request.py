@@ -14,6 +14,7 @@ from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
 from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
 from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
+from hubmere.model.roles import Control
 
 T = TypeVar("T")
 
@@ -21,14 +22,15 @@ T = TypeVar("T")
 class ArmRequest:
     """A request below a namespace, of a caller that may manage it.
 
-    Queries for entities that the path names raise NotFound when they do not exist. `entities` are durable; `planned`
-    ones include changes that are being written.
+    `control` is what the role of an identity must allow, by default what the method needs. Queries for entities that
+    the path names raise NotFound when they do not exist. `entities` are durable; `planned` ones include changes that
+    are being written.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, control: Control | None = None) -> None:
         broker = request.context.broker
         self._request = request
-        self.caller = request.sign_in_manager(request.names["namespace"])
+        self.caller = request.sign_in_manager(request.names["namespace"], control)
         self.namespace: Namespace = self.caller.namespace.entity
         self.serializer = serializer_of(request)
         self.manager: Manager = broker.manager

@@ -21,8 +21,9 @@ The broker owns the size limit of a publication. The limit here only stops the b
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from hubmere.broker import Caller, Publisher
+from hubmere.broker import Caller, KeysPending, Publisher
 from hubmere.endpoints.http.context import (
     CALLER,
     HEADER_NAMES,
@@ -146,16 +147,32 @@ class PublishHandler:
         return on_done if self.tracer is None else self.tracer(scope, on_done)
 
     def _publish(
-        self, scope: Scope, body: bytes, on_done: OnDone, cached: CachedRequestHead | None
+        self,
+        scope: Scope,
+        body: bytes,
+        on_done: OnDone,
+        cached: CachedRequestHead | None,
+        *,
+        can_wait: bool = True,
     ) -> CachedRequestHead | None:
         try:
             # Also for a head that was authorized before its body arrived: rules may have changed meanwhile.
             head = self._authorize(scope, cached)
             self._submit(scope, head, body, on_done)
+        except KeysPending as pending:
+            if can_wait:
+                pending.wait(partial(self._publish_later, scope, body, on_done))
+            else:
+                on_done(pending)
+            return None
         except Exception as error:  # noqa: BLE001 - the top of a request that may have no task: its callback reports it
             on_done(error)
             return None
         return head
+
+    def _publish_later(self, scope: Scope, body: bytes, on_done: OnDone) -> None:
+        """Publish a request that waited for the keys of its token's issuer."""
+        self._publish(scope, body, on_done, None, can_wait=False)
 
     def _authorize(self, scope: Scope, cached: CachedRequestHead | None) -> CachedRequestHead:
         """The authorized head of a request: the cached one if it matches and still holds."""

@@ -10,9 +10,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from hubmere.broker import Broker, Coalescer, Principal
+from hubmere.broker import Broker, Coalescer, KeysPending, Principal
 from hubmere.endpoints.coalescing import build_coalescer
-from hubmere.endpoints.http.context import CALLER, Disconnected, HttpContext, Receive, Scope, Send, log, path_for_log
+from hubmere.endpoints.http.context import (
+    CALLER,
+    Disconnected,
+    HttpContext,
+    Receive,
+    Scope,
+    Send,
+    await_keys,
+    log,
+    path_for_log,
+)
 from hubmere.endpoints.http.errors import InternalFailure, MethodNotAllowed, PathNotFound, json_error, row_of, xml_error
 from hubmere.endpoints.http.pairing.partners import Partners
 from hubmere.endpoints.http.paths import RouteTable, split_path
@@ -116,7 +126,12 @@ class HttpApp:
             await self._serve_websocket(scope, receive, send)
             return
         try:
-            await self._answer(scope, receive, send)
+            try:
+                await self._answer(scope, receive, send)
+            except KeysPending as pending:
+                # Every handler authenticates its client before it reads the body, so it can start again.
+                await await_keys(pending)
+                await self._answer(scope, receive, send)
         except Disconnected:
             return
         except Refusal as refusal:

@@ -5,6 +5,7 @@ from hubmere.endpoints.http.arm.application_groups import ApplicationGroupHandle
 from hubmere.endpoints.http.arm.monitoring import monitoring_routes
 from hubmere.endpoints.http.arm.openapi import OpenApiDocument
 from hubmere.endpoints.http.arm.resources import ArmHandlers
+from hubmere.endpoints.http.arm.roles import RoleHandlers
 from hubmere.endpoints.http.atom.resources import AtomHandlers
 from hubmere.endpoints.http.browse_events import PATH, browse_events
 from hubmere.endpoints.http.capture import OWN as CAPTURE
@@ -16,6 +17,7 @@ ARM: Routes = {
     **ArmHandlers().routes(),
     **AliasHandlers().routes(),
     **ApplicationGroupHandlers().routes(),
+    **RoleHandlers().routes(),
     **monitoring_routes(),
 }
 ATOM: Routes = AtomHandlers().routes()
