@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubmere.model.addresses import AdvertisedListener
 from hubmere.settings import SETTINGS, BadSettings, HubSetting, Problem, Setting, Settings, load
 from hubmere.settings.tree import BY_KEY
 
@@ -16,6 +17,10 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "data": ("/srv/events", Path("/srv/events")),
     "namespace": ("contoso", "contoso"),
     "hostname": ("a.example.org,192.0.2.1,*.example", ("a.example.org", "192.0.2.1", "*.example")),
+    "advertised_listeners": (
+        "kafka://a.example:19092,amqps://[2001:db8::1]",
+        (AdvertisedListener("kafka", "a.example", 19092), AdvertisedListener("amqps", "2001:db8::1")),
+    ),
     "memory": ("true", True),
     "ready_file": ("ready.json", Path("ready.json")),
     "shutdown_timeout_s": ("2.5", 2.5),
@@ -79,6 +84,11 @@ BAD: list[tuple[str, object]] = [
     ("namespace", "-hubmere"),
     ("hostname", "not a name"),
     ("hostname", 7),
+    ("advertised_listeners", "localhost:9092"),
+    ("advertised_listeners", "mqtt://localhost:1883"),
+    ("advertised_listeners", "kafka://localhost:99999"),
+    ("advertised_listeners", "kafka://localhost/path"),
+    ("advertised_listeners", "kafka://a:1,kafka://b:2"),
     ("memory", "perhaps"),
     ("memory", 2),
     ("shutdown_timeout_s", "nan"),

@@ -38,6 +38,8 @@ _MAX_TTL_S = 10 * 365 * 24 * 3600
 
 # Where a node keeps its events, below its data folder.
 _LOGS = "log"
+# Written there by a running node.
+_READY_FILE = "ready.json"
 
 _DataFolder = Annotated[
     Path | None, typer.Option("--data", metavar="PATH", help="Data folder of the node.", show_default="hubmere-data")
@@ -216,6 +218,18 @@ def doctor(
             "--rebuild-catalog", help="Make a lost or damaged catalog again from its copy and the log folders."
         ),
     ] = False,
+    clients: Annotated[
+        bool,
+        typer.Option(
+            "--clients", help="Check instead, on a running node, whether clients can use the addresses they are told."
+        ),
+    ] = False,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ready-file", help="Ready file for --clients. Default: the one in the data folder.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Check a data folder while no node uses it: every batch, every index, the catalog.
 
@@ -224,6 +238,8 @@ def doctor(
     """
     from hubmere.store.files import acquire_lock
 
+    if clients:
+        _check_clients(ready_file or _data_folder(data) / _READY_FILE)
     folder = _data_folder(data)
     if not (folder / _LOGS).is_dir():
         fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
@@ -235,6 +251,23 @@ def doctor(
     finally:
         lock.release()
     raise typer.Exit(Exit.OK if is_sound else Exit.DAMAGED)
+
+
+def _check_clients(ready_file: Path) -> NoReturn:
+    """Tell for each address that clients are told whether this machine can use it, and end."""
+    from hubmere.cli.advertised import check_addresses, read_ready_file
+
+    try:
+        ready = read_ready_file(ready_file)
+    except FileNotFoundError:
+        fail(Exit.FAILED, f"{ready_file} is not there: start the node, or name its ready file by --ready-file")
+    except (OSError, ValueError) as error:
+        fail(Exit.FAILED, f"{ready_file} cannot be read: {error}")
+    problems = 0
+    for address, problem in check_addresses(ready):
+        problems += bool(problem)
+        print(f"wrong    {address}: {problem}" if problem else f"checked  {address}")
+    raise typer.Exit(Exit.FAILED if problems else Exit.OK)
 
 
 def _rebuild_catalog(folder: Path) -> None:

@@ -13,6 +13,22 @@ _LOCALHOST = "localhost"
 _WILDCARD = "*."
 
 
+LISTENERS = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedListener:
+    """The host name and port that clients of one listener are told, as Kafka's `advertised.listeners`."""
+
+    listener: str  # one of LISTENERS
+    host: str
+    port: int | None = None  # None: the port that the node listens on
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}" + ("" if self.port is None else f":{self.port}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
     """Host names and ports of a node; a port is None if the protocol is not served."""
@@ -25,6 +41,7 @@ class Addresses:
     kafkas: int | None = None
     http: int | None = None
     https: int | None = None
+    advertised: tuple[AdvertisedListener, ...] = ()  # at most one for each listener
     ca_file: str | None = None  # certificate of the node's private CA, if it has one
 
     @property
@@ -41,17 +58,48 @@ class Addresses:
         first = self.hostnames[0] if self.hostnames else _LOCALHOST
         return first.removeprefix(_WILDCARD)
 
-    def host_of(self, namespace: str) -> str:
-        """The host name of a namespace: its label before the node's domain, unless it is the node's own namespace."""
+    def host_of(self, namespace: str, listener: str | None = None) -> str:
+        """The host name of a namespace: its label before the node's domain, unless it is the node's own namespace.
+
+        The host name that a listener advertises is used instead of the node's.
+        """
+        is_own = fold(namespace) == fold(self.namespace)
+        if listener is not None and (advertised := self.advertised_of(listener)) is not None:
+            return advertised.host if is_own else f"{fold(namespace)}.{advertised.host}"
+        if is_own:
+            return self.host
         named = [name for name in self.hostnames if fold(name).partition(".")[0] == fold(namespace)]
-        if named:
-            return named[0]
-        return self.host if fold(namespace) == fold(self.namespace) else f"{fold(namespace)}.{self._domain}"
+        return named[0] if named else f"{fold(namespace)}.{self._domain}"
+
+    def advertised_of(self, listener: str) -> AdvertisedListener | None:
+        """What a listener advertises, if the settings say so."""
+        return next((entry for entry in self.advertised if entry.listener == listener), None)
+
+    def port_of(self, listener: str, host: str | None = None) -> int | None:
+        """The port that clients of a listener are told; None if it is not served.
+
+        A client that is told another host name than the advertised one (`host`) connects to the node directly.
+        """
+        port: int | None = getattr(self, listener)
+        advertised = self.advertised_of(listener)
+        if port is None or advertised is None or (host is not None and fold(host) != fold(advertised.host)):
+            return port
+        return advertised.port or port
+
+    def address_of(self, listener: str, namespace: str | None = None) -> str | None:
+        """`host:port` that clients of a listener are told; None if it is not served."""
+        port = self.port_of(listener)
+        if port is None:
+            return None
+        host = self.host_of(namespace or self.namespace, listener)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def connection_string(self, rule: AccessRule, key: str, *, namespace: str | None = None) -> str:
         """Connection string of a rule, over TLS. The string of a hub's rule names the hub."""
-        port = None if self.amqps == _DEFAULT_AMQPS_PORT else self.amqps
-        return self._build(rule, key, namespace or rule.namespace, port, is_emulator=False)
+        port = self.port_of("amqps")
+        if port == _DEFAULT_AMQPS_PORT:
+            port = None
+        return self._build(rule, key, namespace or rule.namespace, "amqps", port)
 
     def capture_connection_string(self, rule: AccessRule, hub: str, credential: str) -> str:
         """Connection string with which the capture job reads one hub; `credential` identifies the job."""
@@ -60,14 +108,14 @@ class Addresses:
 
     def emulator_connection_string(self, rule: AccessRule, key: str) -> str:
         """Connection string for clients in emulator mode, without TLS."""
-        return self._build(rule, key, rule.namespace, self.amqp, is_emulator=True)
+        return self._build(rule, key, rule.namespace, "amqp", self.port_of("amqp"))
 
-    def _build(self, rule: AccessRule, key: str, namespace: str, port: int | None, *, is_emulator: bool) -> str:
+    def _build(self, rule: AccessRule, key: str, namespace: str, listener: str, port: int | None) -> str:
         return ConnectionString(
-            host=self.host_of(namespace),
+            host=self.host_of(namespace, listener),
             port=port,
             key_name=rule.name,
             key=key,
             entity_path=rule.hub,
-            is_emulator=is_emulator,
+            is_emulator=listener == "amqp",
         ).text()

@@ -90,6 +90,7 @@ class NodeEndpoints:
         self.addresses = Addresses(
             namespace=settings.namespace,
             hostnames=settings.hostname,
+            advertised=settings.advertised_listeners,
             ca_file=tls.ca_file,
             **{name: None if entry is None else entry[1].port for name, entry in bound.items()},
         )

@@ -135,7 +135,7 @@ class Node:
         return broker
 
     def _host_names(self) -> tuple[str, ...]:
-        own = (*self._settings.hostname, self._settings.host, "localhost", "127.0.0.1", "::1", socket.gethostname())
+        own = (*self._settings.client_hosts, self._settings.host, "localhost", "127.0.0.1", "::1", socket.gethostname())
         return tuple(dict.fromkeys(own))
 
     def _actor(self) -> Actor:

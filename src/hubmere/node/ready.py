@@ -61,13 +61,10 @@ def build_ready(
     blob_connection_string: str | None = None,
 ) -> Ready:
     """The `Ready` of this process; `rule` and `key` are what the connection strings contain."""
-    host = addresses.host
 
-    def address(port: int | None) -> str | None:
-        return None if port is None else f"{host}:{port}"
-
-    def url(scheme: str, port: int | None, path: str = "") -> str | None:
-        return None if port is None else f"{scheme}://{host}:{port}{path}"
+    def url(listener: str, path: str = "") -> str | None:
+        address = addresses.address_of(listener)
+        return None if address is None else f"{listener}://{address}{path}"
 
     return Ready(
         pid=os.getpid(),
@@ -78,14 +75,14 @@ def build_ready(
         emulator_connection_string=addresses.emulator_connection_string(rule, key),
         admin_token=admin_token,
         ca_file=addresses.ca_file,
-        amqp=address(addresses.amqp),
-        amqps=address(addresses.amqps),
-        kafka=address(addresses.kafka),
-        kafkas=address(addresses.kafkas),
-        http=url("http", addresses.http),
-        https=url("https", addresses.https),
+        amqp=addresses.address_of("amqp"),
+        amqps=addresses.address_of("amqps"),
+        kafka=addresses.address_of("kafka"),
+        kafkas=addresses.address_of("kafkas"),
+        http=url("http"),
+        https=url("https"),
         # Plain HTTP where it is served: browsers do not trust the private CA.
-        portal=url("http", addresses.http, portal_path) or url("https", addresses.https, portal_path),
+        portal=url("http", portal_path) or url("https", portal_path),
         blob_connection_string=blob_connection_string,
     )
 

@@ -58,7 +58,7 @@ def _names(settings: Settings, broker: Broker) -> tuple[str, ...]:
     """Every host name by which clients reach the node now."""
     namespaces = [namespace.name for namespace in broker.entities.namespaces()]
     aliases = [alias.name for name in namespaces for alias in broker.entities.aliases(name)]
-    return certificates.server_names(settings.hostname, [*namespaces, *aliases], socket.gethostname())
+    return certificates.server_names(settings.client_hosts, [*namespaces, *aliases], socket.gethostname())
 
 
 def _issue(secrets: NodeSecrets, names: tuple[str, ...]) -> tuple[Path, Path]:

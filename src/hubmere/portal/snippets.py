@@ -93,14 +93,14 @@ _TEMPLATES: Mapping[str, tuple[str, str]] = {
 
 def snippets(addresses: Addresses, namespace: str, hub: str) -> list[Snippet]:
     """All snippets for a hub, with the host names and ports of this node."""
-    host = addresses.host_of(namespace)
+    kafka, http = ("kafka" if addresses.kafka else "kafkas"), ("http" if addresses.http else "https")
     values = {
         "variable": VARIABLE,
         "hub": hub,
-        "kafka": f"{host}:{addresses.kafka or addresses.kafkas}",
+        "kafka": addresses.address_of(kafka, namespace),
         "security": "SASL_PLAINTEXT" if addresses.kafka else "SASL_SSL",
         "tls": "false" if addresses.kafka else "true",
-        "http": f"http://{host}:{addresses.http}" if addresses.http else f"https://{host}:{addresses.https}",
+        "http": f"{http}://{addresses.address_of(http, namespace)}",
     }
     return [
         Snippet(title=title, language=language, code=template.format(**values))

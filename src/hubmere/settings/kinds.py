@@ -6,12 +6,13 @@ valid values for error messages. Nothing here knows a setting by name.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from hubmere.model.addresses import LISTENERS, AdvertisedListener
 from hubmere.model.errors import InvalidName
 from hubmere.model.names import NameRule
 
@@ -215,6 +216,24 @@ def _read_url(value: object) -> str:
     return url.geturl()
 
 
+def _read_advertised(value: object) -> AdvertisedListener:
+    url = urlsplit(read_text(value))
+    if url.scheme not in LISTENERS or not url.hostname or url.path or url.query or url.fragment or url.username:
+        raise ValueError("not a listener")
+    return AdvertisedListener(url.scheme, _read_host(url.hostname), url.port)
+
+
+def _read_advertised_listeners(value: object) -> tuple[AdvertisedListener, ...]:
+    read = _ADVERTISED_LIST.read(value)
+    if len({entry.listener for entry in read}) != len(read):
+        raise ValueError("a listener is named twice")
+    return read
+
+
+_ADVERTISED_LIST = list_of(
+    Kind("LISTENER", "LISTENER://HOST or LISTENER://HOST:PORT, once for each listener", _read_advertised)
+)
+ADVERTISED: Kind[tuple[AdvertisedListener, ...]] = replace(_ADVERTISED_LIST, read=_read_advertised_listeners)
 PORT: Kind[int | None] = Kind(
     "PORT", "0 (any free port) to 65535, or off", _read_port, lambda value: "off" if value is None else str(value)
 )

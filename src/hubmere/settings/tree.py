@@ -12,11 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
+from hubmere.model.addresses import AdvertisedListener
 from hubmere.model.capture import CapturePlace
 from hubmere.model.names import NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
 from hubmere.model.tier import Override
 from hubmere.settings.identity import IdentityTables
 from hubmere.settings.kinds import (
+    ADVERTISED,
     GIB,
     HOST,
     HOSTS,
@@ -114,6 +116,13 @@ class Settings:
         (),
         "Name under which clients reach the node, for its certificate and connection strings; may be given again. "
         "Further namespaces have names below it; with *.example.org every namespace has a name below example.org.",
+    )
+    advertised_listeners: tuple[AdvertisedListener, ...] = _setting(
+        _NODE,
+        ADVERTISED,
+        (),
+        "Host name and port that clients of one listener (amqp, amqps, kafka, kafkas, http or https) are told, such as "
+        "kafka://events.example.org:19092; may be given again. Default: the first hostname and the port it listens on.",
     )
     memory: bool = _setting(
         _NODE,
@@ -437,6 +446,11 @@ class Settings:
     capture_targets: Mapping[str, CapturePlace] = field(default_factory=lambda: MappingProxyType({}))
     # Started with the official emulator's Config.json: its literal key SAS_KEY_VALUE is then accepted.
     is_emulator: bool = False
+
+    @property
+    def client_hosts(self) -> tuple[str, ...]:
+        """Every host name that clients may use: for the certificate and for tokens."""
+        return tuple(dict.fromkeys((*self.hostname, *(entry.host for entry in self.advertised_listeners))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

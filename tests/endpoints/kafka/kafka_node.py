@@ -20,7 +20,7 @@ from hubmere.broker.live import LiveHub
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, bind
-from hubmere.model.addresses import Addresses
+from hubmere.model.addresses import Addresses, AdvertisedListener
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.entity import AccessRule, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
@@ -65,6 +65,7 @@ class KafkaNode:
         auto_create_hubs: bool = True,
         initial_delay_s: float = 0.0,
         hostnames: tuple[str, ...] = (),
+        advertised: tuple[AdvertisedListener, ...] = (),
         rotated_key_grace_s: int = 3600,
     ) -> None:
         self._rotated_key_grace_s = rotated_key_grace_s
@@ -78,6 +79,7 @@ class KafkaNode:
         self._auto_create_hubs = auto_create_hubs
         self._initial_delay_s = initial_delay_s
         self._hostnames = hostnames
+        self._advertised = advertised
         self._thread = threading.Thread(target=self._run, name="kafka-node", daemon=True)
         self._loop = self.loops[0]()
         self._stopping = asyncio.Event()
@@ -220,7 +222,13 @@ class KafkaNode:
         self.endpoint = KafkaEndpoint(
             self.broker,
             self._clock,
-            Addresses(namespace=NAMESPACE, hostnames=self._hostnames, kafka=port.port, kafkas=port.port),
+            Addresses(
+                namespace=NAMESPACE,
+                hostnames=self._hostnames,
+                advertised=self._advertised,
+                kafka=port.port,
+                kafkas=port.port,
+            ),
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
             auto_create_hubs=self._auto_create_hubs,

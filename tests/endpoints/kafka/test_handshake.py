@@ -12,6 +12,7 @@ from endpoints.kafka.raw_client import RawClient, a_fetch
 from hubmere.endpoints.kafka.endpoint import HANDLERS
 from hubmere.endpoints.kafka.sasl import read_plain
 from hubmere.endpoints.kafka.session import SIGN_IN_REQUEST_BYTES
+from hubmere.model.addresses import AdvertisedListener
 from hubmere.model.errors import MalformedToken
 from hubmere.model.names import ROOT_RULE
 from hubmere.model.sas import make_token
@@ -298,6 +299,23 @@ def test_client_with_the_services_name_is_sent_to_the_configured_one() -> None:
         copied = node.connection_string().replace("localhost", "hubmere.servicebus.windows.net")
 
         assert _advertised(node, copied) == ("hub.example", node.port)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("localhost", ("localhost", 19092)),  # the advertised name, with the port of the mapping
+        ("hubmere", ("hubmere", None)),  # a neighbour that connects to the node directly
+        ("127.0.0.1", ("localhost", 19092)),  # no name of the node: behind a mapping it could be anywhere
+    ],
+)
+def test_a_client_is_told_an_address_that_it_can_use(named: str, told: tuple[str, int | None]) -> None:
+    """One node for its neighbours in a composition and for clients on the host, where a port has another number."""
+    advertised = (AdvertisedListener("kafka", "localhost", 19092),)
+    with KafkaNode(hostnames=("localhost", "hubmere"), advertised=advertised) as node:
+        connection_string = node.connection_string().replace("//localhost", f"//{named}")
+
+        assert _advertised(node, connection_string) == (told[0], told[1] or node.port)
 
 
 def test_over_tls_the_tls_port_is_advertised(tls_contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:

@@ -156,11 +156,15 @@ def read_bearer(response: bytes) -> tuple[str | None, BearerToken]:
 
 
 def _advertised_host(session: KafkaSession, host: str | None, namespace: str) -> str:
-    """The host name in metadata: the one that the client used if it is the node's, else the configured one."""
-    addresses = session.shared.addresses
-    if host is not None and (fold(host) in map(fold, addresses.hostnames) or _is_local(host)):
+    """The host name in metadata: the one that the client used if it is the node's, else the configured one.
+
+    A local name counts as the node's only where no name is advertised: behind a port mapping it may be another machine.
+    """
+    addresses, listener = session.shared.addresses, session.listener
+    is_explicit = addresses.advertised_of(listener) is not None
+    if host is not None and (fold(host) in map(fold, addresses.hostnames) or (not is_explicit and _is_local(host))):
         return host
-    return addresses.host_of(namespace)
+    return addresses.host_of(namespace, listener)
 
 
 def _is_local(host: str) -> bool:

@@ -310,9 +310,13 @@ class KafkaSession:
 
     @property
     def port(self) -> int:
-        """The port that the client connected to: with TLS or without."""
-        addresses = self.shared.addresses
-        return (addresses.kafkas if self.is_secure else addresses.kafka) or 0
+        """The port that the client is told together with `host`."""
+        return self.shared.addresses.port_of(self.listener, self.host) or 0
+
+    @property
+    def listener(self) -> str:
+        """The listener that the client connected to: with TLS or without."""
+        return "kafkas" if self.is_secure else "kafka"
 
     @property
     def coordinator(self) -> Coordinator:

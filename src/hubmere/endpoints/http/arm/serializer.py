@@ -94,7 +94,8 @@ class ArmSerializer:
         }
 
     def _endpoint(self, namespace: Namespace) -> str:
-        return f"{self.addresses.host_of(namespace.name)}:{self.addresses.https or _DEFAULT_HTTPS_PORT}"
+        host, port = self.addresses.host_of(namespace.name, "https"), self.addresses.port_of("https")
+        return f"{host}:{port or _DEFAULT_HTTPS_PORT}"
 
     def hub(self, namespace: Namespace, hub: Hub) -> Json:
         """An event hub."""

@@ -1,0 +1,58 @@
+"""Which host names and ports clients are told."""
+
+from hubmere.model.addresses import Addresses, AdvertisedListener
+from hubmere.model.connection_string import ConnectionString
+from hubmere.model.entity import AccessRule, Rights
+from hubmere.model.names import NamespaceName, RuleName
+
+
+def addresses(*hostnames: str, advertised: tuple[AdvertisedListener, ...] = ()) -> Addresses:
+    return Addresses(
+        namespace="hubmere", hostnames=hostnames, advertised=advertised, amqp=5672, amqps=5671, kafka=9092, kafkas=9093
+    )
+
+
+def a_rule() -> AccessRule:
+    return AccessRule(
+        namespace=NamespaceName("hubmere"),
+        name=RuleName("root"),
+        rights=Rights.MANAGE,
+        primary_key="p",
+        secondary_key="s",
+    )
+
+
+def test_the_first_host_name_is_told_even_if_another_is_called_like_the_namespace() -> None:
+    """In a composition the node is `hubmere` for its neighbours, and the host cannot resolve that."""
+    node = addresses("localhost", "hubmere")
+
+    assert node.host_of("hubmere") == "localhost"
+    assert node.address_of("kafka") == "localhost:9092"
+    assert ConnectionString.parse(node.connection_string(a_rule(), "k")).host == "localhost"
+
+
+def test_a_listener_tells_the_address_that_it_advertises() -> None:
+    """As Kafka's advertised.listeners; the others tell the node's own."""
+    advertised = (AdvertisedListener("kafka", "broker.example", 19092), AdvertisedListener("amqps", "events.example"))
+    node = addresses("localhost", advertised=advertised)
+
+    assert node.address_of("kafka") == "broker.example:19092"
+    assert node.address_of("kafkas") == "localhost:9093"
+    assert node.address_of("kafka", "other") == "other.broker.example:19092"
+    assert node.port_of("kafka", "localhost") == 9092
+    assert ConnectionString.parse(node.connection_string(a_rule(), "k")).host == "events.example"
+    assert ConnectionString.parse(node.emulator_connection_string(a_rule(), "k")).host == "localhost"
+
+
+def test_a_port_that_is_advertised_is_in_the_connection_string() -> None:
+    """A port mapping of a container gives the port another number."""
+    node = addresses("localhost", advertised=(AdvertisedListener("amqp", "localhost", 15672),))
+
+    assert ":15672" in node.emulator_connection_string(a_rule(), "k")
+
+
+def test_a_listener_that_is_off_is_not_told() -> None:
+    """Whatever the settings advertise for it."""
+    node = Addresses(namespace="hubmere", advertised=(AdvertisedListener("kafka", "broker.example", 19092),))
+
+    assert node.address_of("kafka") is None
