@@ -306,7 +306,9 @@ def _metrics() -> str:
     return "\n\n".join(
         [
             "# Metrics",
-            "What `GET /metrics` tells, in the Prometheus text format. Names are those of the service in snake case. "
+            "What `GET /metrics` tells, in the Prometheus text format, or in OpenMetrics if the Accept header asks for "
+            "it. Names are those of the service in snake case with the prefix `hubmere_`; counters end in `_total`. "
+            "Metrics of the process have the names of Prometheus client libraries. "
             "Counters count since the node started. What concerns a namespace and none of its hubs has "
             f"`{NAMESPACE_ONLY}` as its `eventhub`. Metrics of capture are there while a hub is captured. How to "
             "collect them: [observe a node](../how-to/observe.md).",

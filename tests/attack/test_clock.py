@@ -171,7 +171,7 @@ def test_a_clock_that_jumps_deletes_nothing_and_stamps_nothing(tmp_path: Path, m
             ("before", year), ("during", year), ("after", year),
         ]  # fmt: skip
         assert "clock jumped" in told["conditions"][0]["message"]
-        assert 'node_condition{name="clock",severity="warning"} 1' in metrics
+        assert 'hubmere_node_condition{name="clock",severity="warning"} 1' in metrics
 
 
 def test_a_clock_that_jumps_while_the_node_is_down_is_noticed(tmp_path: Path, machine: Machine) -> None:

@@ -490,7 +490,7 @@ def test_damage_is_named_in_log_health_readiness_and_metrics(damaged: Node) -> N
     assert ready["status"] == "degraded"
     (named,) = ready["damagedRanges"]
     assert (named["firstSequenceNumber"], named["lastSequenceNumber"]) == (VICTIM, VICTIM)
-    assert 'damaged_events{namespace="hubmere",eventhub="orders"} 1' in metrics
+    assert 'hubmere_damaged_events{namespace="hubmere",eventhub="orders"} 1' in metrics
 
 
 def test_kafka_consumers_reach_an_end_that_is_damaged(damaged_at_the_end: Node) -> None:

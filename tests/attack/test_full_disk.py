@@ -113,8 +113,8 @@ def test_a_disk_that_fills_up_is_told_before_it_is_full(disk: Path) -> None:
         assert ready["status"] == "degraded"
         assert taken == 201
         assert "disk of the data folder is filling up" in health["warnings"][0]
-        assert 'node_condition{name="disk",severity="warning"} 1' in metrics
-        assert f"disk_total_bytes {DISK_MB * 1024 * 1024}" in metrics
+        assert 'hubmere_node_condition{name="disk",severity="warning"} 1' in metrics
+        assert f"hubmere_disk_total_bytes {DISK_MB * 1024 * 1024}" in metrics
         assert "WARNING" in node.logs()
         assert "has enough free space again" in node.logs()
 

@@ -327,7 +327,7 @@ def test_refusals_are_counted(node: Node) -> None:
 def _refusals(node: Node) -> int:
     with urllib.request.urlopen(f"{node.http}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("memory_refusals "))
+    return next(int(line.split()[1]) for line in lines if line.startswith("hubmere_memory_refusals_total "))
 
 
 def _settles_below(node: Node, limit_bytes: int) -> bool:

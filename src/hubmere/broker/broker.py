@@ -15,6 +15,7 @@ from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.counters import Counters
 from hubmere.broker.credentials import AdminToken, BearerToken, Credential
+from hubmere.broker.latencies import Latencies
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.loop_lag import LoopLag
 from hubmere.broker.management.capture import Captures
@@ -127,6 +128,7 @@ class Broker:
         self.connections = Connections()
         self.conditions = Conditions()
         self.loop_lag = LoopLag()
+        self.latencies = Latencies()
         self.revocation = Revocation(access, self.connections.open_connections)
         self.audit = AuditLog() if audit is None else audit
         self._namespaces: dict[str, LiveNamespace] = {}

@@ -127,6 +127,7 @@ class Node:
             blob_bodies=storage.bodies,
             blob_keys=blob_keys(settings, storage.secrets),
         )
+        broker.latencies.commit = storage.commit_latency
         if settings.otlp_endpoint is not None:
             self._spans = _open_spans(settings.otlp_endpoint, settings.namespace)
             broker.trace(self._spans)

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from hubmere.model.histogram import Histogram
 from hubmere.model.history import HistoryStore
 from hubmere.settings import Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
@@ -31,6 +32,7 @@ class NodeStorage:
     """
 
     engine: LogEngine
+    commit_latency: Histogram
     catalog: SqliteCatalog
     bodies: BodyStore
 
@@ -59,8 +61,9 @@ class NodeStorage:
         def defer(call: Callable[[], None]) -> None:
             loop.call_soon(call)
 
+        engine: LocalEngine
         if self._settings.memory:
-            self.engine = MemoryEngine(post=post, defer=defer)
+            engine = MemoryEngine(post=post, defer=defer)
             self.catalog = SqliteCatalog.open(MEMORY, post)
             self.bodies = MemoryBodies()
         else:
@@ -74,8 +77,9 @@ class NodeStorage:
             self.catalog.mirror_to(data)
             self.bodies = files = BlobFiles(data / BLOBS_FOLDER, post)
             files.delete_unused(_body_parts(self.catalog))
-            self.engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
-        self._close = [self.engine.close, self.bodies.close, self.catalog.close]
+            engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
+        self.engine, self.commit_latency = engine, engine.commit_latency
+        self._close = [engine.close, self.bodies.close, self.catalog.close]
 
     def close(self) -> None:
         """Complete the group commits and close the files; the folder stays locked until `release`."""

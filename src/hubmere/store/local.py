@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
+from hubmere.model.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
@@ -83,6 +84,11 @@ class LocalEngine:
                 self._committed_file.remove(log)
         self._files.sync_directory(self._folder)
         return was_clean
+
+    @property
+    def commit_latency(self) -> Histogram:
+        """How long appends have waited for their group commit."""
+        return self._commit.latency
 
     def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
         """Open a partition's log, or create it, on a worker thread; recovers after a crash."""

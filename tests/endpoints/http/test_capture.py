@@ -243,20 +243,21 @@ def test_metrics_have_what_was_captured_and_what_waits(node: HttpNode, admin: ht
     labels = f'{{namespace="{NAMESPACE}",eventhub="orders"}}'
     samples = {name: int(value) for name, value in (line.rsplit(" ", 1) for line in lines if labels in line)}
 
-    assert samples[f"captured_messages{labels}"] == 3
-    assert samples[f"captured_bytes{labels}"] == 900
-    assert samples[f"capture_lag_messages{labels}"] == 2
-    assert samples[f"capture_backlog{labels}"] > 0
-    assert samples[f"capture_held_bytes{labels}"] == 0
-    assert samples[f"capture_failing{labels}"] == 0
-    assert "capture_job_restarts 0" in lines
+    assert samples[f"hubmere_captured_messages_total{labels}"] == 3
+    assert samples[f"hubmere_captured_bytes_total{labels}"] == 900
+    assert samples[f"hubmere_capture_lag_messages{labels}"] == 2
+    assert samples[f"hubmere_capture_backlog_bytes{labels}"] > 0
+    assert samples[f"hubmere_capture_held_bytes{labels}"] == 0
+    assert samples[f"hubmere_capture_failing{labels}"] == 0
+    assert "hubmere_capture_job_restarts_total 0" in lines
 
 
 def test_every_state_and_metric_is_in_the_manual(admin: httpx.Client) -> None:
     """Operators look up states and metrics in the manual."""
     manual = (Path(__file__).parents[3] / "docs" / "reference" / "capture.md").read_text(encoding="utf-8")
     _capture(admin)
-    names = {line.split()[2] for line in admin.get("/metrics").text.splitlines() if line.startswith("# TYPE capture")}
+    text = admin.get("/metrics").text
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE hubmere_capture")}
 
     missing = [word for word in (*(state.value for state in JobState), *sorted(names)) if f"`{word}`" not in manual]
 

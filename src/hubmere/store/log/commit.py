@@ -17,11 +17,13 @@ flushes the whole file system, so it is not used for a few files on a disk that 
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Literal, Protocol
 
+from hubmere.model.histogram import Histogram
 from hubmere.store.files import Files, Handle
 
 Durability = Literal["fsync", "os"]
@@ -45,8 +47,8 @@ class Committable(Protocol):
     def mark_round(self) -> None:
         """The files are durable: set the log's slot of the committed file, which is written before `end_round`."""
 
-    def end_round(self, error: OSError | None) -> None:
-        """Move `committed`; if the flush failed, go offline."""
+    def end_round(self, error: OSError | None) -> int:
+        """Move `committed`; if the flush failed, go offline. Returns how many appends were acknowledged."""
 
 
 class Workers:
@@ -93,10 +95,11 @@ class Workers:
 class _Round:
     """One running flush: its partitions, its files, and how many slices of the files are not flushed yet."""
 
-    __slots__ = ("done", "errors", "files", "is_finished", "lock", "logs", "open_slices")
+    __slots__ = ("done", "errors", "files", "first_added_at", "is_finished", "lock", "logs", "open_slices")
 
-    def __init__(self, logs: list[Committable], files: list[tuple[int, Handle]]) -> None:
+    def __init__(self, logs: list[Committable], files: list[tuple[int, Handle]], first_added_at: float) -> None:
         self.logs = logs
+        self.first_added_at = first_added_at
         self.files = files
         self.errors: dict[int, OSError] = {}
         self.lock = threading.Lock()
@@ -148,9 +151,15 @@ class GroupCommit:
         self._background_tasks: list[_BackgroundTask] = []
         self._round: _Round | None = None
         self._is_scheduled = False
+        # When the oldest append of the next round was added. One clock reading for each round is enough: every append
+        # of a round counts as waiting as long as the oldest.
+        self._first_added_at = 0.0
+        self.latency = Histogram()
 
     def add(self, log: Committable) -> None:
         """Include a log in the next round; call once before each of its `begin_round`."""
+        if not self._dirty:
+            self._first_added_at = time.monotonic()
         self._dirty.append(log)
         if self._round is None:
             self._schedule()
@@ -209,7 +218,7 @@ class GroupCommit:
     def _start_round(self) -> None:
         logs, self._dirty = self._dirty, []
         files = [(number, handle) for number, log in enumerate(logs) for handle in log.begin_round()]
-        round_ = self._round = _Round(logs, files)
+        round_ = self._round = _Round(logs, files, self._first_added_at)
         for number, handle in files:
             handle.pins += 1
             if handle.sync_error is not None:
@@ -267,8 +276,11 @@ class GroupCommit:
                 log.mark_round()
         if self._flush_committed is not None:
             self._flush_committed()
+        waited_s = time.monotonic() - round_.first_added_at
+        acknowledged = 0
         for number, log in enumerate(round_.logs):
-            log.end_round(round_.errors.get(number))
+            acknowledged += log.end_round(round_.errors.get(number))
+        self.latency.observe(waited_s, acknowledged)
         if self._dirty and self._round is None:
             self._follow_up()
 

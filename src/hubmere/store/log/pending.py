@@ -133,20 +133,21 @@ class PendingAppends:
         if self._slot is not None and self._round is not None:
             self._slot.write(*self._round.end)
 
-    def end_round(self, error: OSError | None) -> None:
-        """Move `committed` to the end of the round, or report that the flush failed."""
+    def end_round(self, error: OSError | None) -> int:
+        """Move `committed` to the end of the round, or report a failed flush; returns the acknowledged appends."""
         round_, self._round = self._round, None
         if round_ is None:
-            return
+            return 0
         if error is not None:
             self._on_failure(error)
-            return
+            return 0
         last_stable = self._producers.last_stable(round_.end.sequence)
         self._reader.advance(round_.end, last_stable, round_.last_offset, round_.last_enqueued_ms)
         self._complete(round_.receipts, None)
         self._watchers.notify()
         if round_.checkpoint is not None:
             self._checkpointer.start(round_.checkpoint)
+        return round_.receipts
 
     def refuse_all(self, refusal: Refusal) -> None:
         """Fail every waiting append, and take no part in further rounds."""

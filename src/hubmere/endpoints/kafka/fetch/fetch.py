@@ -74,6 +74,7 @@ class _Fetch:
         "_request",
         "_session",
         "_state",
+        "_wait_s",
         "deadline",
     )
 
@@ -89,7 +90,8 @@ class _Fetch:
         self._is_done = False
         self._is_short_of_memory = False
         state.set_format(request.version, is_committed_only=self._is_committed_only)
-        self.deadline = session.now + min(body.max_wait_ms, MAX_WAIT_MS) / 1000
+        self._wait_s = min(body.max_wait_ms, MAX_WAIT_MS) / 1000
+        self.deadline = session.now + self._wait_s
 
     # --- answering or waiting ---
 
@@ -167,6 +169,8 @@ class _Fetch:
             answers = {result.partition: result.answer for result in results}
             self._send_all_partitions(state, answers, throttle_ms)
         state.on_answered()
+        waited_s = session.now - self.deadline + self._wait_s
+        session.shared.broker.latencies.fetch_wait.observe(waited_s)
         session.throttle(delay_s)
 
     def _charge(self, results: list[_Result]) -> float:
