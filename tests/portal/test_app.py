@@ -242,3 +242,21 @@ def test_assets_are_cached_and_pages_are_not(harness: PortalHarness) -> None:
 
     assert asset.header("cache-control") == "private, max-age=31536000, immutable"
     assert page.header("cache-control") == "no-store"
+
+
+def test_new_link_is_for_the_administrator_token_and_signs_in_once(harness: PortalHarness) -> None:
+    """`hubmere portal` asks for it; the link before, which nobody used, has ended."""
+    portal = harness.portal()
+    before = portal.first_link.removeprefix("/portal")
+
+    refused = [ask(portal, "/sign-in-link", method="POST", authorization=each) for each in (None, "Bearer wrong")]
+    given = ask(portal, "/sign-in-link", method="POST", authorization=f"Bearer {ADMIN_TOKEN}")
+    link = given.body.removeprefix("/portal")
+
+    assert [answer.status for answer in (*refused, given)] == [401, 401, 200]
+    assert [follow(portal, each).status for each in (before, link, link)] == [401, 303, 401]
+
+
+def follow(portal: Portal, link: str) -> Answer:
+    path, _, query = link.partition("?")
+    return ask(portal, path, query=query)

@@ -51,6 +51,21 @@ def main() -> NoReturn:
     end_with_code(app)
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"hubmere {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    is_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 # --- up --------------------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 # Key in the ASGI scope under which pages find the PortalSession of the request.
 SESSION_KEY = "hubmere.portal_session"
 SIGN_IN_PATH = "/sign-in"
+# A program with the administrator token gets a new one-time link here (`hubmere portal`).
+LINK_PATH = "/sign-in-link"
+_BEARER = "bearer"
 _PAGES_MODULE = "hubmere.portal.nicegui_app"
 _NEXT = "next"
 # All pages of namespaces are below this path.
@@ -114,7 +117,10 @@ class Portal:
             await self._serve_websocket(login, scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        if not _is_same_origin(scope) and (scope["method"] == "POST" or _header(scope, b"origin") is not None):
+        if path == LINK_PATH and scope["method"] == "POST":
+            # Browsers send no bearer token by themselves, so this cannot be a cross-site request.
+            await self._serve_link(scope, send)
+        elif not _is_same_origin(scope) and (scope["method"] == "POST" or _header(scope, b"origin") is not None):
             await _respond(send, _FORBIDDEN, b"Cross-origin request refused: only pages of this portal may send it.")
         elif path == SIGN_IN_PATH:
             await self._serve_sign_in(scope, receive, send)
@@ -164,6 +170,18 @@ class Portal:
             await _respond(send, 401, sign_in_page.render(action, refusal.text(), next_page=_local_page(next_page)))
             return
         await self._set_cookie(scope, send, cookie, _local_page(next_page))
+
+    async def _serve_link(self, scope: Scope, send: Send) -> None:
+        """Answer with path and query of a new one-time link."""
+        scheme, _, token = (_header(scope, b"authorization") or "").partition(" ")
+        try:
+            self._logins.renew_link(token if scheme.lower() == _BEARER else "")
+        except Refusal as refusal:
+            log.info("refused a one-time link: %s", refusal.text(), extra={"peer": _peer(scope)})
+            await _respond(send, 401, b"A new sign-in link needs the administrator's token.")
+            return
+        log.info("made a new one-time link", extra={"peer": _peer(scope)})
+        await _respond(send, 200, self.first_link.encode())
 
     async def _redeem(self, scope: Scope, send: Send) -> None:
         """Sign in with the one-time link. The redirect removes the code from the address bar."""

@@ -121,6 +121,12 @@ class Logins:
         """The code in the one-time link; empty after it was used."""
         return self._link_code or ""
 
+    def renew_link(self, credential: str) -> str:
+        """Make a new code for the one-time link, for a client with the administrator token. An unused code ends."""
+        self._broker.sign_in_admin(AdminToken(credential))
+        self._link_code = secrets.token_urlsafe(_COOKIE_BYTES)
+        return self._link_code
+
     def sign_in(self, credential: str, peer: str, now: float, now_s: float) -> str:
         """Open a login with a connection string or the administrator token. Returns the value of its cookie."""
         text, broker = credential.strip(), self._broker

@@ -18,7 +18,7 @@ from hubmere.settings import BadSettings
 # A shell that hangs on TAB is worse than one that offers nothing.
 _PATIENCE_S = 1.0
 # How a command's parameters name the node; `verbs.NODE_OPTIONS` are the same.
-_NODE = ("data", "url", "token", "connection_string", "ca_file")
+_NODE = ("data", "url", "token", "connection_string", "ca_file", "profile")
 
 # A level of a resource: the parameter that names it, its kind, and what is meant where nothing is given.
 Level = tuple[str, str, str | None]

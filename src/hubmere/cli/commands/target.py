@@ -1,7 +1,9 @@
 """Finding the node that a command is meant for, and the credential that opens it.
 
-Flags stand over the environment: a connection string, else a URL with a token, else the node on a data folder, which
-keeps its ready file there while it runs. Opens no connection. Credentials stay out of every text.
+A node is named by flags, else by a profile (`--profile`, HUBMERE_PROFILE), else by other variables, else by the profile
+in use, else it is the node on the default data folder. Flags and variables hold a connection string, a URL with a
+token, or a data folder, where a node keeps its ready file while it runs. Opens no connection. Credentials stay out of
+every text.
 """
 
 import json
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from hubmere.cli.commands.profiles import Profiles
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.node.ready import READY_FILE
 from hubmere.settings import Settings, load
@@ -21,6 +24,8 @@ URL_VARIABLE = "HUBMERE_URL"
 TOKEN_VARIABLE = "HUBMERE_TOKEN"  # noqa: S105  the name of a variable, not a token
 CONNECTION_VARIABLE = "HUBMERE_CONNECTION_STRING"
 CA_VARIABLE = "HUBMERE_CA_FILE"
+DATA_VARIABLE = "HUBMERE_DATA"
+PROFILE_VARIABLE = "HUBMERE_PROFILE"
 
 # A token is renewed at half its life, so that one request never meets its end.
 _TOKEN_LIFE_S = 3600
@@ -88,6 +93,8 @@ class NodeTarget:
     ca_file: str | None = None
     namespace: str | None = None
     hub: str | None = None
+    # What the ready file of a node on this machine says.
+    ready: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +106,47 @@ class NodeFlags:
     token: str | None = field(default=None, repr=False)
     connection_string: str | None = field(default=None, repr=False)
     ca_file: str | None = None
+    profile: str | None = None
+
+    @property
+    def names_a_node(self) -> bool:
+        """Whether a node is named without a profile."""
+        return bool(self.data or self.url or self.connection_string)
 
 
 def find_node(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
     """The node that is meant; CommandFailed when there is none, or no way in."""
+    if given.profile and given.names_a_node:
+        raise CommandFailed(Exit.USAGE, "give either --profile or --data, --url or --connection-string")
+    if not given.names_a_node and (name := given.profile or environ.get(PROFILE_VARIABLE)):
+        return _by_profile(name, environ)
+    named = (CONNECTION_VARIABLE, URL_VARIABLE, DATA_VARIABLE)
+    if not given.names_a_node and not any(map(environ.get, named)) and (used := Profiles(environ).used):
+        return _by_profile(used, environ)
+    return _by_flags(given, environ)
+
+
+def check_flags(given: NodeFlags) -> None:
+    """Refuse flags that name no node in a usable way; a data folder need not have a running node."""
+    if given.url or given.connection_string:
+        _by_flags(given, {})
+
+
+def _by_profile(name: str, environ: Mapping[str, str]) -> NodeTarget:
+    """The node of a profile; of the environment only the token and the authority stand in for missing values."""
+    profile = Profiles(environ).get(name)
+    flags = NodeFlags(
+        data=None if profile.data is None else Path(profile.data),
+        url=profile.url,
+        token=profile.token,
+        connection_string=profile.connection_string,
+        ca_file=profile.ca_file,
+    )
+    kept = {variable: environ[variable] for variable in (TOKEN_VARIABLE, CA_VARIABLE) if variable in environ}
+    return _by_flags(flags, kept)
+
+
+def _by_flags(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
     ca_file = given.ca_file or environ.get(CA_VARIABLE) or None
     token = given.token or environ.get(TOKEN_VARIABLE) or None
     if given.connection_string:
@@ -182,6 +226,7 @@ def _local(data: Path, ca_file: str | None) -> NodeTarget:
         credential=BearerToken(ready["admin_token"]),
         ca_file=ca_file or ready["ca_file"],
         namespace=ready["namespace"],
+        ready=ready,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from hubmere.broker import CoordinationRefused, blob_storage
+from hubmere.broker import refusals as coordination
 from hubmere.model import errors as refusals
 from hubmere.model.errors import Refusal, ServerBusy
 
@@ -192,6 +193,7 @@ ROWS: Mapping[type[Refusal], ErrorRow] = {
     CoordinationRefused: _CONFLICT,
     # The Blob endpoint answers these itself, by a table of its own (`blob.responses`).
     blob_storage.BlobRefused: _BAD_REQUEST,
+    coordination.GroupUnknown: _NOT_FOUND,
     refusals.StorageRefusal: _BUSY,
     refusals.CorruptBatch: ErrorRow(status=500, code="InternalServerError"),
     refusals.InvalidBatch: _BAD_REQUEST,

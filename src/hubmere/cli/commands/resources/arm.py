@@ -25,6 +25,7 @@ GROUPS = "consumergroups"
 RULES = "authorizationRules"
 ALIASES = "disasterRecoveryConfigs"
 APPLICATION_GROUPS = "applicationGroups"
+KAFKA_GROUPS = "kafkaGroups"
 NETWORK = ("networkRuleSets", "default")
 
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -37,6 +38,7 @@ _NOUNS = {
     RULES: "authorization rule",
     ALIASES: "alias",
     APPLICATION_GROUPS: "application group",
+    KAFKA_GROUPS: "Kafka group",
 }
 _API_VERSION = "2024-01-01"
 _PROVIDER = "providers/Microsoft.EventHub"

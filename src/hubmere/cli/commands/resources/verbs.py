@@ -33,11 +33,12 @@ from typer.core import TyperCommand
 from hubmere.cli.commands.colours import has_colours
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
-from hubmere.cli.commands.results import OUTPUT_VARIABLE, Output, rendered
+from hubmere.cli.commands.results import OUTPUT_VARIABLE, Output, default_output, rendered
 from hubmere.cli.commands.tables import Column
 from hubmere.cli.commands.target import (
     CA_VARIABLE,
     CONNECTION_VARIABLE,
+    PROFILE_VARIABLE,
     TOKEN_VARIABLE,
     URL_VARIABLE,
     NodeFlags,
@@ -61,6 +62,8 @@ class Step:
     help: str
     default: str | None = None
     is_required: bool = True
+    # Whether the name stands without a flag in front of it.
+    is_argument: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,8 @@ class Verb:
     columns: tuple[Column, ...] = (("Name", "name"),)
     # What a person is asked at a terminal before it runs; `{name}` is the resource's name.
     question: str | None = None
+    # Makes the table of a result that is neither a list nor plain names and values.
+    table: Callable[[object], str] | None = None
 
 
 # --- what most verbs do ----------------------------------------------------------------------------------------------
@@ -173,13 +178,17 @@ def _command(verb: Verb) -> Callable[..., None]:
             if verb.question is not None and not given.pop("yes"):
                 confirm(verb.question.format(name=path[-1]))
             result = verb.run(arm, (*path, *verb.below), _body(fields, given))
-        if text := rendered(result, output, verb.columns, query):
+        output = output or default_output()
+        is_own_table = verb.table is not None and output is Output.TABLE and query is None
+        text = verb.table(result) if is_own_table and verb.table else rendered(result, output, verb.columns, query)
+        if text:
             typer.echo(text, color=has_colours() or None)
 
+    options = [_step_option(name, step, levels[: index + 1]) for index, (name, step) in enumerate(places.items())]
     return with_signature(
         run,
         [
-            *(_step_option(name, step, levels[: index + 1]) for index, (name, step) in enumerate(places.items())),
+            *sorted(options, key=lambda each: each.kind),
             *(_field_option(name, field) for name, field in fields.items()),
             *((YES_OPTION,) if verb.question is not None else ()),
             *RESULT_OPTIONS,
@@ -229,6 +238,9 @@ def with_signature(
 
 def _step_option(name: str, step: Step, levels: Sequence[Level]) -> inspect.Parameter:
     more: dict[str, Any] = {"metavar": "NAME", "help": step.help, "autocompletion": completer(levels)}
+    if step.is_argument:
+        annotation = Annotated[str, typer.Argument(show_default=False, **{**more, "metavar": "GROUP"})]
+        return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
     if step.is_required:
         return option(name, str, *step.flags, default=inspect.Parameter.empty, **more)
     return option(name, str | None, *step.flags, **more)
@@ -266,6 +278,10 @@ RESULT_OPTIONS = (
 )  # fmt: skip
 
 NODE_OPTIONS = (
+    option(
+        "profile", str | None, "--profile", metavar="NAME", rich_help_panel=_NODE_PANEL,
+        help=f"Profile of the node, as `hubmere profile` keeps it, else {PROFILE_VARIABLE}.",
+    ),
     option(
         "data", Path | None, "--data", metavar="PATH", rich_help_panel=_NODE_PANEL,
         help="Data folder of the node on this machine, else HUBMERE_DATA. Default: hubmere-data.",

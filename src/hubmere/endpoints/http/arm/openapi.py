@@ -16,6 +16,7 @@ from starlette.responses import Response
 from hubmere import __version__
 from hubmere.endpoints.http.arm import models
 from hubmere.endpoints.http.arm.capture_models import ProgressBody
+from hubmere.endpoints.http.arm.kafka_groups import ResetBody
 from hubmere.endpoints.http.capture import PLAN_ROUTE, PROGRESS_ROUTE
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.pairing import replica
@@ -47,6 +48,7 @@ _BODIES: Mapping[str, type[models.ArmModel]] = {
     "put_alias": models.AliasBody,
     "put_application_group": models.ApplicationGroupBody,
     "put_role_assignment": models.RoleAssignmentBody,
+    "reset_kafka_group": ResetBody,
     "report_progress": ProgressBody,
     "put_replica": replica.ReplicaBody,
     "put_namespace_copy": replica.NamespaceCopyBody,

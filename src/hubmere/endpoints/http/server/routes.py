@@ -2,6 +2,7 @@
 
 from hubmere.endpoints.http.arm.aliases import AliasHandlers
 from hubmere.endpoints.http.arm.application_groups import ApplicationGroupHandlers
+from hubmere.endpoints.http.arm.kafka_groups import KafkaGroupHandlers
 from hubmere.endpoints.http.arm.monitoring import monitoring_routes
 from hubmere.endpoints.http.arm.openapi import OpenApiDocument
 from hubmere.endpoints.http.arm.resources import ArmHandlers
@@ -18,6 +19,7 @@ ARM: Routes = {
     **AliasHandlers().routes(),
     **ApplicationGroupHandlers().routes(),
     **RoleHandlers().routes(),
+    **KafkaGroupHandlers().routes(),
     **monitoring_routes(),
 }
 ATOM: Routes = AtomHandlers().routes()

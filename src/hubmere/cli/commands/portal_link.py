@@ -1,0 +1,45 @@
+"""`hubmere portal`: a fresh link that signs the administrator in to the portal, once."""
+
+import sys
+import webbrowser
+from contextlib import closing
+from typing import Any
+
+import typer
+
+from hubmere.cli.commands.http import NodeHttp, Refused
+from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+_LINK_PATH = "/portal/sign-in-link"
+_UNAUTHORIZED = 401
+_NO_PORTAL = (404, 405)
+
+
+def _portal(given: dict[str, Any]) -> None:
+    target = take_node(given)
+    with closing(NodeHttp(target)) as http:
+        try:
+            path = http.request("POST", _LINK_PATH, b"").body.decode()
+        except Refused as refused:
+            if refused.status == _UNAUTHORIZED:
+                hint = "give it by --token, or run the command on the node's own machine"
+                raise CommandFailed(Exit.FAILED, "a sign-in link needs the administrator's token", hint) from None
+            if refused.status in _NO_PORTAL:
+                raise CommandFailed(Exit.FAILED, f"the node at {target.url} serves no portal") from None
+            raise
+    link = f"{target.url}{path}"
+    typer.echo(link)
+    if given["open_"] and not webbrowser.open(link):
+        raise CommandFailed(Exit.FAILED, "no browser could be opened; open the link yourself")
+    if sys.stdout.isatty():
+        typer.echo("The link signs you in once; a link that was made before and not used has ended.", err=True)
+
+
+app = a_group("The portal.")
+_HELP = """Print a fresh link that opens the portal and signs the administrator in.
+
+The link works once. It ends the link that the node printed when it started, if that was not used.
+"""
+_OPTIONS = (option("open_", bool, "--open", default=False, help="Open it in the browser, too."), *NODE_OPTIONS)
+app.command("portal", help=_HELP, cls=AzCommand)(with_signature(_portal, _OPTIONS))
