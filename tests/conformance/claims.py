@@ -224,7 +224,7 @@ CLIENTS: tuple[Client, ...] = (
     ),
     Client(
         name=Name.PROCESSOR,
-        language="Python, with checkpoints in Azurite",
+        language="Python, with checkpoints in the node and in Azurite",
         version=of_pip("azure-eventhub-checkpointstoreblob"),
         claims=_over((Transport.PLAIN,), Feature.FAIL_OVER),
     ),

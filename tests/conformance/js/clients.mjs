@@ -10,3 +10,5 @@ export const eventHubs = installed("@azure/event-hubs");
 export const kafkajs = installed("kafkajs");
 export const rhea = installed("rhea");
 export const WebSocket = installed("ws");
+export const checkpointStore = installed("@azure/eventhubs-checkpointstore-blob");
+export const storageBlob = installed("@azure/storage-blob");

@@ -1,0 +1,33 @@
+"""The checkpoint store of the Azure SDK for JavaScript, on the storage account of the node."""
+
+import uuid
+
+import pytest
+
+from conformance.arena import Arena, Transport
+from conformance.driver import Driver
+
+pytestmark = pytest.mark.foreign
+
+
+def test_a_processor_continues_from_its_checkpoints(js: Driver, arena: Arena) -> None:
+    """The second run reads only what came after the first; ownership and checkpoints are blobs of the node."""
+    place = arena.place(Transport.PLAIN, arena.new_hub(1))
+    container = f"checkpoints-{uuid.uuid4().hex}"
+    arguments = {
+        "place": place.as_arguments(),
+        "storage": arena.node.blob_connection_string,
+        "container": container,
+    }
+
+    js.call("event_hubs", "sendBatch", place=place.as_arguments(), events=[{"body": "one"}, {"body": "two"}])
+    first = js.call("checkpoints", "process", **arguments, count=2)
+    js.call("event_hubs", "sendBatch", place=place.as_arguments(), events=[{"body": "three"}])
+    second = js.call("checkpoints", "process", **arguments, count=1)
+
+    assert first["seen"] == ["one", "two"]
+    assert second["seen"] == ["three"]
+    assert [name.rpartition("/")[0].rpartition("/")[2] for name in sorted(second["names"])] == [
+        "checkpoint",
+        "ownership",
+    ]
