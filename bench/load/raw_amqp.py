@@ -315,6 +315,11 @@ def _template(link: Link, payload: bytes, message_format: int) -> _Template:
     )
 
 
+def delivery_template(link: Link, payload: bytes) -> _Template:
+    """The frames of one delivery of one event, for other C code."""
+    return _template(link, payload, 0)
+
+
 def _pieces(link: Link, payload: bytes, message_format: int) -> Sequence[tuple[bytes, int]]:
     """Whole frames, each with the length of what stands before its part of the payload."""
     head = Transfer(

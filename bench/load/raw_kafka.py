@@ -95,12 +95,18 @@ class RawProducer:
         assert self._socket is not None
         self._socket.close()
 
+    @property
+    def fileno(self) -> int:
+        """The socket, for the C code."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
     def produce(
         self, library: Library, topic: str, batch: bytes, *, partitions: int, in_flight: int, seconds: float
     ) -> Requests:
         """Produce one batch again and again, to the partitions in turn, with so many requests unanswered."""
         assert self._socket is not None
-        outcome, template = _Outcome(), _template(topic, batch, partitions)
+        outcome, template = _Outcome(), request_template(topic, batch, partitions)
         code: int = library.code.produce_run(
             self._socket.fileno(),
             ctypes.byref(template),
@@ -127,7 +133,7 @@ class RawProducer:
                 return
 
 
-def _template(topic: str, batch: bytes, partitions: int) -> _Template:
+def request_template(topic: str, batch: bytes, partitions: int) -> _Template:
     """The request, framed, and the places of its changing numbers."""
     engine = ClientConnection(client_id="bench")
     part = ProducePartition(index=_MARK, records=batch)

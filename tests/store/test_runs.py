@@ -96,6 +96,30 @@ def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: 
     assert (repeat.is_duplicate, repeat.sequence_number) == (True, by_runs.state.committed - counts[-1])
 
 
+@settings(max_examples=40, deadline=None)
+@given(runs=st.lists(st.lists(st.sampled_from([-1, 7, 8]), min_size=1, max_size=20), min_size=1, max_size=3))
+def test_a_run_of_several_producers_is_remembered_as_its_batches_are(runs: list[list[int]]) -> None:
+    """Requests of many connections are one run; each producer keeps its own sequence and its own duplicates."""
+    owner = Owner()
+    one_by_one, by_runs = a_log(owner), a_log(owner)
+    numbers = {7: 0, 8: 0}
+
+    for turn, producers in enumerate(runs):
+        batches = []
+        for producer in producers:
+            identity = (producer, 0, numbers[producer]) if producer >= 0 else (-1, -1, -1)
+            batches.append(a_batch([b"x"], producer=identity))
+            if producer >= 0:
+                numbers[producer] += 1
+        for batch in batches:
+            one_by_one.append(bytearray(batch), 5_000 + turn)
+        append_run(by_runs, batches, 5_000 + turn)
+        owner.run()
+
+    assert everything(by_runs) == everything(one_by_one)
+    assert by_runs._producers.to_snapshot() == one_by_one._producers.to_snapshot()
+
+
 @pytest.mark.parametrize(
     "producers",
     [
@@ -104,16 +128,12 @@ def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: 
         [(7, 1, 5)],
         [(7, 0, 1), (7, 0, 1)],
         [(7, 0, 1), (7, 0, 3)],
-        [(7, 0, 1), (8, 0, 2)],
+        [(8, 0, 0), (7, 0, 2)],
+        [(7, 0, 1), (8, 0, 0), (7, 0, 1)],
         [(7, 0, 1), (7, 1, 2)],
-        [(7, 0, 1), (-1, -1, -1)],
-        [(-1, -1, -1), (7, 0, 1)],
     ],
-    ids=[
-        "gap", "repeat", "new epoch", "repeat within", "gap within", "two producers", "two epochs", "then none",
-        "first none",
-    ],
-)  # fmt: skip
+    ids=["gap", "repeat", "new epoch", "repeat within", "gap within", "gap of another", "repeat behind", "two epochs"],
+)
 def test_a_run_that_is_not_its_producers_next_is_not_accepted(producers: list[tuple[int, int, int]]) -> None:
     """Each duplicate gets its own position, and gaps are refused one by one."""
     owner = Owner()
@@ -180,7 +200,7 @@ def without_checksum() -> bytearray:
         spoilt(attributes=5),
         spoilt(base_time_ms=NEWEST_MS + 1),
         spoilt(max_time_ms=NEWEST_MS + 1),
-        a_batch(producer=(7, 0, 0)),
+        a_batch(producer=(7, 0, -1)),
         with_wrong_checksum(),
         without_checksum(),
     ],

@@ -10,6 +10,7 @@ from hubmere.broker.access import Principal, Resource
 from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
 from hubmere.broker.caller import Caller
 from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
+from hubmere.broker.coalesce_runs import RunCoalescer
 from hubmere.broker.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.coordinator import refusals
@@ -119,6 +120,7 @@ __all__ = [
     "Coalescer",
     "OverLimit",
     "Publisher",
+    "RunCoalescer",
     "RunPart",
     "shared_limit_bytes",
     "split_run",

@@ -13,7 +13,7 @@ in this order:
 After that it counts the publication and charges both quotas.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from math import inf
 from typing import NamedTuple
@@ -117,6 +117,12 @@ class Publisher:
     def is_metered(self) -> bool:
         """Whether throughput units or an application group limit what is published."""
         return self._hub.namespace.throughput is not None or self._client_quota.limits is not None
+
+    @property
+    def quota_key(self) -> Hashable:
+        """Equal for publishers to one hub that count against the same quotas: they may publish together."""
+        limits = self._client_quota.limits
+        return self._hub if limits is None else (self._hub, limits)
 
     @property
     def limit_bytes(self) -> int:

@@ -104,6 +104,7 @@ class BatchHeader(NamedTuple):
 # Positions in the tuple that `HEADER` unpacks, for loops in which making a `BatchHeader` would cost too much.
 ATTRIBUTES_FIELD: Final = BatchHeader._fields.index("attributes")
 MAX_TIME_FIELD: Final = BatchHeader._fields.index("max_time_ms")
+PRODUCER_ID_FIELD: Final = BatchHeader._fields.index("producer_id")
 RECORD_COUNT_FIELD: Final = BatchHeader._fields.index("record_count")
 
 

@@ -1,8 +1,9 @@
 """Runs of batches for one partition: checked one by one, then written and committed together.
 
-A run is for small batches that arrive faster than they can be handled singly. It accepts only ordinary batches: of one
-idempotent producer or of none, without a transaction, with a valid header and checksum and readable records. A run with
-any other batch is rejected without a reason; the caller then offers its batches one by one, each for its own answer.
+A run is for small batches that arrive faster than they can be handled singly. It accepts only ordinary batches: without
+a transaction, with a valid header and checksum and readable records; those of an idempotent producer must have
+contiguous sequence numbers. A run with any other batch is rejected without a reason; the caller then offers its batches
+one by one, each for its own answer.
 """
 
 from collections.abc import Sequence
@@ -33,21 +34,23 @@ _unpack_header, _pack_number, _pack_times = HEADER.unpack_from, NUMBER_PART.pack
 class BatchRun(NamedTuple):
     """Batches for one partition, one behind the other, with the fields of their headers in wire order.
 
-    Either all are of one idempotent producer, with contiguous sequence numbers, or none has a producer.
+    `first_of_producers` are the indexes of the first batch of each idempotent producer.
     """
 
     data: bytearray
     sizes: Sequence[int]
     headers: Sequence[tuple[int, ...]]
     events: int
+    first_of_producers: Sequence[int] = ()
 
 
 def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
     """The run if each of its batches is ordinary and none is newer than `newest_ms`, otherwise None."""
     view, at, events = memoryview(data), 0, 0
     headers: list[tuple[int, ...]] = []
-    # The producer, epoch and sequence number that the next batch must have; the first may have any.
-    expected: tuple[int, int, int] | None = None
+    # The epoch and sequence number that the next batch of a producer must have; the first may have any.
+    expected: dict[int, tuple[int, int]] = {}
+    first_of_producers: list[int] = []
     for size in sizes:
         if size < HEADER_BYTES:
             return None
@@ -62,11 +65,7 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
             or not 0 < count <= size
             or attributes & ~_ORDINARY
             or attributes & CODEC_MASK > LAST_CODEC
-            or (
-                (producer_id, epoch, first) != expected
-                if expected is not None
-                else producer_id >= 0 and (first < 0 or epoch < 0)
-            )
+            or (producer_id >= 0 and (first < 0 or epoch < 0))
             or max_ms > newest_ms
             or base_ms > newest_ms
             or not crc
@@ -78,11 +77,17 @@ def check_run(data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun
             )
         ):
             return None
-        expected = (producer_id, epoch, (first + count) & PRODUCER_SEQUENCE_MASK if producer_id >= 0 else first)
+        if producer_id >= 0:
+            known = expected.get(producer_id)
+            if known is None:
+                first_of_producers.append(len(headers))
+            elif known != (epoch, first):
+                return None
+            expected[producer_id] = (epoch, (first + count) & PRODUCER_SEQUENCE_MASK)
         headers.append(fields)
         events += count
         at = end
-    return BatchRun(data, sizes, headers, events)
+    return BatchRun(data, sizes, headers, events, first_of_producers)
 
 
 def stamp_run(run: BatchRun, sequence: int, leader_epoch: int, append_ms: int | None) -> None:

@@ -22,6 +22,7 @@ from hubmere.endpoints.kafka.groups.embedded import ConsumerEmbedded
 from hubmere.endpoints.kafka.groups.replies import GroupReplies
 from hubmere.endpoints.kafka.monitoring import connection_view
 from hubmere.endpoints.kafka.produce import produce
+from hubmere.endpoints.kafka.produce.gathered import build_run_coalescer
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler, Shared
 from hubmere.endpoints.kafka.slices import Slices
@@ -93,6 +94,7 @@ class KafkaEndpoint:
             auto_create_hubs=auto_create_hubs,
             slices=Slices(),
             group_replies=GroupReplies(),
+            run_coalescer=build_run_coalescer(clock),
             watch_deadlines=self._watch_deadlines,
         )
         self._coordinators.embedded = ConsumerEmbedded()

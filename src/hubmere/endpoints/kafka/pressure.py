@@ -15,6 +15,9 @@ from hubmere.wire.kafka.connection import ServerConnection
 MAX_IN_FLIGHT: Final = 2048
 # Publications of one connection that wait for their commit; more stay in the socket.
 MAX_UNCOMMITTED_BYTES: Final = 32 * 1024 * 1024
+# Below these, small requests are gathered with those of other connections, without a check of the limits.
+MAX_GATHERED_IN_FLIGHT: Final = 512
+_GATHERED_BYTES: Final = 1024 * 1024
 # Responses that may be in memory before they are written and the limits are checked: about ten writes.
 MAX_UNSENT_BYTES: Final = 1024 * 1024
 # Uncommitted publications count against the node's memory from here on; less is committed in milliseconds.
@@ -32,6 +35,11 @@ class BackPressure:
         # Whether a response is being built in slices; the requests behind it wait.
         self.is_slicing = False
         self.uncommitted_bytes = 0
+
+    @property
+    def is_low(self) -> bool:
+        """Whether few publications wait for their commit."""
+        return self.uncommitted_bytes < _GATHERED_BYTES
 
     @property
     def counted_bytes(self) -> int:

@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from hubmere.broker import Actor, Caller, ConnectionView, Coordinator, Judge, NamespaceView, Principal, Waiting
-from hubmere.endpoints.kafka.pressure import MAX_UNSENT_BYTES, BackPressure
+from hubmere.broker import Caller, ConnectionView, Judge, Principal, Waiting
+from hubmere.endpoints.kafka.client import SessionClient
+from hubmere.endpoints.kafka.pressure import MAX_GATHERED_IN_FLIGHT, MAX_UNSENT_BYTES, BackPressure
+from hubmere.endpoints.kafka.produce.gathered import gather
 from hubmere.endpoints.kafka.shared import Shared
 from hubmere.endpoints.kafka.slices import LongRequest, WaitingSteps
 from hubmere.endpoints.kafka.writer import ResponseWriter
@@ -40,7 +42,7 @@ DIRECT_READ_BYTES = 32 * 1024
 T = TypeVar("T")
 
 
-class KafkaSession:
+class KafkaSession(SessionClient):
     """One connection (`endpoints.stream.Session`), which monitoring can see (`broker.LiveConnection`).
 
     Thread rule: the loop's thread only.
@@ -48,10 +50,8 @@ class KafkaSession:
 
     __slots__ = (
         "_account",
-        "_caller",
         "_engine",
         "_handlers",
-        "_is_closing",
         "_is_direct_read",
         "_is_flush_scheduled",
         "_is_in_turn",
@@ -60,32 +60,24 @@ class KafkaSession:
         "_last_read_at",
         "_queue",
         "_timer",
-        "_wire",
         "_writer",
         "cleanups",
         "client_id",
         "fetch_sessions",
         "fetched_partitions",
-        "host",
+        "has_gathered",
+        "is_closing",
         "is_lost",
-        "is_secure",
         "mechanism",
-        "now",
-        "now_ms",
         "pressure",
         "sessionless_fetch",
-        "shared",
         "software",
     )
 
     def __init__(self, shared: Shared, *, is_secure: bool) -> None:
-        self.shared = shared
-        self.is_secure = is_secure
+        super().__init__(shared, is_secure=is_secure)
         # The SASL mechanism of the last handshake, until the client authenticates.
         self.mechanism: str | None = None
-        self.host = shared.addresses.host
-        self.now = 0.0
-        self.now_ms = 0
         # State of the fetch handler, by session id and for requests without a session.
         self.fetch_sessions: dict[int, FetchSession] = {}
         self.sessionless_fetch: SessionlessFetch | None = None
@@ -99,9 +91,7 @@ class KafkaSession:
         self.is_lost = False
         self.pressure = BackPressure()
         self._engine: ServerConnection | None = None
-        self._wire: Wire | None = None
         self._writer: ResponseWriter | None = None
-        self._caller: Caller | None = None
         self._handlers = shared.sign_in_handlers
         self._last_read_at = 0.0
         self._timer: Timer | None = None
@@ -111,7 +101,10 @@ class KafkaSession:
         self._is_direct_read = False
         self._is_in_turn = False
         self._is_flush_scheduled = False
-        self._is_closing = False
+        # Whether the connection is about to be closed: nothing more is read or handled.
+        self.is_closing = False
+        # Whether requests of this turn wait in the node's `RunCoalescer`.
+        self.has_gathered = False
         # Whether a long request waits for a log.
         self._is_waiting = False
         self._account: Account = shared.memory.account(self)
@@ -130,7 +123,7 @@ class KafkaSession:
 
     def get_buffer(self) -> memoryview:
         """Buffer for the next read: the frame itself for the rest of a large request."""
-        rest = None if self._is_closing else self.engine.receive_buffer()
+        rest = None if self.is_closing else self.engine.receive_buffer()
         if rest is None or len(rest) < DIRECT_READ_BYTES:
             self._is_direct_read = False
             return SCRATCH[: self._account.read_bytes] if self._account.is_tight else SCRATCH
@@ -143,16 +136,22 @@ class KafkaSession:
             self._receive(self.engine.read_buffer, count)
         else:
             # A copy that can be changed: the log numbers and stamps batches in place.
-            self.on_data(bytearray(SCRATCH[:count]))
+            data = bytearray(SCRATCH[:count])
+            if not (self._is_far_from_limits() and gather(self, data)):
+                self.on_data(data)
 
     def on_data(self, data: bytes | bytearray) -> None:
         """As `buffer_updated`, for bytes from another buffer."""
         self._receive(self.engine.receive_data, data)
 
     def _receive(self, read: Callable[[T], list[Request]], argument: T) -> None:
-        if self._is_closing:
+        if self.is_closing:
             return
-        self._start_turn()
+        clock = self.shared.clock
+        if self.has_gathered:
+            # Requests of one connection keep their order.
+            self.shared.run_coalescer.flush(clock.monotonic(), clock.now_ms())
+        self.start_turn(clock.monotonic(), clock.now_ms())
         try:
             self._queue += read(argument)
         except BrokenStream as broken:
@@ -167,11 +166,21 @@ class KafkaSession:
             if self.engine.is_waiting:
                 self._account.wait(self._on_memory)
 
+    def _is_far_from_limits(self) -> bool:
+        """Whether requests may be gathered, without a check of the limits."""
+        is_free = not (self.is_closing or self._is_paused or self._is_waiting or self._queue)
+        return is_free and self.pressure.is_low and self.engine.in_flight < MAX_GATHERED_IN_FLIGHT
+
+    def handle(self, request: Request) -> None:
+        """Handle a request that was gathered, in a turn that has started."""
+        self._queue.append(request)
+        self._handle_queue()
+
     def _handle_queue(self) -> None:
         """Handle requests in order until a limit is reached; the others wait until reading resumes."""
         queue, pressure = self._queue, self.pressure
         self._is_in_turn = True
-        while queue and not self._is_closing:
+        while queue and not self.is_closing:
             self._handle(queue.popleft())
             if pressure.is_check_due:
                 self._flush()
@@ -180,7 +189,7 @@ class KafkaSession:
                     break
         self._is_in_turn = False
         self._flush()
-        if pressure.uncommitted_bytes and not self._is_closing:
+        if pressure.uncommitted_bytes and not self.is_closing:
             # Where a commit needs no disk its responses are ready when this turn's calls have run: one turn saved.
             self._flush_soon()
 
@@ -199,7 +208,7 @@ class KafkaSession:
 
     def on_lost(self) -> None:
         """Free everything that the connection holds."""
-        self.is_lost = self._is_closing = True
+        self.is_lost = self.is_closing = True
         self.shared.broker.connections.remove(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -219,7 +228,7 @@ class KafkaSession:
 
     def stop(self) -> None:
         """The node stops: Kafka has no good-bye, and clients reconnect by themselves."""
-        self._is_closing = True
+        self.is_closing = True
         self._flush()
         self.writer.write_all()
         self.wire.close()
@@ -236,16 +245,16 @@ class KafkaSession:
 
     def disconnect(self, why: str) -> None:
         """Close the connection after the responses that are ready; Kafka cannot carry a reason."""
-        if not self._is_closing:
+        if not self.is_closing:
             log.info("a connection from %s is closed: %s", self.wire.peer, why)
-            self._is_closing = True
+            self.is_closing = True
             self._flush()
             self.writer.write_all()
             self.wire.close()
 
     def review(self, judge: Judge) -> None:
         """Close the connection if the current rules do not allow what it does."""
-        if self._caller is None or self._is_closing:
+        if self._caller is None or self.is_closing:
             return
         try:
             self._caller.review_connection(judge, self.shared.clock.now_ms() / 1000)
@@ -253,12 +262,6 @@ class KafkaSession:
             self.disconnect(f"its credential is revoked: {refusal}")
 
     # --- used by handlers ---
-
-    @property
-    def wire(self) -> Wire:
-        """The transport."""
-        assert self._wire is not None
-        return self._wire
 
     @property
     def writer(self) -> ResponseWriter:
@@ -273,59 +276,9 @@ class KafkaSession:
         return self._engine
 
     @property
-    def caller(self) -> Caller:
-        """The client, which has signed in."""
-        assert self._caller is not None
-        return self._caller
-
-    @property
-    def namespace(self) -> NamespaceView:
-        """The namespace that the client has signed in to."""
-        return self.caller.namespace
-
-    @property
-    def principal(self) -> Principal:
-        """What the client has proved."""
-        return self.caller.principal
-
-    @property
-    def is_signed_in(self) -> bool:
-        """Whether the client has authenticated."""
-        return self._caller is not None
-
-    @property
-    def now_s(self) -> float:
-        """The wall-clock time of this turn in seconds, by which credentials expire."""
-        return self.now_ms / 1000
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether no more requests are handled."""
-        return self._is_closing
-
-    @property
     def idle_s(self) -> float:
         """Seconds since the last read."""
         return max(self.shared.clock.monotonic() - self._last_read_at, 0.0)
-
-    @property
-    def port(self) -> int:
-        """The port that the client is told together with `host`."""
-        return self.shared.addresses.port_of(self.listener, self.host) or 0
-
-    @property
-    def listener(self) -> str:
-        """The listener that the client connected to: with TLS or without."""
-        return "kafkas" if self.is_secure else "kafka"
-
-    @property
-    def coordinator(self) -> Coordinator:
-        """Groups, offsets and transactions of the client's namespace."""
-        return self.caller.coordinator(self.now, self.now_ms)
-
-    def actor(self) -> Actor:
-        """Who changes entities, for the audit log; Kafka responses cannot carry a tracking id."""
-        return Actor(name=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now, peer=self.wire.peer)
 
     def respond(self, request: Request, body: object) -> None:
         """Queue a response; it is written at the end of this turn."""
@@ -337,11 +290,7 @@ class KafkaSession:
 
     def respond_frames(self, request: Request, frames: bytes) -> None:
         """As `respond`, with encoded frames: one, or those of a run."""
-        if self.is_lost:
-            return
-        self.engine.respond_frames(request, frames)
-        if not self._is_in_turn:
-            self._flush_soon()
+        self.respond_buffers(request, [frames])
 
     def respond_buffers(self, request: Request, frame: list[Buffer]) -> None:
         """As `respond_frames`, with one frame in several buffers."""
@@ -350,6 +299,22 @@ class KafkaSession:
         self.engine.respond_buffers(request, frame)
         if not self._is_in_turn:
             self._flush_soon()
+
+    def respond_at_once(self, request: Request, frames: bytes) -> None:
+        """As `respond_frames`, for a small response outside of a turn: it is written now."""
+        if self.is_lost:
+            return
+        engine, wire = self.engine, self.wire
+        engine.respond_frames(request, frames)
+        if self._is_in_turn:
+            return
+        if self._is_paused or self._account.held_bytes or self.writer.has_backlog:
+            self._flush()
+            return
+        for part in engine.data_to_send():
+            wire.write(part)
+        if not wire.is_writable:
+            self._flush()
 
     def resume(self, work: Callable[[], None]) -> None:
         """Continue a request that waited, in a turn of its own: its response is written at the end."""
@@ -414,11 +379,11 @@ class KafkaSession:
         return self.pressure.is_over(self.engine, self.writer, self.wire, self.shared.clock)
 
     def _resume_reading(self) -> None:
-        if not self._is_paused or self._is_in_turn or self._is_closing or self._is_over_limits():
+        if not self._is_paused or self._is_in_turn or self.is_closing or self._is_over_limits():
             return
         self._is_paused = self.pressure.is_check_due = False
         if self._queue:
-            self._start_turn()
+            self.start_turn(self.shared.clock.monotonic(), self.shared.clock.now_ms())
             self._handle_queue()
         if not self._is_paused:
             self.wire.resume_reading()
@@ -438,7 +403,7 @@ class KafkaSession:
     def refuse_memory(self, why: str) -> None:
         """Close the connection at once; Kafka cannot carry a reason."""
         log.info("a connection from %s is closed: %s", self.wire.peer, why)
-        self._is_closing = True
+        self.is_closing = True
         self.writer.discard()
         self.engine.discard_partial_frame()
         self.wire.abort()
@@ -449,8 +414,7 @@ class KafkaSession:
             self._account.set(held)
 
     def _on_memory(self) -> None:
-        """There is memory for the request that waits, unless another connection was faster."""
-        if not self._is_closing and self.engine.is_waiting:
+        if not self.is_closing and self.engine.is_waiting:
             self._receive(lambda _: self.engine.resume(), None)
             self._resume_reading()
 
@@ -477,16 +441,16 @@ class KafkaSession:
 
     # --- time ---
 
-    def _start_turn(self) -> None:
-        clock = self.shared.clock
-        self.now = self._last_read_at = clock.monotonic()
-        self.now_ms = clock.now_ms()
+    def start_turn(self, now: float, now_ms: int) -> None:
+        """Begin to handle what was read; a client that may not be served any more is disconnected."""
+        self.now = self._last_read_at = now
+        self.now_ms = now_ms
         caller = self._caller
         if caller is None:
             return
         if caller.is_namespace_gone:
             self.disconnect("its namespace was deleted")
-        elif caller.principal.is_expired(self.now_ms / 1000):
+        elif caller.principal.is_expired(now_ms / 1000):
             # KIP-368: a session that has outlived its credential ends with its next request.
             self.disconnect("its credential has expired")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hubmere.broker import Broker, ConnectionView
+from hubmere.broker import Broker, ConnectionView, RunCoalescer
 from hubmere.endpoints.kafka.groups.replies import GroupReplies
 from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget
@@ -38,4 +38,5 @@ class Shared:
     auto_create_hubs: bool
     slices: Slices
     group_replies: GroupReplies
+    run_coalescer: RunCoalescer
     watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator

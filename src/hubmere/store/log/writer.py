@@ -25,6 +25,7 @@ from hubmere.records.header import (
     MAGIC,
     MAX_TIME_FIELD,
     NUMBER_PART,
+    PRODUCER_ID_FIELD,
     RECORD_COUNT_FIELD,
     TIME_PART,
     TRANSACTIONAL,
@@ -218,12 +219,13 @@ class LogWriter:
         if self._requires_keys or len(data) > self._roll_bytes:
             return None
         run = check_run(data, sizes, newest_ms)
-        return run if run is not None and self._is_next(BatchHeader._make(run.headers[0])) else None
+        if run is None:
+            return None
+        firsts = [BatchHeader._make(run.headers[index]) for index in run.first_of_producers]
+        return run if all(map(self._is_next, firsts)) else None
 
     def _is_next(self, header: BatchHeader) -> bool:
         """Whether a batch is its producer's next one; if not, each batch of its run must be checked on its own."""
-        if header.producer_id < 0:
-            return True
         numbers = (header.producer_id, header.producer_epoch, header.producer_sequence, header.last_delta)
         try:
             earlier = self._producers.check(*numbers, transactional=False, lenient=False)
@@ -263,15 +265,17 @@ class LogWriter:
             active.note(zip(last_sequences, run.sizes, times, strict=True), max(active.last_enqueued_ms, *times))
 
     def _remember_run(self, run: BatchRun, enqueued_ms: int) -> None:
-        """Remember the last batches of an idempotent producer, as many as the producer table keeps."""
-        newest = [BatchHeader._make(fields) for fields in run.headers[-REMEMBERED_BATCHES:]]
-        if newest[0].producer_id < 0:
+        """Remember the batches of idempotent producers; of a single producer the last ones, which the table keeps."""
+        if not run.first_of_producers:
             return
-        last = self._segments.active.end_sequence - 1 - sum(header.record_count for header in newest)
-        for header in newest:
-            last += header.record_count
+        first = self._segments.active.end_sequence - run.events
+        ends = accumulate([fields[RECORD_COUNT_FIELD] for fields in run.headers], initial=first)
+        next(ends)
+        numbered = [pair for pair in zip(run.headers, ends, strict=True) if pair[0][PRODUCER_ID_FIELD] >= 0]
+        for fields, end in numbered[-REMEMBERED_BATCHES:] if len(run.first_of_producers) == 1 else numbered:
+            header = BatchHeader._make(fields)
             numbers = (header.producer_id, header.producer_epoch, header.producer_sequence, header.last_delta)
-            self._producers.record(*numbers, last, enqueued_ms, transactional=False)
+            self._producers.record(*numbers, end - 1, enqueued_ms, transactional=False)
 
     # --- files ---
 

@@ -274,7 +274,7 @@ class ServerConnection(_Connection[Request]):
         complete = super().receive_data(data[:begin]) if begin else []
         body, at = pattern.take(data, begin)
         if body.ends:
-            complete.append(self._run(body))
+            complete.append(self.accept_run(body))
         if at < len(data):
             try:
                 complete += super().receive_data(memoryview(data)[at:])
@@ -282,7 +282,19 @@ class ServerConnection(_Connection[Request]):
                 raise BrokenStream(str(broken), [*complete, *broken.complete]) from None
         return complete
 
-    def _run(self, body: ProduceRun) -> Request:
+    def peek_run(self, data: bytearray) -> ProduceRun | None:
+        """The requests in `data` if it holds nothing but a run of complete ones; else None. Nothing has changed.
+
+        Only with `can_receive_runs`. `accept_run` takes them, or `receive_data` the same data.
+        """
+        pattern = self._pattern
+        if pattern is None or self._frames.rest_bytes != 0:
+            return None
+        body, at = pattern.take(data, 0)
+        return body if at == len(data) and body.ends else None
+
+    def accept_run(self, body: ProduceRun) -> Request:
+        """The request that stands for a run."""
         path = self._served.path(PRODUCE.key, body.version)
         assert path is not None
         request = Request(path, body.correlation_ids[0], None, body)

@@ -1,7 +1,8 @@
-"""The error code for a produced batch that breaks a rule (reference: kafka 3.5)."""
+"""The rules for a produced batch, and the error code for one that breaks them (reference: kafka 3.5)."""
 
 from typing import Final
 
+from hubmere.model.entity import Hub, TimestampType
 from hubmere.records.compression import Codec
 from hubmere.records.header import Buffer, read_header
 from hubmere.records.validate import HeaderFault, find_broken_rule
@@ -9,6 +10,11 @@ from hubmere.wire.kafka.errors import ErrorCode
 
 # zstd came with Produce version 7 (KIP-110).
 ZSTD_SINCE_PRODUCE: Final = 7
+
+# How far ahead of our clock a producer's own time may be (reference: kafka 1.3); a later one would keep its segment
+# beyond retention.
+MAX_AHEAD_MS: Final = 3_600_000
+_ANY_TIME_MS: Final = 2**63
 
 _CODES: Final = {
     HeaderFault.TOO_SHORT: ErrorCode.CORRUPT_MESSAGE,
@@ -25,6 +31,11 @@ _CODES: Final = {
     HeaderFault.NO_SEQUENCE: ErrorCode.INVALID_RECORD,
     HeaderFault.NO_EPOCH: ErrorCode.INVALID_RECORD,
 }
+
+
+def newest_allowed_ms(hub: Hub, now_ms: int) -> int:
+    """The latest time that a record may have; any where the log stamps records itself."""
+    return now_ms + MAX_AHEAD_MS if hub.timestamp_type is TimestampType.CREATE else _ANY_TIME_MS
 
 
 def check_produced(records: Buffer | None, *, produce_version: int, max_batch_bytes: int) -> ErrorCode:

@@ -11,6 +11,8 @@ partition and answered with one write to the socket:
 2. `Publisher.check_runs` asks whether all of them can be published without a refusal or a pause.
 3. If so, each partition gets one publication, and the responses of all requests are sent when the last is committed.
 4. If not, nothing has happened, and the requests are handled one by one, so that each gets its own error or pause.
+
+A few small requests that are all that a connection has sent are published together with those of others (`gathered`).
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ from typing import Final
 
 from hubmere.broker import OverLimit, Publisher, RunPart, refusals
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.produce.check import ZSTD_SINCE_PRODUCE, check_produced
+from hubmere.endpoints.kafka.produce.check import MAX_AHEAD_MS, ZSTD_SINCE_PRODUCE, check_produced, newest_allowed_ms
 from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.endpoints.kafka.session import KafkaSession
@@ -57,11 +59,6 @@ from hubmere.wire.kafka.repeats import ProduceRun
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 _ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
-
-# How far ahead of our clock a producer's own time may be (reference: kafka 1.3); a later one would keep its segment
-# beyond retention.
-MAX_AHEAD_MS: Final = 3_600_000
-_ANY_TIME_MS: Final = 2**63
 
 _ZSTD: Final = int(Codec.ZSTD)
 # Checksum, attributes, last delta, first and newest time: the fields of the header that are checked here.
@@ -177,11 +174,6 @@ class _Pending:
         raise NotImplementedError
 
 
-def newest_allowed_ms(session: KafkaSession, hub: Hub) -> int:
-    """The latest time that a record may have; any where the log stamps records itself."""
-    return session.now_ms + MAX_AHEAD_MS if hub.timestamp_type is TimestampType.CREATE else _ANY_TIME_MS
-
-
 # --- one request -----------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +227,7 @@ class _PendingRequest(_Pending):
         # The log takes a batch without a checksum as one that was made inside the node; a client's is refused.
         if (is_odd_codec or not crc) and (code := self._exact_code(publisher, records)):
             return code
-        newest_ms = newest_allowed_ms(self.session, publisher.entity)
+        newest_ms = newest_allowed_ms(publisher.entity, self.session.now_ms)
         if base_ms > newest_ms or max_ms > newest_ms:
             return self._exact_code(publisher, records) or ErrorCode.INVALID_TIMESTAMP
         if attributes & TRANSACTIONAL:
@@ -365,7 +357,7 @@ def publish_run(session: KafkaSession, request: Request) -> bool:
     collected = _by_partition(body)
     try:
         publisher = session.caller.publisher(body.topic, session.now_s)
-        newest_ms = newest_allowed_ms(session, publisher.entity)
+        newest_ms = newest_allowed_ms(publisher.entity, session.now_ms)
         parts = [RunPart(index, requests.data, requests.sizes) for index, requests in collected.items()]
         runs = publisher.check_runs(parts, newest_ms, session.now)
     except Refusal:
