@@ -9,7 +9,8 @@ Algorithm:
 1. `add` puts the events of one request into the open batch of their target: a hub and a partition, or a hub alone.
    The first event after a flush schedules the next flush with `defer`.
 2. A batch that would exceed its limit is published at once, and the events begin a new one. A long run of events
-   also makes its batch go at once, because waiting for others would gain nothing.
+   also makes its batch go at once, because waiting for others would gain nothing. `add_single` is for one event of a
+   client that has no other in flight: it publishes nothing itself, so that its caller needs no clock.
 3. At the end of the turn `flush` publishes every open batch.
 4. When the log has committed or refused a batch, the callback of each request is called once.
 5. A batch that contains a malformed event is split into its requests, so that only one request is refused.
@@ -75,13 +76,29 @@ class _OpenBatch:
 class Coalescer:
     """Collects events and publishes them at the end of the turn. Thread rule: the owner's thread only."""
 
-    __slots__ = ("_defer", "_encode", "_is_scheduled", "_open")
+    __slots__ = ("_defer", "_encode", "_full", "_is_scheduled", "_open")
 
     def __init__(self, encode: Encode, defer: Defer) -> None:
         self._encode = encode
         self._defer = defer
         self._open: dict[Hashable, _OpenBatch] = {}
+        # Batches that are full and are published before the others.
+        self._full: list[_OpenBatch] = []
         self._is_scheduled = False
+
+    def add_single(self, publisher: Publisher, message: bytes, on_settled: OnSettled) -> None:
+        """Publish one encoded event together with others, at the end of this turn."""
+        target, size_bytes = publisher.coalescing_target, len(message)
+        batch = self._open.get(target)
+        if batch is not None and batch.size_bytes + size_bytes > shared_limit_bytes(publisher):
+            self._full.append(batch)
+            batch = None
+        if batch is None:
+            batch = self._open[target] = _OpenBatch()
+            if not self._is_scheduled:
+                self._schedule()
+        batch.requests.append(_Request(publisher, (message,), size_bytes, on_settled, None))
+        batch.size_bytes += size_bytes
 
     def add(
         self,
@@ -98,7 +115,8 @@ class Coalescer:
 
         The events of one call stay together, in their order. Callers cut longer runs with `split_run`.
         """
-        target = _target_of(publisher)
+        self._publish_full(now, now_ms)
+        target = publisher.coalescing_target
         batch = self._open.get(target)
         if batch is not None and batch.size_bytes + size_bytes > shared_limit_bytes(publisher):
             del self._open[target]
@@ -120,7 +138,8 @@ class Coalescer:
 
     def flush_target(self, publisher: Publisher, now: float, now_ms: int) -> None:
         """Publish the open batch of a publisher's target, so that what the publisher sends next comes after it."""
-        batch = self._open.pop(_target_of(publisher), None)
+        self._publish_full(now, now_ms)
+        batch = self._open.pop(publisher.coalescing_target, None)
         if batch is not None:
             self._publish(batch.requests, batch.size_bytes, now, now_ms)
 
@@ -128,12 +147,18 @@ class Coalescer:
         """Publish every open batch."""
         self._is_scheduled = False
         try:
+            self._publish_full(now, now_ms)
             while self._open:
                 _, batch = self._open.popitem()
                 self._publish(batch.requests, batch.size_bytes, now, now_ms)
         finally:
-            if self._open:  # a callback failed: the other batches are published in the next turn
+            if self._open or self._full:  # a callback failed: the other batches are published in the next turn
                 self._schedule()
+
+    def _publish_full(self, now: float, now_ms: int) -> None:
+        while self._full:
+            batch = self._full.pop(0)
+            self._publish(batch.requests, batch.size_bytes, now, now_ms)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -185,10 +210,6 @@ def split_run(messages: Sequence[bytes], limit_bytes: int) -> Iterator[tuple[int
         filled += size_bytes
     if start < len(messages):
         yield start, len(messages)
-
-
-def _target_of(publisher: Publisher) -> Hashable:
-    return publisher if publisher.is_metered else (publisher.hub, publisher.partition)
 
 
 def _refuse_malformed(request: _Request, refusal: UndecodableMessage) -> None:

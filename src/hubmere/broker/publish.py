@@ -119,6 +119,14 @@ class Publisher:
         return self._hub.namespace.throughput is not None or self._client_quota.limits is not None
 
     @property
+    def coalescing_target(self) -> Hashable:
+        """Equal for publishers whose events may share a batch; one with a quota shares with itself only."""
+        hub = self._hub
+        if hub.namespace.throughput is not None or self._client_quota.limits is not None:
+            return self
+        return hub, self.partition
+
+    @property
     def quota_key(self) -> Hashable:
         """Equal for publishers to one hub that count against the same quotas: they may publish together."""
         limits = self._client_quota.limits

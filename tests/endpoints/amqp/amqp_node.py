@@ -7,8 +7,9 @@ at it from outside, and `call` runs something on the loop that owns it.
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -39,6 +40,7 @@ T = TypeVar("T")
 
 NAMESPACE = "hubmere"
 _START_SECONDS = 10.0
+_HOLD_SECONDS = 60.0
 
 
 class AmqpNode:
@@ -93,6 +95,22 @@ class AmqpNode:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_START_SECONDS)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the node's loop: what is sent meanwhile is all there when it goes on."""
+        is_held, may_go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            is_held.set()
+            may_go.wait(_HOLD_SECONDS)
+
+        self._loop.call_soon_threadsafe(hold)
+        assert is_held.wait(_HOLD_SECONDS)
+        try:
+            yield
+        finally:
+            may_go.set()
 
     def call(self, work: Callable[[], T]) -> T:
         """Run something on the node's thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Connection
@@ -42,6 +42,7 @@ def rows_of(signals: list[Any]) -> list[Any]:
     return [(run.link.name, row) for run in signals if isinstance(run, DeliveriesReceived) for row in deliveries([run])]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.binary(max_size=40), st.integers(1, 4)), max_size=12))
 def test_one_frame_at_a_time_says_the_same_as_all_at_once(rows: list[tuple[dict[str, Any], bytes, int]]) -> None:
     """Every field may change from frame to frame, or stay."""
@@ -158,3 +159,57 @@ def test_pieces_of_a_delivery_are_not_a_run(more: bool) -> None:
     signals = server.receive_data(data, 0.0)
 
     assert [row[3] for row in deliveries(signals)] == [b"a", b"bcd" if more else b"bc"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(FIELDS, st.binary(max_size=40), st.integers(1, 4)), max_size=12))
+def test_a_single_delivery_says_the_same_as_the_general_reader(rows: list[tuple[dict[str, Any], bytes, int]]) -> None:
+    """What `receive_single` takes is what `receive_data` would have said; what it does not take is untouched."""
+    frames = [
+        a_transfer(payload, **fields | {"delivery_id": fields["delivery_id"] + n})
+        for fields, payload, repeat in rows
+        for n in range(repeat)
+    ]
+    single, general = three_links(), three_links()
+
+    for data in frames:
+        taken = single.receive_single(data, 5.0)
+        expected = rows_of(general.receive_data(data, 5.0))
+        if taken is None:
+            assert rows_of(single.receive_data(data, 5.0)) == expected
+        else:
+            shape, delivery_id, payload = taken
+            run = DeliveriesReceived(shape.link, shape.message_format, shape.settled, [delivery_id], [payload])
+            assert rows_of([run]) == expected
+        assert single.last_received == general.last_received
+        assert single.data_to_send() == general.data_to_send()
+
+    state = [(link.delivery_count, link.credit, link.session.next_incoming_id) for link in single.links()]
+    assert state == [(link.delivery_count, link.credit, link.session.next_incoming_id) for link in general.links()]
+
+
+def test_parts_of_a_delivery_and_several_are_no_single_one() -> None:
+    """They are left to the general reader."""
+    server, link = a_served_link()
+    frames = [a_transfer(b"p", delivery_id=1000 + n) for n in range(4)]
+    server.receive_data(frames[0], 0.0)
+
+    assert server.receive_single(frames[1] + frames[2], 0.0) is None
+    assert server.receive_single(frames[1][:-1], 0.0) is None
+    assert server.receive_data(frames[1][:9], 0.0) == []
+    assert server.receive_single(frames[2], 0.0) is None
+    assert [row[0] for row in deliveries(server.receive_data(frames[1][9:], 0.0))] == [1001]
+    assert server.receive_single(frames[2], 0.0) is not None
+    assert link.delivery_count == 3
+
+
+def test_a_delivery_is_accepted_at_once_only_if_nothing_is_queued_before_it() -> None:
+    """Frames leave in the order in which they were queued."""
+    server, link = a_served_link()
+    server.receive_data(a_transfer(b"p", delivery_id=1000), 7.0)
+    link.settle(1000, state=ACCEPTED)
+    assert link.session.accept_at_once(1001) is None
+    queued = server.data_to_send()
+
+    assert link.session.accept_at_once(1000) == queued
+    assert server.data_to_send() == b""

@@ -23,7 +23,7 @@ from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AddressNotAllowed, NotSupported, Refusal, ShuttingDown
 from hubmere.wire.amqp import Condition, Connection, Link, Phase, Role
-from hubmere.wire.amqp.codec.performatives import ROLE_RECEIVER, Attach, Source, Target
+from hubmere.wire.amqp.codec.performatives import ACCEPTED, ROLE_RECEIVER, Attach, Source, Target
 from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.sasl import PLAIN
 from hubmere.wire.amqp.signals import (
@@ -45,6 +45,8 @@ log = logging.getLogger("hubmere.amqp")
 # Sessions and links that a peer may have before it has proved a right: the claims node and the management node take two
 # links each, and some clients begin a session for each pair.
 MAX_UNPROVEN = 16
+# Larger reads are not tried as one single event: a copy more would cost as much as it saves.
+MAX_SINGLE_BYTES = 4096
 # How long a peer that is disconnected for the node's memory has to answer the close.
 _REFUSED_SECONDS = 1.0
 
@@ -117,7 +119,25 @@ class AmqpConnection:
 
     def buffer_updated(self, count: int) -> None:
         """The next `count` bytes from the client are in the shared buffer."""
-        self.on_data(bytes(SCRATCH[:count]))
+        data = bytes(SCRATCH[:count])
+        if count > MAX_SINGLE_BYTES or not self._receive_single(data):
+            self.on_data(data)
+
+    def _receive_single(self, data: bytes) -> bool:
+        """Handle a read that is one event like the last one; False, and nothing has changed, if it is anything else."""
+        engine = self.engine
+        single = engine.receive_single(data, self._context.clock.monotonic())
+        if single is None:
+            return False
+        shape, delivery_id, payload = single
+        handler = _handler_of(shape.link)
+        if shape.settled or handler is None or not handler.on_single(delivery_id, payload, shape.message_format):
+            self._on_deliveries(
+                DeliveriesReceived(shape.link, shape.message_format, shape.settled, [delivery_id], [payload])
+            )
+        if not engine.outbox.is_empty:
+            self.flush()
+        return True
 
     def on_data(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -256,6 +276,18 @@ class AmqpConnection:
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self.wire.call_soon(self._flush_scheduled)
+
+    def accept_at_once(self, link: Link, delivery_id: int) -> None:
+        """Settle a delivery as accepted: the only one of the connection, so that no other could share the write."""
+        data = None if self._is_stopping else link.session.accept_at_once(delivery_id)
+        if data is None:
+            link.settle(delivery_id, state=ACCEPTED)
+            self.flush_soon()
+            return
+        wire = self.wire
+        wire.write(data)
+        if not wire.is_writable:
+            self.backpressure.on_written(len(data))
 
     def _flush_scheduled(self) -> None:
         self._is_flush_scheduled = False

@@ -27,6 +27,10 @@ class LinkHandler(Protocol):
     def on_deliveries(self, run: DeliveriesReceived) -> None:
         """Whole deliveries came from the peer."""
 
+    def on_single(self, delivery_id: int, payload: bytes, message_format: int) -> bool:
+        """A whole delivery came, and nothing else; False, and nothing has changed, if `on_deliveries` has to handle
+        it."""
+
     def on_oversized(self, delivery: DeliveryOversized) -> None:
         """A delivery was larger than the link allows; the engine has discarded its bytes."""
 
@@ -58,6 +62,9 @@ class LinkHost(Protocol):
     def flush_soon(self) -> None:
         """Write what the engine has queued at the end of this turn, together with what others queue until then."""
 
+    def accept_at_once(self, link: Link, delivery_id: int) -> None:
+        """Settle a delivery as accepted, and write that now if nothing else is to be written."""
+
     def explain(self, refusal: Refusal, entity: str) -> tuple[Condition, str]:
         """Condition and description of a refusal that concerns an entity (`errors.entity_name`)."""
 
@@ -73,6 +80,10 @@ class LinkHandlerBase:
     def on_deliveries(self, run: DeliveriesReceived) -> None:
         """Cannot happen: the engine refuses transfers on links whose receiver is the peer."""
         raise AssertionError(f"{run.link!r} accepts no deliveries")
+
+    def on_single(self, delivery_id: int, payload: bytes, message_format: int) -> bool:
+        """Nothing is faster for one delivery."""
+        return False
 
     def on_oversized(self, delivery: DeliveryOversized) -> None:
         """Cannot happen either."""

@@ -101,6 +101,39 @@ class PublishLink(HubLink):
         # Credit is renewed together with the disposition, in one write; before that only when half of it is used.
         self._renew_credit(self._credit // 2)
 
+    def on_single(self, delivery_id: int, payload: bytes, message_format: int) -> bool:
+        """Publish the event of a client that has no other in flight, together with those of other clients."""
+        publisher, backpressure = self._publisher, self._host.backpressure
+        if (
+            publisher is None
+            or message_format == BATCH_FORMAT
+            or self._detach_reason is not None
+            or backpressure.waiting_bytes
+            or not payload
+            or not publisher.can_coalesce
+            or may_have_partition_key((payload,))
+            or self._link.credit <= self._credit // 2
+        ):
+            return False
+        self._in_flight += 1
+        backpressure.hold(len(payload))
+        self._coalescer.add_single(publisher, payload, partial(self._on_single_settled, delivery_id, len(payload)))
+        return True
+
+    def _on_single_settled(self, delivery_id: int, size_bytes: int, error: Exception | None) -> None:
+        host, link = self._host, self._link
+        is_alone = error is None and self._detach_reason is None and host.backpressure.waiting_bytes == size_bytes
+        if not is_alone or link.credit <= self._credit - self._credit_step:
+            self._on_settled(((delivery_id, delivery_id),), size_bytes, error)
+            return
+        self._in_flight -= 1
+        host.backpressure.release(size_bytes)
+        host.accept_at_once(link, delivery_id)
+
+    @property
+    def _credit_step(self) -> int:
+        return PARTITION_CREDIT_STEP if self._has_partition else HUB_CREDIT_STEP
+
     def _renew_credit(self, least: int) -> None:
         if self._link.is_attached and self._link.credit <= least:
             self.grant()
@@ -264,8 +297,7 @@ class PublishLink(HubLink):
         if self._detach_reason is not None:
             self._detach_when_settled(self._detach_reason)
         else:
-            step = PARTITION_CREDIT_STEP if self._has_partition else HUB_CREDIT_STEP
-            self._renew_credit(self._credit - step)
+            self._renew_credit(self._credit - self._credit_step)
         self._host.flush_soon()
 
     def _refuse(self, delivery: Range | None, refusal: Refusal) -> None:

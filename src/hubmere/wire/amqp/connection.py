@@ -47,7 +47,6 @@ from hubmere.wire.amqp.codec.performatives import (
     Transfer,
 )
 from hubmere.wire.amqp.codec.types import Buffer
-from hubmere.wire.amqp.deliveries import run_for
 from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.amqp.link import Link
 from hubmere.wire.amqp.options import EngineOptions
@@ -118,7 +117,7 @@ class Connection:
         return self._timers.last_received
 
     def links(self) -> Iterator[Link]:
-        """Every link that the peer attached, of all sessions."""
+        """Every link of all sessions."""
         return (link for session in self._channels for link in session.links.values())
 
     def receive_data(self, data: Buffer, now: float) -> list[Signal]:
@@ -130,12 +129,29 @@ class Connection:
         self._input.feed(data)
         return self._read()
 
+    def receive_single(self, data: bytes, now: float) -> tuple[TransferShape, int, bytes] | None:
+        """Shape, delivery-id and payload if `data` is exactly one delivery like the last one; otherwise None, and
+        nothing has changed: pass the same data to `receive_data`."""
+        shape = self._shape
+        if shape is None or self._phase is not Phase.OPENED or self._input.is_torn or not shape.link.can_receive_runs:
+            return None
+        single = shape.read_single(data, self._frame_limit)
+        if single is None:
+            return None
+        self._timers.now = self._timers.last_received = now
+        shape.count(1)
+        return shape, *single
+
     def data_to_send(self) -> bytes:
         """All queued bytes; they are removed from the queue."""
         data = self.outbox.take()
         if data:
             self._timers.last_sent = self._timers.now
         return data
+
+    def note_sent(self) -> None:
+        """Bytes go to the peer without `data_to_send`."""
+        self._timers.last_sent = self._timers.now
 
     def next_deadline(self) -> float | None:
         """When `advance` is due; None if there is nothing to wait for."""
@@ -351,8 +367,9 @@ class Connection:
         self._open_amqp()
 
     def _read_frame(self, signals: list[Signal]) -> bool:
-        if self._shape is not None and not self._input.is_torn:
-            self._read_run(self._shape, signals)
+        shape, source = self._shape, self._input
+        if shape is not None and not source.is_torn and not shape.take_run(source, self._frame_limit, signals):
+            self._shape = None
         unit = self._input.take_frame(self._frame_limit)
         if unit is None:
             return False
@@ -361,21 +378,6 @@ class Connection:
             return True  # a heartbeat
         self._receive_body(unit, channel, start, signals)
         return True
-
-    def _read_run(self, shape: TransferShape, signals: list[Signal]) -> None:
-        link, source = shape.link, self._input
-        if not link.can_receive_runs:
-            self._shape = None
-            return
-        ids: list[int] = []
-        payloads: list[memoryview | bytes] = []
-        source.position = shape.read_run(source.view, source.position, source.end, self._frame_limit, (ids, payloads))
-        if ids:
-            run = run_for(signals, link, shape.message_format, shape.settled)
-            run.ids += ids
-            run.payloads += payloads
-            link.count_received(len(ids))
-            link.session.count_incoming(len(ids))
 
     def _receive_body(self, unit: memoryview, channel: int, start: int, signals: list[Signal]) -> None:
         body, end = self._read_performative(unit, start)

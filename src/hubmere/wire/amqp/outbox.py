@@ -66,8 +66,8 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no frame is queued."""
-        return not self._frames
+        """Whether no frame is queued and no session has settlements to send."""
+        return not self._frames and not self._unsettled
 
     def take(self) -> bytes:
         """Remove and return all queued bytes; a single frame is not copied."""

@@ -5,6 +5,8 @@
 3. While following frames have the same bytes, they are the same transfer with another id, tag and payload: only these
    three are read, and nothing needs to be checked again.
 4. The first frame that differs goes to the general reader again.
+
+A client with one event in flight sends exactly one such frame at a time; `read_single` reads it without a run.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from typing import TYPE_CHECKING
 
 from hubmere.wire.amqp.codec.performatives import Transfer
 from hubmere.wire.amqp.codec.types import Buffer
+from hubmere.wire.amqp.deliveries import run_for
 
 if TYPE_CHECKING:
+    from hubmere.wire.amqp.codec.frames import FrameBuffer
     from hubmere.wire.amqp.link import Link
     from hubmere.wire.amqp.session import Session
+    from hubmere.wire.amqp.signals import Signal
 
 _TRANSFER_AT_8 = b"\x00\x53\x14"
 # Where the fields begin after a narrow and a wide list constructor.
@@ -46,6 +51,21 @@ class TransferShape:
         self._layout = layout
         self._head, self._tag_head, self._tail = (bytes(part) for part in fixed)
 
+    def take_run(self, source: FrameBuffer, frame_limit: int, signals: list[Signal]) -> bool:
+        """Take the complete frames of this shape that follow; False if the link does not allow runs any more."""
+        link = self.link
+        if not link.can_receive_runs:
+            return False
+        ids: list[int] = []
+        payloads: list[memoryview | bytes] = []
+        source.position = self.read_run(source.view, source.position, source.end, frame_limit, (ids, payloads))
+        if ids:
+            run = run_for(signals, link, self.message_format, self.settled)
+            run.ids += ids
+            run.payloads += payloads
+            self.count(len(ids))
+        return True
+
     def read_run(
         self, view: memoryview, start: int, end: int, frame_limit: int, run: tuple[list[int], list[memoryview | bytes]]
     ) -> int:
@@ -70,6 +90,21 @@ class TransferShape:
             payloads.append(data[pos + fixed_bytes : stop])
             pos = stop
         return pos
+
+    def read_single(self, data: bytes, frame_limit: int) -> tuple[int, bytes] | None:
+        """Id and payload of the frame if `data` is exactly one frame of this shape, else None."""
+        fixed_bytes, size = self._layout.size, len(data)
+        if size < fixed_bytes or size > frame_limit or size > fixed_bytes + self.link.max_message_size:
+            return None
+        announced, head, delivery_id, tag_head, tail = self._layout.unpack_from(data)
+        if announced != size or head != self._head or tail != self._tail or tag_head != self._tag_head:
+            return None
+        return delivery_id, data[fixed_bytes:]
+
+    def count(self, deliveries: int) -> None:
+        """Count deliveries that were read by this shape."""
+        self.link.count_received(deliveries)
+        self.link.session.count_incoming(deliveries)
 
 
 def shape_of(

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from hubmere.wire.amqp.codec.frames import framing_error, shorten
+from hubmere.wire.amqp.codec.frames import frame_of, framing_error, shorten
 from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     ROLE_RECEIVER,
@@ -185,6 +185,14 @@ class Session:
             self.connection.outbox.add_unsettled(self)
         add_settlement(self._settlements, first, first if last is None else last, state)
         return True
+
+    def accept_at_once(self, delivery_id: int) -> bytes | None:
+        """The frame that settles one received delivery as accepted, for the caller to send now; None, and nothing has
+        changed, if frames are queued that must be sent before it."""
+        if self.state is not SessionState.MAPPED or not self.connection.outbox.is_empty:
+            return None
+        self.connection.note_sent()
+        return frame_of(encode_accepted(delivery_id, delivery_id), self.channel)
 
     def end(self, condition: str | None = None, description: str = "") -> bool:
         """End the session, with an error if one is given. Its links end with it, without frames of their own."""
