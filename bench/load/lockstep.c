@@ -110,9 +110,11 @@ static int receive(Peer *peer, const Template *template) {
     return result;
 }
 
-/* Drives `count` sockets for `seconds`; `next_ids` are the numbers of their next requests, before and after. */
+/* Drives `count` sockets for `seconds`; `next_ids` are the numbers of their next requests, before and after. What an
+ * answer took counts from its request, or from the time at `since_ns` if that is given: there another thread notes when
+ * it has published the event for which the requests wait. */
 int lockstep_run(const int *fds, uint32_t *next_ids, uint32_t count, const Template *template, double seconds,
-                 uint64_t *waits_ns, uint64_t max_waits, Outcome *outcome) {
+                 const volatile uint64_t *since_ns, uint64_t *waits_ns, uint64_t max_waits, Outcome *outcome) {
     Peer *peers = calloc(count, sizeof(Peer));
     uint8_t *out = malloc(template->size);
     memcpy(out, template->bytes, template->size);
@@ -136,7 +138,7 @@ int lockstep_run(const int *fds, uint32_t *next_ids, uint32_t count, const Templ
             if (got < 0) result = got;
             if (got != 1 || !peer->is_waiting) continue;
             uint64_t now = now_ns();
-            if (outcome->waits < max_waits) waits_ns[outcome->waits++] = now - peer->sent_ns;
+            if (outcome->waits < max_waits) waits_ns[outcome->waits++] = now - (since_ns ? *since_ns : peer->sent_ns);
             answered++;
             if (now < until) {
                 result = send_request(peer, template, out);

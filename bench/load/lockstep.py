@@ -13,8 +13,14 @@ from typing import Final
 from bench.load import raw_amqp, raw_kafka
 from bench.load.library import BenchFailed, Library
 
+from hubmere.wire.kafka.connection import ClientConnection
+from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
 SOURCE: Final = Path(__file__).with_name("lockstep.c")
 KAFKA, AMQP, ECHO = range(3)
+_FETCH_VERSION: Final = 11
+# Stands for a number in a request: found again in the bytes, then patched.
+_MARK: Final = 0x5152_5354
 _MAX_WAITS: Final = 1_000_000
 _FAILURES: Final = {
     -1: "a connection was lost",
@@ -65,8 +71,11 @@ class Crowd:
     protocol: int
     error_place: int = 0
 
-    def run(self, library: Library, seconds: float) -> Answers:
-        """Each connection sends its next request when the last one is answered."""
+    def run(self, library: Library, seconds: float, since_ns: "ctypes.c_uint64 | None" = None) -> Answers:
+        """Each connection sends its next request when the last one is answered.
+
+        What an answer took counts from its request, or from the moment in `since_ns`, where a publisher notes it.
+        """
         template = _Template(
             bytes=self.request,
             size=len(self.request),
@@ -82,6 +91,7 @@ class Crowd:
             ctypes.c_uint32(count),
             ctypes.byref(template),
             ctypes.c_double(seconds),
+            None if since_ns is None else ctypes.byref(since_ns),
             waits,
             ctypes.c_uint64(_MAX_WAITS),
             ctypes.byref(outcome),
@@ -113,6 +123,46 @@ def kafka_crowd(place: tuple[str, int], password: str | None, topic: str, batch:
             protocol=KAFKA,
             error_place=template.error_place + 4,
         )
+
+
+@contextlib.contextmanager
+def fetch_crowd(
+    place: tuple[str, int],
+    password: str | None,
+    topic: str,
+    partitions: int,
+    count: int,
+    *,
+    wait_ms: int,
+    offset: int | None,
+) -> Iterator[Crowd]:
+    """Consumers without a session that wait for events of a topic.
+
+    Each answer moves them by one event of partition 0, beginning at `offset`; with None they stay at the beginning of
+    all partitions, where nothing comes.
+    """
+    parts = tuple(
+        FetchPartition(index=index, fetch_offset=0 if index or offset is None else _MARK, max_bytes=1 << 20)
+        for index in range(partitions)
+    )
+    body = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(FetchTopic(name=topic, partitions=parts),),
+    )
+    engine = ClientConnection(client_id="bench")
+    engine.request(body, _FETCH_VERSION)
+    request = b"".join(engine.data_to_send())
+    # The correlation id behind the frame's length, the API's key and its version; the lower half of the offset.
+    places = [8] if offset is None else [8, request.index(_MARK.to_bytes(8, "big")) + 4]
+    with contextlib.ExitStack() as stack:
+        fds = [stack.enter_context(raw_kafka.RawProducer(place, password)).fileno for _ in range(count)]
+        next_ids = (ctypes.c_uint32 * count)(*[offset or 0] * count)
+        yield Crowd(fds=fds, next_ids=next_ids, request=request, id_places=places, protocol=ECHO)
 
 
 @contextlib.contextmanager

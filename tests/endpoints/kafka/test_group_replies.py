@@ -37,7 +37,7 @@ def test_other_work_of_the_loop_runs_between_the_answers_of_a_large_group() -> N
     session = cast("KafkaSession", Session())
 
     async def scenario() -> list[int]:
-        replies, sent, seen = GroupReplies(), list[int](), list[int]()
+        replies, sent, seen = GroupReplies(asyncio.get_running_loop().call_soon), list[int](), list[int]()
 
         def other_work() -> None:
             seen.append(len(sent))
@@ -63,7 +63,7 @@ def test_an_answer_that_fails_ends_its_own_connection_only(caplog: pytest.LogCap
     broken, fine = Session(), cast("KafkaSession", Session())
 
     async def scenario() -> int:
-        replies, sent = GroupReplies(), list[int]()
+        replies, sent = GroupReplies(asyncio.get_running_loop().call_soon), list[int]()
         for number in range(REPLIES_PER_TURN):
             replies.send(fine, lambda number=number: sent.append(number))  # type: ignore[misc]
         replies.send(cast("KafkaSession", broken), lambda: 1 // 0)  # type: ignore[arg-type]

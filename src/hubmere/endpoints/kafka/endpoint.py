@@ -93,8 +93,8 @@ class KafkaEndpoint:
             handshake_timeout_s=handshake_timeout_s,
             auto_create_hubs=auto_create_hubs,
             slices=Slices(),
-            group_replies=GroupReplies(),
-            run_coalescer=build_run_coalescer(clock),
+            group_replies=GroupReplies(self._loop.call_soon),
+            run_coalescer=build_run_coalescer(clock, self._loop.call_soon),
             watch_deadlines=self._watch_deadlines,
         )
         self._coordinators.embedded = ConsumerEmbedded()

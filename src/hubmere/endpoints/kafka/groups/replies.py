@@ -9,7 +9,6 @@ A rebalance of a large group ends with the answers to all its members at once. E
 Thread rule: the loop's thread only.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -27,9 +26,11 @@ REPLIES_PER_TURN: Final = 32
 class GroupReplies:
     """The answers that are due, of all connections."""
 
-    __slots__ = ("_left", "_waiting")
+    __slots__ = ("_call_soon", "_left", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        """`call_soon` runs a call in the next turn of the loop."""
+        self._call_soon = call_soon
         # How many may still be sent in this turn.
         self._left = REPLIES_PER_TURN
         self._waiting: deque[tuple[KafkaSession, Callable[[], None]]] = deque()
@@ -37,7 +38,7 @@ class GroupReplies:
     def send(self, session: "KafkaSession", respond: Callable[[], None]) -> None:
         """Call `respond` in this turn, or in a later one if many answers are due."""
         if self._left == REPLIES_PER_TURN:
-            asyncio.get_running_loop().call_soon(self._begin_turn)
+            self._call_soon(self._begin_turn)
         if self._left and not self._waiting:
             self._left -= 1
             respond()
@@ -49,7 +50,7 @@ class GroupReplies:
         waiting = self._waiting
         if not waiting:
             return
-        asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._call_soon(self._begin_turn)
         while self._left and waiting:
             self._left -= 1
             session, respond = waiting.popleft()

@@ -5,7 +5,6 @@ A read that holds nothing but a few small requests to one partition, in the form
 when its batches are committed. Everything else takes the ordinary way (`produce`), behind what was gathered before.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -29,14 +28,11 @@ log = logging.getLogger("hubmere.kafka")
 MAX_GATHERED_REQUESTS: Final = 16
 
 
-def build_run_coalescer(clock: Clock) -> RunCoalescer:
+def build_run_coalescer(clock: Clock, call_soon: Callable[[Callable[[], None]], object]) -> RunCoalescer:
     """A coalescer whose requests are published at the end of each loop turn."""
 
-    def publish(flush: Callable[[float, int], None]) -> None:
-        flush(clock.monotonic(), clock.now_ms())
-
     def defer(flush: Callable[[float, int], None]) -> None:
-        asyncio.get_running_loop().call_soon(publish, flush)
+        call_soon(lambda: flush(clock.monotonic(), clock.now_ms()))
 
     return RunCoalescer(newest_allowed_ms, defer)
 
