@@ -32,7 +32,6 @@ _STOPPED_S = 0.05
 
 # Long turns that are known, by a function in their stack, with the reason. Remove an entry with its cause.
 KNOWN: Mapping[str, str] = {
-    "self._engine.open(": "logs are still opened, created and recovered on the loop (issue 14, section 1)",
     "in uncompressed_records": "a compressed batch is decompressed in one turn when it is delivered by AMQP",
 }
 

@@ -12,6 +12,8 @@ from bench.load.raw_kafka import RawProducer
 HUB = "grown"
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _WARM_UP_S = 0.2
+# What stands before the payload of a frame, at most.
+_FRAME_HEAD_BYTES = 100
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Load of the second core: name, events in a batch, their size, requests in flight.
 _LOADS = (("batches of 900 KB", 900, 1_000, 4), ("batches of 16 KB", 16, 1_000, 16), ("single events", 1, 100, 64))
@@ -33,7 +35,7 @@ def sizes(tools: Tools) -> list[Curve]:
             _amqp_in(replace(tools, seconds=_WARM_UP_S), subject, size, in_flight)
             _add(curve, "Kafka in", size, subject, partial(_kafka_in, tools, subject, size, in_flight))
             stored = _add(curve, "AMQP in", size, subject, partial(_amqp_in, tools, subject, size, in_flight))
-            _add(curve, "AMQP out", size, subject, partial(_amqp_out, tools, subject, stored))
+            _add(curve, "AMQP out", size, subject, partial(_amqp_out, tools, subject, size, stored))
     for name, points in curve.lines.items():
         curve.notes.append(
             f"{name}: " + ", ".join(f"{cost / size * 1000:.1f} ms/MB at {size:,} B" for size, cost in points)
@@ -62,10 +64,12 @@ def _amqp_in(tools: Tools, subject: Subject, size: int, in_flight: int) -> int:
         ).deliveries
 
 
-def _amqp_out(tools: Tools, subject: Subject, stored: int) -> int:
+def _amqp_out(tools: Tools, subject: Subject, size: int, stored: int) -> int:
     with Client(subject.address) as client:
         link = client.receiver(f"{HUB}/ConsumerGroups/$Default/Partitions/1", from_first())
-        return tools.amqp.receive(client, link, limit=stored, seconds=tools.seconds).deliveries
+        # The client counts frames, and a large event has several.
+        frames = -(-size // (link.max_frame_size - _FRAME_HEAD_BYTES))
+        return tools.amqp.receive(client, link, limit=stored * frames, seconds=tools.seconds).deliveries // frames
 
 
 def second_core(tools: Tools) -> list[Curve]:
