@@ -1,12 +1,23 @@
 # Every target sets itself up: a clean checkout needs Python 3.11 or newer and the package index, nothing else.
+# `tools/install.py` installs what a target needs, and only when something that decides it has changed.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-CONSTRAINTS := $(wildcard constraints.txt)
-# What the compiled kernels are made from: a change means a new build.
-KERNELS := $(wildcard setup.py src/hubmere/records/kernels/*.py src/hubmere/pipeline/_decode.pyx src/hubmere/records/_validate.pyx)
+INSTALL := @$(PYTHON) tools/install.py
+# The compilers of the kernels, where tools/install.py puts them.
+DIST := dist
+BUILD_TOOLS := $(CURDIR)/.cache/build-tools
+
+# Extras of pyproject.toml by purpose.
+FOR_TESTS := test spark capture pipelines otel
+FOR_LINT := $(FOR_TESTS) lint
+FOR_DOCS := test docs
+EVERYTHING := $(FOR_TESTS) lint docs
+
+# Files of one suite share nodes and virtual machines, so that whole files go to a worker. Three workers for two cores:
+# tests that start programs wait for them most of the time.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Compiled modules halve the time to start a node; an environment that forbids them would slow every test.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,27 +26,42 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test foreign js-clients java-clients go-clients rust-clients period-clients kafka-jars lint format bench torture spark-versions browser docs clean
+.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients kafka-jars lint format bench torture spark-versions browser docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with everything that the other targets need
+setup: for-everything ## make .venv with everything that the other targets need
 
-# Installs only when something that decides what is installed has changed.
-$(STAMP): pyproject.toml $(CONSTRAINTS) $(KERNELS)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS:%=-c %) -e '.[test,spark,capture,pipelines,otel,lint,docs]'
-	@touch $@
+install: for-run ## make .venv with the package alone; EXTRAS="capture otel" adds extras
+for-run:
+	$(INSTALL) $(EXTRAS)
+for-tests:
+	$(INSTALL) $(FOR_TESTS)
+for-lint:
+	$(INSTALL) $(FOR_LINT)
+for-docs:
+	$(INSTALL) $(FOR_DOCS)
+for-everything:
+	$(INSTALL) $(EVERYTHING)
 
-run: $(STAMP) ## start a node on the default ports; ARGS="--as basic" adds flags
+run: for-run ## start a node on the default ports; ARGS="--as basic" adds flags
 	@exec $(BIN)/hubmere up $(ARGS)
 
-test: $(STAMP) ## run every test; ARGS="-k name" narrows them
-	@$(MAKE) --no-print-directory foreign
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+wheel: for-run ## build a wheel with the compiled kernels into dist/
+	@rm -rf build/lib* build/bdist*
+	@PYTHONPATH=$(BUILD_TOOLS) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
+	@ls $(DIST)/*.whl
 
-foreign: $(STAMP) ## fetch the foreign clients and the browser that tests drive; what cannot be had is skipped
+test: for-tests ## run every test that needs Python and Java alone; ARGS="-k name" narrows them
+	$(PYTEST) -m "not full" $(ARGS)
+
+test-rest: for-everything foreign ## run the tests that `make test` leaves out
+	$(PYTEST) -m full $(ARGS)
+
+test-all: test test-rest ## run every test: other languages' clients, the browser, clusters and short torture as well
+
+foreign: for-tests ## fetch the foreign clients and the browser that tests drive; what cannot be had is skipped
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory js-clients
 	-@$(MAKE) --no-print-directory java-clients
@@ -45,10 +71,10 @@ foreign: $(STAMP) ## fetch the foreign clients and the browser that tests drive;
 	-@$(MAKE) --no-print-directory period-clients
 
 # Foreign clients for tests/conformance, into .cache; where they cannot be had, their tests are skipped with the reason.
-js-clients java-clients go-clients rust-clients period-clients: $(STAMP)
+js-clients java-clients go-clients rust-clients period-clients: for-tests
 	@$(BIN)/python tests/conformance/clients.py $(@:-clients=)
 
-kafka-jars: $(STAMP) ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive
+kafka-jars: for-tests ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive
 	@$(BIN)/python tests/conformance/clients.py kafka
 
 # The portal's tests drive a real browser; without one they are left out and say so.
@@ -58,28 +84,28 @@ browser: ## install Chromium by apt, if it is missing and we are root
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 		echo "no Chromium: tests of the portal in a browser are left out"
 
-lint: $(STAMP) ## check format, rules, types and import contracts
+lint: for-lint ## check format, rules, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## put the source into shape
+format: for-lint ## put the source into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## measure, beside physical limits and peers
+bench: for-tests ## measure, beside physical limits and peers
 	@for bench in $(filter-out bench/__init__.py,$(wildcard bench/*.py)); do \
 		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
-torture: $(STAMP) kafka-jars ## crash runs and attacks that take minutes, MirrorMaker beside a real Kafka among them
+torture: for-tests kafka-jars ## crash runs and attacks that take minutes, MirrorMaker beside a real Kafka among them
 	$(BIN)/python -m pytest tests/torture tests/cluster tests/attack $(addprefix tests/pipeline/,test_crash.py test_cluster.py \
 		capture/test_power_cut.py test_project.py) --torture $(ARGS)
 
-spark-versions: $(STAMP) ## run the Spark source on Spark 4.0, 4.1 and 4.2, which are fetched into .cache/spark
+spark-versions: for-tests ## run the Spark source on Spark 4.0, 4.1 and 4.2, which are fetched into .cache/spark
 	@$(BIN)/python tests/pipeline/spark_versions.py $(ARGS)
 
-docs: $(STAMP) ## build the manual into site/
+docs: for-docs ## build the manual into site/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python tests/conformance/report.py
 	$(BIN)/mkdocs build --strict --quiet

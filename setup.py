@@ -3,7 +3,8 @@
 mypyc compiles the modules of `hubmere.records.kernels` into one library, so that calls between them stay direct. Cython
 compiles two twins: of the Spark decoder (`hubmere.pipeline._decode`) and of the check of produced records
 (`hubmere.records._validate`). Without the compilers the package installs and runs interpreted. HUBMERE_PURE=1 leaves
-the compiled forms out on purpose.
+the compiled forms out on purpose; HUBMERE_BUILD=node leaves out the Spark decoder alone, and HUBMERE_BUILD=spark
+everything else.
 """
 
 import os
@@ -15,6 +16,7 @@ from setuptools.errors import CompileError  # type: ignore[import-untyped]
 
 KERNELS = sorted(str(path) for path in Path("src/hubmere/records/kernels").glob("[!_]*.py"))
 LIBRARY = "hubmere.records.kernels"
+TWINS = {"node": ["hubmere.records._validate"], "spark": ["hubmere.pipeline._decode"]}
 
 
 class BuildExtensions(build_ext):  # type: ignore[misc]
@@ -40,22 +42,26 @@ def kernels() -> list[Extension]:
     return extensions
 
 
-def twins() -> list[Extension]:
-    """The compiled twins of the Spark decoder and of the record check, or nothing."""
+def twins(names: list[str]) -> list[Extension]:
+    """The compiled twins of these modules, or nothing."""
     try:
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError as CythonError
     except ImportError:
         return []
-    extensions = [
-        Extension(name, [f"src/{name.replace('.', '/')}.pyx"], optional=True)
-        for name in ("hubmere.pipeline._decode", "hubmere.records._validate")
-    ]
+    extensions = [Extension(name, [f"src/{name.replace('.', '/')}.pyx"], optional=True) for name in names]
     try:
         return list(cythonize(extensions, build_dir="build", quiet=True))
     except CythonError:
         return []
 
 
-is_pure = os.environ.get("HUBMERE_PURE") == "1"
-setup(ext_modules=[] if is_pure else [*kernels(), *twins()], cmdclass={"build_ext": BuildExtensions})
+def extensions() -> list[Extension]:
+    """What the environment asks for; everything, unless it says otherwise."""
+    if os.environ.get("HUBMERE_PURE") == "1":
+        return []
+    wanted = os.environ.get("HUBMERE_BUILD", "node spark").split()
+    return [*(kernels() if "node" in wanted else []), *twins([name for part in wanted for name in TWINS[part]])]
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})

@@ -35,6 +35,31 @@ def use_this_python(script: str | None = None) -> None:
 def __getattr__(name: str) -> Any:
     if name != "DefaultSource":
         raise AttributeError(name)
-    from hubmere.pipeline.source import EventHubsDataSource
-
+    try:
+        from hubmere.pipeline.source import EventHubsDataSource
+    except ModuleNotFoundError as missing:
+        return _source_without(missing)
     return EventHubsDataSource
+
+
+def _source_without(missing: ModuleNotFoundError) -> Any:
+    """A source that says which package is missing. Spark would pass over an error at this place, but shows this one."""
+    from hubmere.model.extras import install_command
+
+    text = f"eventhubs needs {missing.name}, which is not installed; install with: {install_command('spark')}"
+    try:
+        from pyspark.sql.datasource import DataSource
+    except ImportError:
+        raise ImportError(text) from None
+
+    class EventHubsWithoutPackages(DataSource):
+        """Refuses every read and write."""
+
+        def __init__(self, options: dict[str, str]) -> None:
+            raise ImportError(text)
+
+        @classmethod
+        def name(cls) -> str:
+            return "eventhubs"
+
+    return EventHubsWithoutPackages

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from commands.runner import hears_interrupts
 from hubmere.cli.demo.devices import QUANTITIES, Device, fleet
 
@@ -27,7 +25,6 @@ def data_folder(printed: str) -> Path:
     return Path(found.group(1))
 
 
-@pytest.mark.timeout(120)
 def test_devices_publish_by_three_protocols_and_two_readers_follow() -> None:
     """It ends by itself when a time is given, and takes its folder along."""
     done = subprocess.run([*_DEMO, "--duration", "6"], capture_output=True, text=True, timeout=90, check=False)
@@ -42,7 +39,6 @@ def test_devices_publish_by_three_protocols_and_two_readers_follow() -> None:
     assert not data_folder(done.stdout).exists()
 
 
-@pytest.mark.timeout(120)
 def test_an_interrupt_ends_it_cleanly_and_a_given_folder_stays(tmp_path: Path) -> None:
     """As a person does with Ctrl-C."""
     demo = subprocess.Popen(

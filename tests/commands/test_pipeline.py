@@ -1,5 +1,6 @@
 """`hubmere pipeline` before Spark starts: the project that it makes, and what it says when something is missing."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def test_missing_package_is_named_with_the_way_to_install_it(
     run = hubmere("pipeline", "run", "--project", str(project))
 
     assert run.code == Exit.FAILED
-    assert 'pip install "hubmere[pipelines]"' in run.err
+    assert f"{sys.executable} -m pip install 'hubmere[pipelines]'" in run.err
 
 
 def test_node_that_does_not_run_is_named(project: Path, tmp_path: Path) -> None:

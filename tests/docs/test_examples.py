@@ -13,7 +13,7 @@ from conformance.clients import NotInstalled, go_program, java_clients, java_too
 from hubmere.node.ready import write_ready_file
 from hubmere.testing import Node
 
-pytestmark = [pytest.mark.foreign, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.foreign
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _RUN_SECONDS = 400
@@ -91,6 +91,7 @@ def test_the_python_sdk_reads_what_every_protocol_published(environment: dict[st
     assert by_kafka == expected
 
 
+@pytest.mark.full
 def test_the_javascript_sdk_publishes_and_receives(environment: dict[str, str], tmp_path: Path) -> None:
     """As an application on Node.js does."""
     place = with_hub(environment, "from-javascript")
@@ -104,6 +105,7 @@ def test_the_javascript_sdk_publishes_and_receives(environment: dict[str, str], 
     assert bodies(received) == {f'{{"text":"javascript {number}"}}' for number in range(3)}
 
 
+@pytest.mark.full
 def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
     """Run from its source, which takes no build file."""
     try:
@@ -117,6 +119,7 @@ def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> Non
     assert printed.splitlines() == ["0: java 0", "1: java 1", "2: java 2"]
 
 
+@pytest.mark.full
 def test_the_go_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
     """Over TLS, with the node's own authority, as `make go-clients` built it."""
     try:
@@ -136,6 +139,7 @@ def test_proton_sends_and_receives(environment: dict[str, str]) -> None:
     assert printed.splitlines() == ["proton 0", "proton 1", "proton 2"]
 
 
+@pytest.mark.full
 def test_rhea_sends_and_receives(environment: dict[str, str], tmp_path: Path) -> None:
     """The same on Node.js."""
     printed = javascript("amqp/with_rhea.mjs", with_hub(environment, "from-rhea"), tmp_path)

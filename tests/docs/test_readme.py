@@ -24,7 +24,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.foreign
-@pytest.mark.timeout(240)
 def test_examples_run_as_they_stand_and_read_back_what_they_sent(folder: Path) -> None:
     """Three protocols in, one out: whoever pastes them sees the same."""
     examples = blocks(README, *RUNNERS)

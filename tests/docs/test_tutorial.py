@@ -24,7 +24,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.foreign
-@pytest.mark.timeout(300)
 def test_the_tutorial_does_what_it_says(folder: Path) -> None:
     """One event by each way in, and each way out shows what is there by then."""
     steps = blocks(TUTORIAL, *RUNNERS)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from client.hubs import Hubs, bodies
 from pipeline.queries import STREAM_TIMEOUT_S, batch, conf
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark.md"
 _FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

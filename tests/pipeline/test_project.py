@@ -18,7 +18,7 @@ from hubmere.testing import Node
 from hubmere.translate import events
 from pipeline.sessions import SETTINGS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.slow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DEVICES, MINUTES, SECONDS_BETWEEN = 4, 5, 10

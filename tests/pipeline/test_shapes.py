@@ -12,7 +12,7 @@ from conformance.amqp.azure_clients import a_producer
 from hubmere.pipeline.offsets import MIN_EVENTS_PER_TASK
 from pipeline.queries import batch, conf, run_stream, streamed
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 PARTITIONS, RUN, LARGE_BODY_BYTES = 32, 5000, 1_000_000
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from client.hubs import Hubs
 from pipeline.queries import batch, conf, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 # More than a segment of the sink, so that a task that fails at its end has written before.
 LARGE_ROWS, LARGE_BODY_BYTES = 110, 100_000

@@ -24,7 +24,7 @@ from pipeline.queries import batch, conf, position, texts
 
 SEQUENCE = ("sequenceNumber",)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 def post(hubs: Hubs, hub: str, body: bytes, **headers: str) -> None:

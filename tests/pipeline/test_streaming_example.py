@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from client.hubs import Hubs
 from pipeline.queries import STREAM_TIMEOUT_S, batch, conf, forget_last_commit, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "streaming" / "telemetry.py"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -28,7 +28,6 @@ from hubmere.testing import Node
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(find_spec("pyspark") is None, reason="PySpark is not installed"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
 ]

@@ -14,7 +14,7 @@ from hubmere.translate.columns import record_of
 from pipeline.copying import start_copy
 from pipeline.queries import STREAM_TIMEOUT_S, batch, conf, forget_last_commit, run_stream, streamed, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 3
 

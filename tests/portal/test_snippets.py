@@ -16,7 +16,7 @@ from hubmere.pipeline.options import read_options
 from hubmere.portal.snippets import VARIABLE, snippets
 from hubmere.testing import Node
 
-pytestmark = [pytest.mark.foreign, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.foreign
 
 _RUN_SECONDS = 100
 _HUBS = ("for-python", "for-javascript", "for-java", "for-kafka", "for-curl", "for-spark")
@@ -83,6 +83,7 @@ def test_python_publishes(served: Node, tmp_path: Path) -> None:
     assert bodies(served, "for-python") == ["hello"]
 
 
+@pytest.mark.full
 def test_javascript_publishes(served: Node, tmp_path: Path) -> None:
     """With the Azure SDK on Node.js."""
     try:
@@ -98,6 +99,7 @@ def test_javascript_publishes(served: Node, tmp_path: Path) -> None:
     assert bodies(served, "for-javascript") == ['"hello"']
 
 
+@pytest.mark.full
 def test_java_publishes(served: Node, tmp_path: Path) -> None:
     """With the Azure SDK, inside a class as a program has it."""
     program = tmp_path / "Snippet.java"
@@ -112,6 +114,7 @@ def test_java_publishes(served: Node, tmp_path: Path) -> None:
     assert bodies(served, "for-java") == ["hello"]
 
 
+@pytest.mark.full
 def test_kafka_tools_publish(served: Node, tmp_path: Path) -> None:
     """The properties are what Kafka's own console producer reads."""
     code = the_code(served, "Kafka", "for-kafka").replace("<the connection string>", served.connection_string)

@@ -203,7 +203,7 @@ def write(settings: dict[str, Any], crashes: Sequence[Crash]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.foreign
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("more", [_at_least_once, _exactly_once], ids=["at least once", "exactly once"])
 def test_mirrored_events_survive_crashes_of_everything_between(
     request: pytest.FixtureRequest, tmp_path: Path, more: Callable[[], str]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from hubmere.model.extras import install_command
+
 # Spark 4 is compiled for it (class file version 61).
 LEAST_JAVA = 17
 _VERSION_SECONDS = 20.0
@@ -25,7 +27,7 @@ def require_pyspark() -> None:
     """Refuse where PySpark or Arrow are not installed."""
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
-        raise CannotRun(f"{' and '.join(missing)} not installed: pip install 'hubmere[spark]'")
+        raise CannotRun(f"{' and '.join(missing)} not installed; install with: {install_command('capture')}")
 
 
 def find_java(given: Path | None, environ: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from hubmere.broker.management.manager import Actor
 from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
 from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.connection_string import EMULATOR_KEY
+from hubmere.model.extras import install_command
 from hubmere.model.names import ROOT_RULE
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.node.background import Background
@@ -234,5 +235,7 @@ def _open_spans(url: str, namespace: str) -> "Spans":
     try:
         from hubmere.endpoints.tracing import Spans
     except ModuleNotFoundError as missing:
-        raise MissingExtra(f"otlp_endpoint needs hubmere[otel]: {missing.name} is not installed") from None
+        raise MissingExtra(
+            f"otlp_endpoint needs {missing.name}, which is not installed; install with: {install_command('otel')}"
+        ) from None
     return Spans.to_collector(url, namespace)

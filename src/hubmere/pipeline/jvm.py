@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from hubmere.model.extras import install_command
+
 _MAIN_CLASS: Final = "org.apache.spark.deploy.SparkSubmit"
 # What Spark's own launcher opens for it, without the vector module (`SPARK_PRINT_LAUNCH_COMMAND=1 spark-submit`).
 _OPENED: Final = (
@@ -54,7 +56,7 @@ def spark_home() -> Path:
     """The folder of PySpark's jars, found without importing PySpark."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
-        raise NoGateway("PySpark is not installed: pip install 'hubmere[spark]'")
+        raise NoGateway(f"PySpark is not installed; install with: {install_command('capture')}")
     return Path(found.origin).parent
 
 

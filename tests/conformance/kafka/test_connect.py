@@ -19,7 +19,6 @@ from hubmere.testing import Node
 
 pytestmark = [
     pytest.mark.foreign,
-    pytest.mark.timeout(300),
     pytest.mark.judges(client=Name.KAFKA_CONNECT, transport=Transport.TLS),
 ]
 

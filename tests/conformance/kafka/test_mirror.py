@@ -22,7 +22,6 @@ from hubmere.testing import Node
 
 pytestmark = [
     pytest.mark.foreign,
-    pytest.mark.timeout(300),
     pytest.mark.judges(client=Name.MIRROR_MAKER, transport=Transport.TLS),
 ]
 

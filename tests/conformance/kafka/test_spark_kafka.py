@@ -23,7 +23,6 @@ from hubmere.testing import Node
 
 pytestmark = [
     pytest.mark.foreign,
-    pytest.mark.timeout(300),
     pytest.mark.judges(client=Name.SPARK_KAFKA, transport=Transport.TLS),
 ]
 

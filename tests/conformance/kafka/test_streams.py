@@ -25,7 +25,6 @@ from hubmere.testing import Node
 
 pytestmark = [
     pytest.mark.foreign,
-    pytest.mark.timeout(300),
     pytest.mark.judges(client=Name.KAFKA_STREAMS, transport=Transport.TLS),
 ]
 

@@ -19,7 +19,7 @@ from hubmere.testing import Node
 
 judges = pytest.mark.judges
 
-pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300), judges(transport=Transport.PLAIN)]
+pytestmark = [pytest.mark.foreign, judges(transport=Transport.PLAIN)]
 
 _EVENTS = 200
 _LINES = 500

@@ -72,7 +72,7 @@ def s3_store(s3_endpoint: str) -> Store:
     return Store(url=f"s3://{name}/below", options=options)
 
 
-@pytest.fixture(params=["file", "az", "s3"])
+@pytest.fixture(params=["file", pytest.param("az", marks=pytest.mark.full), "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Each kind of destination, empty."""
     if request.param == "file":

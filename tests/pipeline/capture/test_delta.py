@@ -22,8 +22,6 @@ from pipeline.capture.applications import an_application
 from pipeline.capture.plans import NAMESPACE, PlanServer, a_hub, read
 from pipeline.capture.stores import ACCOUNT, KEY, Store
 
-pytestmark = pytest.mark.timeout(300)
-
 VERSION = "_delta_log/{:020}.json"
 
 

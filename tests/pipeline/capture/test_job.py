@@ -13,7 +13,7 @@ from hubmere.pipeline.capture.verify import verify
 from pipeline.capture.applications import an_application
 from pipeline.capture.plans import NAMESPACE, PlanServer, a_hub, read
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 PATIENCE_S = 280.0
 SECRET = "a-secret-that-nobody-shows"

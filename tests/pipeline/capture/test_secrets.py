@@ -23,7 +23,6 @@ from pipeline.secrets_shown import CommandLines, shown, texts_of
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="command lines are found by /proc"),
 ]
 

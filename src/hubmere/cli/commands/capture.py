@@ -3,16 +3,23 @@
 The settings are a part of the hub's description; how it goes is a resource of its own, which the node alone writes.
 """
 
+import time
+
+from hubmere.broker import JobState
 from hubmere.cli.commands.capture_jobs import add_jobs
 from hubmere.cli.commands.resources.arm import Arm, Json, Resource, merged
 from hubmere.cli.commands.resources.steps import HUB, IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add
+from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.entity import CaptureEncoding
 
 _CAPTURE = "captureDescription"
 _STATES = "captureStates"
 _PATH = ("properties", _CAPTURE)
 _TARGET = (*_PATH, "destination", "properties")
+# A node notices within a second that it has a hub to capture, and then knows whether it can.
+_START_SECONDS = 10.0
+_POLL_SECONDS = 0.2
 
 
 FIELDS = (
@@ -103,8 +110,14 @@ def _state(arm: Arm, at: Resource, *, has_partitions: bool = True) -> Json:
 
 
 def enable(arm: Arm, at: Resource, body: Json) -> Json:
-    """Capture from now on, with what is given over what was."""
-    return _switched(arm, at, body, is_enabled=True)
+    """Capture from now on, with what is given over what was; CommandFailed if the node cannot run the capture job."""
+    description = _switched(arm, at, body, is_enabled=True)
+    deadline = time.monotonic() + _START_SECONDS
+    while (state := _state(arm, at, has_partitions=False))["state"] == JobState.OFF and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    if state["state"] == JobState.BLOCKED:
+        raise CommandFailed(Exit.FAILED, f"capture is enabled but cannot run: {state['reason']}")
+    return description
 
 
 def disable(arm: Arm, at: Resource, body: Json) -> Json:

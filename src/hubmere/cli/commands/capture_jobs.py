@@ -26,12 +26,12 @@ from hubmere.cli.commands.results import Output, rendered
 from hubmere.cli.commands.target import TOKEN_VARIABLE, BearerToken, NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.capture import PLAN_PATH
+from hubmere.model.extras import install_command
 
 if TYPE_CHECKING:
     from hubmere.pipeline.capture.plan import HubPlan
     from hubmere.pipeline.capture.verify import Proof
 
-_INSTALL: Final = 'pip install "hubmere[capture]"'
 _COLUMNS: Final = (
     ("Partition", "partition"),
     ("Files", "files"),
@@ -185,7 +185,9 @@ def submit_words(
 def _require(*packages: str) -> None:
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise CommandFailed(Exit.FAILED, f"{' and '.join(missing)} not installed", f"install with: {_INSTALL}")
+        raise CommandFailed(
+            Exit.FAILED, f"{' and '.join(missing)} not installed", f"install with: {install_command('capture')}"
+        )
 
 
 # --- the commands ----------------------------------------------------------------------------------------------------

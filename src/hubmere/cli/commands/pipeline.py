@@ -21,6 +21,7 @@ from hubmere.capture.java import CannotRun, find_java
 from hubmere.cli.commands.resources.verbs import a_group
 from hubmere.cli.commands.target import ready_node
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.model.extras import install_command
 from hubmere.settings import load
 
 SPEC = "spark-pipeline.yml"
@@ -30,7 +31,6 @@ SAMPLE_STORAGE = "file:/tmp/telemetry-pipeline"
 
 # What the Spark source reads where a query names no place (`pipeline/options.py`).
 _CONNECTION, _ENDPOINT, _CA_FILE = "EVENTHUBS_CONNECTION_STRING", "EVENTHUBS_ENDPOINT", "EVENTHUBS_CA_FILE"
-_INSTALL = 'pip install "hubmere[pipelines]"'
 # Spark Connect's own packages, on which `spark-pipelines` stands, by the names under which they are imported.
 _PACKAGES = ("grpc", "grpc_status", "pandas", "pyarrow", "yaml", "zstandard")
 # Tables of earlier runs are known to later ones only in a lasting catalog: Derby, which is in Spark's own jars. It is a
@@ -116,12 +116,14 @@ def _program() -> str:
     """Where `spark-pipelines` is; CommandFailed when it or what it needs is not installed."""
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
-        raise CommandFailed(Exit.FAILED, "Spark is not installed", f"install it with: {_INSTALL}")
+        raise CommandFailed(Exit.FAILED, "Spark is not installed", f"install it with: {install_command('pipelines')}")
     program = Path(spark.origin).parent / "bin" / "spark-pipelines"
     if not program.is_file():
         raise CommandFailed(Exit.FAILED, f"the Spark in {program.parents[1]} has no pipelines; 4.1 or newer is needed")
     if missing := _missing(_PACKAGES):
-        raise CommandFailed(Exit.FAILED, f"Spark's pipelines need {', '.join(missing)}", f"install with: {_INSTALL}")
+        raise CommandFailed(
+            Exit.FAILED, f"Spark's pipelines need {', '.join(missing)}", f"install with: {install_command('pipelines')}"
+        )
     return str(program)
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Final
 from urllib.parse import urlsplit
 
+from hubmere.model.extras import install_command
 from hubmere.pipeline.capture.destinations.base import (
     Destination,
     DestinationFailed,
@@ -40,6 +41,6 @@ def destination_of(url: str, options: Mapping[str, str]) -> Destination:
         opener: Callable[[str, Mapping[str, str]], Destination] = import_module(f"{__name__}.{module}").open_destination
     except ImportError as error:
         raise InvalidDestination(
-            url, f'needs {package}, which is not installed (pip install "hubmere[capture]"): {error}'
+            url, f"needs {package}, which is not installed ({error}); install with: {install_command('capture')}"
         ) from None
     return opener(url, options)
