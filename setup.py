@@ -1,10 +1,10 @@
 """Compiles the inner loops where a compiler is available; everything else is in pyproject.toml.
 
 mypyc compiles the modules of `hubmere.records.kernels` into one library, so that calls between them stay direct. Cython
-compiles two twins: of the Spark decoder (`hubmere.pipeline._decode`) and of the check of produced records
-(`hubmere.records._validate`). Without the compilers the package installs and runs interpreted. HUBMERE_PURE=1 leaves
-the compiled forms out on purpose; HUBMERE_BUILD=node leaves out the Spark decoder alone, and HUBMERE_BUILD=spark
-everything else.
+compiles three twins: of the Spark decoder (`hubmere.pipeline._decode`), of the check of produced records
+(`hubmere.records._validate`) and of the walk of recovery (`hubmere.records._walk`). Without the compilers the package
+installs and runs interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose; HUBMERE_BUILD=node leaves out
+the Spark decoder alone, and HUBMERE_BUILD=spark everything else.
 """
 
 import os
@@ -16,7 +16,7 @@ from setuptools.errors import CompileError  # type: ignore[import-untyped]
 
 KERNELS = sorted(str(path) for path in Path("src/hubmere/records/kernels").glob("[!_]*.py"))
 LIBRARY = "hubmere.records.kernels"
-TWINS = {"node": ["hubmere.records._validate"], "spark": ["hubmere.pipeline._decode"]}
+TWINS = {"node": ["hubmere.records._validate", "hubmere.records._walk"], "spark": ["hubmere.pipeline._decode"]}
 
 
 class BuildExtensions(build_ext):  # type: ignore[misc]

@@ -260,6 +260,8 @@ class LocalLog:
         """Write a recovery point, off the owner's thread, if the log is idle and the last one is not current."""
         if self._pending.is_idle and not self._is_offline:
             self._checkpointer.start_if_needed()
+        else:
+            self._checkpointer.note_time()
 
     # --- failures ---
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.records.walk import Walked
 from hubmere.store.files import Files, Handle, HandlePool
 from hubmere.store.log.committed_file import CommittedFile
 from hubmere.store.log.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
@@ -82,8 +83,8 @@ class Segment:
     __slots__ = (
         "_aborted", "_checked_from", "_checked_to", "_gaps_of_log", "_index", "_resources", "_times", "base_position",
         "base_sequence", "directory", "end_sequence", "first_time_ms", "gaps", "is_dense", "is_sealed",
-        "last_enqueued_ms", "log", "max_time_ms", "max_time_sequence", "recent_positions", "recent_sequences",
-        "saved_aborted", "saved_index", "saved_times", "size_bytes", "start", "unindexed_bytes",
+        "last_enqueued_ms", "log", "max_time_ms", "max_time_sequence", "noted_batches", "recent_positions",
+        "recent_sequences", "saved_aborted", "saved_index", "saved_times", "size_bytes", "start", "unindexed_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +107,7 @@ class Segment:
         self.max_time_ms = -1
         self.max_time_sequence = start.base_sequence
         self.unindexed_bytes = 0
+        self.noted_batches = 0  # since the segment was opened or created
         self.recent_sequences = array("q")
         self.recent_positions = array("q")
         self.saved_index = self.saved_times = self.saved_aborted = 0
@@ -152,6 +154,7 @@ class Segment:
         The only place that accounts for a batch: for appends and runs, recovery, compaction and rebuilt indexes.
         """
         sequences, positions = self.recent_sequences, self.recent_positions
+        known = len(positions)
         sequence, position = self.end_sequence, self.size_bytes
         for last_sequence, size_bytes, time_ms in batches:
             sequences.append(sequence)
@@ -169,8 +172,21 @@ class Segment:
         self.size_bytes = position
         self.end_sequence = sequence
         self.last_enqueued_ms = last_enqueued_ms
+        self.noted_batches += len(positions) - known
         if len(positions) > MAX_RECENT_BATCHES:
             self.forget_recent(len(positions) - MAX_RECENT_BATCHES // 2)
+
+    def note_walked(self, walked: Walked) -> None:
+        """As `note`, for batches that recovery has walked over; it does not keep their positions."""
+        for last, position, max_time_ms, max_time_sequence in walked.indexed:
+            self.index.append(last - self.base_sequence, position)
+            self.times.append(max_time_ms, max_time_sequence - self.base_sequence)
+        if walked.first_time_ms >= 0:
+            self.first_time_ms = walked.first_time_ms
+        self.max_time_ms, self.max_time_sequence = walked.max_time_ms, walked.max_time_sequence
+        self.unindexed_bytes = walked.unindexed_bytes
+        self.size_bytes += walked.size_bytes
+        self.end_sequence = walked.next_sequence
 
     def forget_recent(self, count: int) -> None:
         """Drop the positions of the oldest recent batches."""

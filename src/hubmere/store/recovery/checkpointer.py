@@ -1,7 +1,8 @@
 """Recovery points of one log: decides when the next one is due, and writes it off the owner's thread.
 
-A recovery point limits how much a crash makes the next start scan. It covers everything written when it was planned,
-and is written after that data is durable.
+A recovery point limits how much a crash makes the next start scan. One is due after a number of bytes, after a number
+of batches (scanning a batch has fixed costs), and after a minute. It covers everything written when it was planned, and
+is written after that data is durable.
 Thread rule: the owner's thread only; the group commit runs the writing on another thread.
 """
 
@@ -18,14 +19,16 @@ _LOGGER = logging.getLogger(__name__)
 # A new recovery point is due after this much data. With durability `os` it costs a flush that nothing else needs, so
 # there are fewer.
 CHECKPOINT_BYTES: dict[Durability, int] = {"fsync": 32 * 1024 * 1024, "os": 256 * 1024 * 1024}
+# Or after this many batches: half a second of scanning without the compiled walk, a few milliseconds with it.
+CHECKPOINT_BATCHES = 100_000
 
 
 class Checkpointer:
     """Plans and writes the recovery points of one log."""
 
     __slots__ = (
-        "_commit", "_interval_bytes", "_is_running", "_planned_base", "_planned_position", "_producers", "_resources",
-        "_segments", "covered_base",
+        "_commit", "_interval_bytes", "_is_old", "_is_overdue", "_is_running", "_planned_base", "_planned_batches",
+        "_planned_position", "_producers", "_resources", "_segments", "covered_base",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +50,9 @@ class Checkpointer:
         self._is_running = False
         self._planned_position = segments.end_position - uncovered_bytes
         self._planned_base = segments.active.base_sequence
+        self._planned_batches = segments.active.noted_batches
+        # Whether the last recovery point was not current at the last upkeep, and for one upkeep longer than that.
+        self._is_old = self._is_overdue = False
         self.covered_base = covered_base  # the segment of the last recovery point
 
     @property
@@ -56,12 +62,18 @@ class Checkpointer:
 
     def plan_if_due(self) -> Checkpoint | None:
         """A recovery point at the end of the log, if there is enough new data or a sealed segment has new indexes."""
-        segments = self._segments
+        segments, active = self._segments, self._segments.active
         is_due = (
-            segments.active.base_sequence != self._planned_base
+            active.base_sequence != self._planned_base
             or segments.end_position - self._planned_position >= self._interval_bytes
+            or active.noted_batches - self._planned_batches >= CHECKPOINT_BATCHES
+            or self._is_overdue
         )
         return self._plan() if is_due else None
+
+    def note_time(self) -> None:
+        """Called every half minute: a log that is always being written gets a recovery point every minute too."""
+        self._is_overdue, self._is_old = self._is_old, not self.is_current
 
     def start_if_needed(self) -> None:
         """Write a recovery point now, off the owner's thread, unless the last one covers everything."""
@@ -110,4 +122,6 @@ class Checkpointer:
         self._is_running = True
         self._planned_position = self._segments.end_position
         self._planned_base = self._segments.active.base_sequence
+        self._planned_batches = self._segments.active.noted_batches
+        self._is_old = self._is_overdue = False
         return plan_checkpoint(self._segments, self._producers, sync_data=self._commit.durability == "os")

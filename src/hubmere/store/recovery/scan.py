@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hubmere.model.offsets import spread_offset
 from hubmere.records.header import BatchHeader, is_intact
+from hubmere.records.walk import walk_batches
 from hubmere.store.files import Files
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.index import AbortedEntry
@@ -30,6 +31,10 @@ from hubmere.store.recovery.resync import Stretch, batch_at, find_intact, looks_
 from hubmere.store.recovery.segment_file import read_batches
 
 _LOGGER = logging.getLogger(__name__)
+
+# What is read and walked over at once.
+_WALK_BYTES = 1024 * 1024
+_NO_END = 2**63 - 1
 
 
 class LogScan:
@@ -149,13 +154,44 @@ class LogScan:
         return not is_truncated
 
     def _scan_batches(self, segment: Segment, size_bytes: int) -> None:
-        """Account for intact batches, up to the first that is not."""
-        position = segment.size_bytes
-        fd = segment.log.fd() if position < size_bytes else -1  # nothing to scan: the file is not opened
-        for batch, header in read_batches(self._files, fd, position, size_bytes):
-            if not self._fits(header, segment) or not is_intact(batch):
+        """Account for intact batches, up to the first that is not.
+
+        Ordinary small batches are walked over many at a time, without the interpreter (see `records.walk`).
+        """
+        while segment.size_bytes < size_bytes:  # nothing to scan: the file is not opened
+            fd, position = segment.log.fd(), segment.size_bytes
+            self._walk(segment, self._files.pread(fd, min(_WALK_BYTES, size_bytes - position), position))
+            if segment.size_bytes > position:
+                continue
+            found = next(read_batches(self._files, fd, position, size_bytes), None)
+            if found is None or not self._fits(found[1], segment) or not is_intact(found[0]):
                 break
-            self._account(segment, batch, header)
+            self._account(segment, *found)
+
+    def _walk(self, segment: Segment, data: bytes) -> None:
+        """Account for the ordinary batches at the beginning of `data`, which is the end of the segment so far."""
+        walked = walk_batches(
+            data,
+            self.next_sequence,
+            _NO_END if self._keep_before is None else self._keep_before,
+            self._compact and segment.is_sealed,
+            segment.size_bytes,
+            segment.unindexed_bytes,
+            segment.max_time_ms,
+            segment.max_time_sequence,
+        )
+        if not walked.batches:
+            return
+        segment.note_walked(walked)
+        self.next_sequence = walked.next_sequence
+        self.last_enqueued_ms = max(self.last_enqueued_ms, walked.newest_ms)
+        if self._compact:
+            self.last_offset = walked.next_sequence - 1
+        elif walked.last_at >= 0:
+            position = segment.base_position + walked.last_at
+            self.last_offset = spread_offset(position, walked.last_size, walked.last_count, walked.last_count - 1)
+        for batch in walked.numbered:
+            self.producers.record(*batch, transactional=False)
 
     def _find_gap(self, segment: Segment, size_bytes: int, following: Segment | None) -> Gap | None:
         """The damaged range at which the scan stopped; None at the end of the log or at an interrupted write."""

@@ -1,0 +1,71 @@
+"""When recovery points are written: they bound what a crash makes the next start scan."""
+
+from pathlib import Path
+
+import pytest
+
+from hubmere.store.engine import LogConfig
+from hubmere.store.memory import MemoryFiles
+from hubmere.store.recovery import checkpointer
+from hubmere.store.recovery.manifest import read_recovery_point
+from store.builders import LOG_0, Owner, a_batch, an_engine
+
+ROOT = Path("/memory")
+
+
+class Bench:
+    """A log in memory, and the recovery point that a crash would find."""
+
+    def __init__(self) -> None:
+        self.owner, self.files = Owner(), MemoryFiles()
+        self.engine = an_engine(ROOT, self.owner, self.files)
+        self.log = self.engine.open_now(LOG_0, LogConfig())
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            self.log.append(a_batch(), 1_000)
+            self.owner.run()
+
+    @property
+    def covered(self) -> int:
+        point = read_recovery_point(self.files, ROOT / "log" / LOG_0)
+        return -1 if point is None else point.sequence
+
+
+def test_number_of_batches_brings_a_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of batches of one small event are few bytes, and take long to scan."""
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_BATCHES", 100)
+    bench = Bench()
+
+    bench.append(99)
+    before = bench.covered
+    bench.append(1)
+    at_bound = bench.covered
+    bench.append(99)
+
+    assert (before, at_bound, bench.covered) == (-1, 100, 100)
+    bench.append(1)
+    assert bench.covered == 200
+
+
+def test_log_that_is_always_written_gets_a_recovery_point_in_time() -> None:
+    """The upkeep finds it busy each time: the commit after the second time writes one."""
+    bench = Bench()
+    for _ in range(2):
+        bench.log.append(a_batch(), 1_000)
+        bench.engine.maintain(1_000)  # the append is not committed yet: the log is busy
+        before = bench.covered
+        bench.owner.run()
+
+    assert (before, bench.covered) == (-1, 2)
+
+
+def test_idle_log_gets_a_recovery_point_at_the_next_upkeep() -> None:
+    """Nothing is left to scan after that."""
+    bench = Bench()
+    bench.append(3)
+
+    bench.engine.maintain(1_000)
+    bench.owner.run()
+
+    assert bench.covered == 3
