@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients kafka-jars lint format bench torture spark-versions browser docs clean
+.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars lint format bench torture spark-versions browser docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,7 @@ test-all: test test-rest ## run every test: other languages' clients, the browse
 foreign: for-tests ## fetch the foreign clients and the browser that tests drive; what cannot be had is skipped
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory js-clients
+	-@$(MAKE) --no-print-directory axe
 	-@$(MAKE) --no-print-directory java-clients
 	-@$(MAKE) --no-print-directory kafka-jars
 	-@$(MAKE) --no-print-directory go-clients
@@ -73,6 +74,9 @@ foreign: for-tests ## fetch the foreign clients and the browser that tests drive
 # Foreign clients for tests/conformance, into .cache; where they cannot be had, their tests are skipped with the reason.
 js-clients java-clients go-clients rust-clients period-clients: for-tests
 	@$(BIN)/python tests/conformance/clients.py $(@:-clients=)
+
+axe: for-tests ## fetch axe-core, by which the portal's pages are checked for accessibility
+	@$(BIN)/python tests/conformance/clients.py axe
 
 kafka-jars: for-tests ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive
 	@$(BIN)/python tests/conformance/clients.py kafka

@@ -22,7 +22,9 @@ CACHE = _HERE.parents[1] / ".cache"
 JS = CACHE / "js"
 JAVA = CACHE / "java"
 KAFKA = CACHE / "kafka"
+AXE = CACHE / "axe"
 PACKAGE_JSON = _HERE / "js" / "package.json"
+AXE_PACKAGE_JSON = _HERE.parent / "portal" / "browser" / "package.json"
 POM = _HERE / "java" / "pom.xml"
 GO_MOD = _HERE / "go" / "go.mod"
 CARGO_TOML = _HERE / "rust" / "Cargo.toml"
@@ -80,6 +82,18 @@ def js_clients() -> Path:
 def install_js() -> None:
     _install_npm(PACKAGE_JSON, JS)
     _mark(JS, PACKAGE_JSON.read_bytes())
+
+
+def axe_script() -> Path:
+    """The accessibility checker that tests of the portal run in the browser."""
+    if not _is_current(AXE, AXE_PACKAGE_JSON.read_bytes()):
+        raise NotInstalled("the npm package axe-core is not there: make axe")
+    return AXE / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def install_axe() -> None:
+    _install_npm(AXE_PACKAGE_JSON, AXE)
+    _mark(AXE, AXE_PACKAGE_JSON.read_bytes())
 
 
 def _install_npm(declaration: Path, folder: Path) -> None:
@@ -389,6 +403,7 @@ def _is_current(folder: Path, declaration: bytes) -> bool:
 
 _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
     "js": (js_clients, install_js),
+    "axe": (axe_script, install_axe),
     "java": (java_clients, install_java),
     "kafka": (all_kafka_jars, install_kafka),
     "go": (go_program, install_go),

@@ -8,11 +8,24 @@ from nicegui import app as nice
 from nicegui import core, ui
 
 from hubmere.portal.app import Receive, Scope, Send
-from hubmere.portal.pages import access, audit, capture, explorer, group, groups, hub, links, overview, scale
+from hubmere.portal.pages import (
+    access,
+    audit,
+    capture,
+    explorer,
+    group,
+    groups,
+    hub,
+    links,
+    network,
+    overview,
+    recovery,
+    scale,
+)
 from hubmere.portal.pages.routes import register_not_found
 
 # Each module registers its page when it is imported.
-PAGES = (overview, hub, explorer, groups, group, scale, capture, access, links, audit)
+PAGES = (network, recovery, overview, hub, explorer, groups, group, scale, capture, access, links, audit)
 
 # A page that loses its connection can reconnect within this time; after that the node discards its state.
 _RECONNECT_SECONDS = 10.0

@@ -66,6 +66,7 @@ a:focus-visible, button:focus-visible, .q-btn:focus-visible, [tabindex]:focus-vi
 .h-chart { height: 190px; width: 100%; }
 .h-table { width: 100%; background: transparent; box-shadow: none; }
 body.body--dark .text-primary { --q-primary: #4fc3b8; }
+body.body--dark .q-field--focused .q-field__label { color: #4fc3b8 !important; }
 body.body--dark .text-negative { --q-negative: #ff8a80; }
 .h-row .q-btn--outline.q-btn--dense { padding: 2px 10px; }
 .h-table td { font-variant-numeric: tabular-nums; }
@@ -116,6 +117,8 @@ NAVIGATION: Sequence[NavigationEntry] = (
     NavigationEntry("/scale", "Scale", "speed", Rights.ALL, needs_namespace=True),
     NavigationEntry("/capture", "Capture", "inventory_2", Rights.ALL),
     NavigationEntry("/access", "Access", "vpn_key", Rights.MANAGE),
+    NavigationEntry("/network", "Network", "lan", Rights.MANAGE, needs_namespace=True),
+    NavigationEntry("/recovery", "Recovery", "sync_alt", Rights.MANAGE, needs_namespace=True),
     NavigationEntry("/links", "Links", "device_hub", Rights.LISTEN),
     NavigationEntry("/audit", "Audit", "fact_check", Rights.MANAGE, needs_namespace=True),
 )
@@ -350,5 +353,7 @@ async def confirm(question: str, button: str, *, typed: str | None = None) -> bo
         if field is not None:
             accept.bind_enabled_from(field, "value", lambda text: text == typed)
     answer = await box
-    box.delete()
+    # The person may have left the page.
+    if not box.is_deleted:
+        box.delete()
     return bool(answer)

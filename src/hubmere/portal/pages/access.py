@@ -1,19 +1,22 @@
-"""Access page: authorization rules, their keys (hidden until requested), and revoked publishers."""
+"""Access page: authorization rules, their keys (hidden until requested), tokens and publishers."""
+
+from collections import Counter
+from dataclasses import dataclass
 
 from fastapi import Request
 from nicegui import ui
 
 from hubmere.broker import HubView
-from hubmere.model.entity import AccessRule, KeyKind, RevokedPublisher, Rights
-from hubmere.model.names import publisher_name, rule_name
+from hubmere.model.entity import AccessRule, KeyKind, Rights
+from hubmere.model.names import fold, publisher_name, rule_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
+from hubmere.portal.pages.rule_scopes import NAMESPACE_SCOPE, find_rule, managed_hub, managed_scopes
+from hubmere.portal.pages.sas import sas_card
 from hubmere.portal.portal_session import PageContext
 
-_KEYS, _DELETE, _RESTORE = "Keys", "Delete", "Restore"
-# Scope of a rule on the namespace; not a valid name of a hub.
-_NAMESPACE_SCOPE = "(namespace)"
+_KEYS, _DELETE, _RESTORE, _REVOKE = "Keys", "Delete", "Restore", "Revoke"
 _SEPARATOR = "\n"
 _HIDDEN = "•" * 24
 
@@ -21,28 +24,11 @@ _HIDDEN = "•" * 24
 @page("/access", "Access")
 def access(context: PageContext, request: Request) -> None:
     """Rules and revoked publishers."""
-    if not _scopes(context):
+    if not managed_scopes(context):
         context.require(Rights.MANAGE)
     _rules(context, request.query_params.get("hub"))
+    sas_card(context)
     _publishers(context)
-
-
-def _scopes(context: PageContext) -> dict[str, HubView | None]:
-    """The scopes that the person may manage, by their names on the page."""
-    scopes: dict[str, HubView | None] = {}
-    if context.may(Rights.MANAGE):
-        scopes[_NAMESPACE_SCOPE] = None
-    for hub in context.hubs():
-        if context.may(Rights.MANAGE, hub):
-            scopes[hub.name] = hub
-    return scopes
-
-
-def _managed_hub(context: PageContext, scope: str) -> str | None:
-    """The name of the hub of a scope, None for the namespace. Refused without the Manage right."""
-    hub = None if scope == _NAMESPACE_SCOPE else context.hub(scope)
-    context.require(Rights.MANAGE, hub)
-    return None if hub is None else hub.name
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -64,7 +50,7 @@ def _rules(context: PageContext, only: str | None) -> None:
         table = PagedTable[AccessRule](
             (
                 Column("name", "Name", lambda rule: rule.name, lambda rule: rule.name.lower()),
-                Column("scope", "Scope", lambda rule: rule.hub or _NAMESPACE_SCOPE, lambda rule: rule.hub or ""),
+                Column("scope", "Scope", lambda rule: rule.hub or NAMESPACE_SCOPE, lambda rule: rule.hub or ""),
                 Column("rights", "Rights", lambda rule: ", ".join(rule.rights.names)),
                 Column(
                     "updated",
@@ -73,7 +59,7 @@ def _rules(context: PageContext, only: str | None) -> None:
                     lambda rule: rule.updated_ms,
                 ),
             ),
-            key=lambda rule: f"{rule.hub or _NAMESPACE_SCOPE}{_SEPARATOR}{rule.name}",
+            key=lambda rule: f"{rule.hub or NAMESPACE_SCOPE}{_SEPARATOR}{rule.name}",
             actions=lambda _: [_KEYS, _DELETE],
             on_act=on_action,
             sorted_by="scope",
@@ -90,17 +76,15 @@ def _rules(context: PageContext, only: str | None) -> None:
 
 def _all_rules(context: PageContext) -> list[AccessRule]:
     entities, entity = context.session.broker.entities, context.namespace.entity
-    return [rule for hub in _scopes(context).values() for rule in entities.rules(entity if hub is None else hub.entity)]
-
-
-def _find(context: PageContext, scope: str, name: str) -> AccessRule:
-    hub = _managed_hub(context, scope)
-    entities, entity = context.session.broker.entities, context.namespace.entity
-    return entities.rule(entity if hub is None else context.hub(hub).entity, name)
+    return [
+        rule
+        for hub in managed_scopes(context).values()
+        for rule in entities.rules(entity if hub is None else hub.entity)
+    ]
 
 
 def _new_rule(context: PageContext) -> None:
-    scopes = list(_scopes(context))
+    scopes = list(managed_scopes(context))
     with theme.dialog("New rule") as dialog:
         name = ui.input("Name").props("outlined dense autofocus")
         scope = ui.select(scopes, value=scopes[0], label="Scope", with_input=True).props("outlined dense")
@@ -108,7 +92,7 @@ def _new_rule(context: PageContext) -> None:
             boxes = {right: ui.checkbox(right, value=right == "Listen") for right in ("Manage", "Send", "Listen")}
 
         async def create() -> None:
-            hub = _managed_hub(context, scope.value)
+            hub = managed_hub(context, scope.value)
             rights = Rights.parse([right for right, box in boxes.items() if box.value])
             checked = rule_name((name.value or "").strip())
             manager, namespace = context.session.broker.manager, context.namespace_name
@@ -122,12 +106,12 @@ def _new_rule(context: PageContext) -> None:
 
 
 async def _delete_rule(context: PageContext, scope: str, name: str) -> None:
-    rule = _find(context, scope, name)
+    rule = find_rule(context, scope, name)
     # The root rule, and any other that manages the namespace, may be the only way in.
     typed = name if rule.hub is None and rule.rights & Rights.MANAGE else None
     question = f"Delete the rule {name} on {scope}? Its keys stop working immediately."
     if await theme.confirm(question, _DELETE, typed=typed):
-        hub = _managed_hub(context, scope)
+        hub = managed_hub(context, scope)
         manager, namespace = context.session.broker.manager, context.namespace_name
         await context.session.submit(lambda actor, done: manager.delete_rule(namespace, hub, name, actor, done))
         ui.notify(f"Rule {name} was deleted.", type="positive")
@@ -135,7 +119,7 @@ async def _delete_rule(context: PageContext, scope: str, name: str) -> None:
 
 async def _open_keys(context: PageContext, scope: str, name: str) -> None:
     """Show the keys of a rule. A key is sent to the browser only on request."""
-    _find(context, scope, name)
+    find_rule(context, scope, name)
     with theme.dialog(f"Keys of {name} on {scope}", has_close=True):
         for kind, title in ((KeyKind.PRIMARY, "Primary"), (KeyKind.SECONDARY, "Secondary")):
             _Key(context, scope, name, kind, title)
@@ -160,7 +144,7 @@ class _Key:
                 button.props(f'aria-label="{label} ({title.lower()})"')
 
     def _current(self) -> tuple[AccessRule, str]:
-        rule = _find(self._context, self._scope, self._name)
+        rule = find_rule(self._context, self._scope, self._name)
         # Reading a key is a privileged action and is audited like a change.
         self._context.session.write_audit("list keys", f"{self._context.namespace_name}/{self._scope}/{self._name}")
         return rule, rule.primary_key if self._kind is KeyKind.PRIMARY else rule.secondary_key
@@ -182,7 +166,7 @@ class _Key:
         question = f"Regenerate the {self._title.lower()} key? Clients that use the current key will be refused."
         if not await theme.confirm(question, "Regenerate"):
             return
-        hub = _managed_hub(self._context, self._scope)
+        hub = managed_hub(self._context, self._scope)
         manager, namespace = self._context.session.broker.manager, self._context.namespace_name
         await self._context.session.submit(
             lambda actor, done: manager.regenerate_key(namespace, hub, self._name, self._kind, None, actor, done)
@@ -197,49 +181,70 @@ _ACTIONS = {_KEYS: _open_keys, _DELETE: _delete_rule}
 # --- publishers ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Publisher:
+    """A publisher that has an open link, or that is revoked."""
+
+    name: str
+    link_count: int
+    revoked_ms: int | None
+
+
 def _publishers(context: PageContext) -> None:
-    hubs = [name for name, hub in _scopes(context).items() if hub is not None]
+    hubs = [name for name, hub in managed_scopes(context).items() if hub is not None]
     if not hubs:
         return
 
-    async def restore(_action: str, name: str) -> None:
-        await _restore(context, chosen.value, name)
+    async def act(action: str, name: str) -> None:
+        await (_restore if action == _RESTORE else _revoke)(context, chosen.value, name)
 
     async def revoke() -> None:
         await _revoke(context, chosen.value, (search.value or "").strip())
         search.value = ""
 
-    with theme.card("Revoked publishers"):
+    with theme.card("Publishers"):
+        theme.note("Publishers with a name of their own that are connected now, and those that are revoked.")
         with theme.row():
             chosen = ui.select(hubs, value=hubs[0], label="Event hub", with_input=True).props("outlined dense")
             chosen.style("min-width: 220px")
             search = ui.input("Publisher").props("outlined dense")
             ui.button("Revoke", on_click=theme.action_handler(revoke)).props("no-caps outline")
-        table = PagedTable[RevokedPublisher](
+        table = PagedTable[_Publisher](
             (
                 Column("name", "Publisher", lambda row: row.name, lambda row: row.name.lower()),
+                Column("links", "Open links", lambda row: row.link_count, lambda row: row.link_count, True),
                 Column(
                     "since",
                     "Revoked at (UTC)",
-                    lambda row: formatting.timestamp(row.revoked_ms),
-                    lambda row: row.revoked_ms,
+                    lambda row: "" if row.revoked_ms is None else formatting.timestamp(row.revoked_ms),
+                    lambda row: row.revoked_ms or 0,
                 ),
             ),
-            key=lambda row: str(row.name),
-            actions=lambda _: [_RESTORE],
-            on_act=restore,
+            key=lambda row: row.name,
+            actions=lambda row: [_REVOKE if row.revoked_ms is None else _RESTORE],
+            on_act=act,
             sorted_by="name",
         )
 
     def refresh() -> None:
-        if _scopes(context).get(chosen.value) is not None:
-            table.show(context.session.broker.entities.revoked_publishers(context.hub(chosen.value).entity))
+        if managed_scopes(context).get(chosen.value) is not None:
+            table.show(_known_publishers(context, context.hub(chosen.value)))
 
     theme.refresh_regularly(refresh)
 
 
+def _known_publishers(context: PageContext, hub: HubView) -> list[_Publisher]:
+    open_links = Counter(name for name in hub.publisher_names() if name)
+    revoked = {str(row.name): row.revoked_ms for row in context.session.broker.entities.revoked_publishers(hub.entity)}
+    names = {**{fold(name): name for name in open_links}, **{fold(name): name for name in revoked}}
+    return [
+        _Publisher(name=name, link_count=open_links.get(folded, 0), revoked_ms=revoked.get(name))
+        for folded, name in names.items()
+    ]
+
+
 async def _revoke(context: PageContext, scope: str, name: str) -> None:
-    hub, checked = _managed_hub(context, scope), publisher_name(name)
+    hub, checked = managed_hub(context, scope), publisher_name(name)
     assert hub is not None
     manager, namespace = context.session.broker.manager, context.namespace_name
     await context.session.submit(lambda actor, done: manager.revoke_publisher(namespace, hub, checked, actor, done))
@@ -247,7 +252,7 @@ async def _revoke(context: PageContext, scope: str, name: str) -> None:
 
 
 async def _restore(context: PageContext, scope: str, name: str) -> None:
-    hub = _managed_hub(context, scope)
+    hub = managed_hub(context, scope)
     assert hub is not None
     manager, namespace = context.session.broker.manager, context.namespace_name
     await context.session.submit(lambda actor, done: manager.restore_publisher(namespace, hub, name, actor, done))

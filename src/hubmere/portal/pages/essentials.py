@@ -80,11 +80,11 @@ class Essentials:
             ui.label("Connection string")
             theme.note(f"(rule {ROOT_RULE})")
             ui.button("Copy", on_click=theme.action_handler(lambda: self._copy(is_secure=True))).props(
-                'no-caps outline dense icon=content_copy aria-label="Copy connection string"'
+                'no-caps outline dense icon=content_copy aria-label="Copy (connection string)"'
             )
             if addresses.amqp is not None:
                 ui.button("Copy without TLS", on_click=theme.action_handler(lambda: self._copy(is_secure=False))).props(
-                    'no-caps outline dense icon=content_copy aria-label="Copy connection string without TLS"'
+                    'no-caps outline dense icon=content_copy aria-label="Copy without TLS (connection string)"'
                 )
             ui.link("Other rules and keys", self._context.url("/access"))
 

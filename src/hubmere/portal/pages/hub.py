@@ -1,21 +1,21 @@
 """Page of a hub: partitions, consumer groups and their lag, capture, code snippets, and settings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fastapi import Request
 from nicegui import ui
 
 from hubmere.broker import HubView, PartitionCaptureStatus
-from hubmere.model.entity import Rights, Status
+from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name
-from hubmere.model.spec import HubSpec
 from hubmere.portal import charts, formatting, theme
 from hubmere.portal.boards import Board, ChartSpec, LagBoard
 from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.capture import state_text, status
+from hubmere.portal.pages.hub_settings import settings_card
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
@@ -62,7 +62,7 @@ def hub(context: PageContext, request: Request) -> None:
     captured = _Captured(context, name)
     snippets_card(context, name)
     if context.may(Rights.MANAGE, context.hub(name)):
-        _settings(context, name)
+        settings_card(context, name)
 
     def refresh() -> None:
         live = context.hub(name)
@@ -302,45 +302,3 @@ def snippets_card(context: PageContext, name: str) -> None:
                     ).props("no-caps flat dense icon=content_copy")
         if context.may(Rights.MANAGE, context.hub(name)):
             ui.link("Connection strings: see the Access page", context.url("/access", hub=name))
-
-
-# --- settings --------------------------------------------------------------------------------------------------------
-
-
-def _settings(context: PageContext, name: str) -> None:
-    entity = context.hub(name).entity
-    with theme.card("Settings"):
-        with theme.row():
-            retention = ui.number("Retention in hours", value=entity.retention.hours, min=1, precision=0)
-            count = ui.number("Partitions", value=entity.partition_count, min=1, precision=0)
-            status = ui.select(
-                [str(each) for each in Status if each.is_settable], value=str(entity.status), label="Status"
-            )
-            for field in (retention, count, status):
-                field.props("outlined dense").style("min-width: 160px")
-
-        async def save() -> None:
-            current = context.hub(name)
-            context.require(Rights.MANAGE, current)
-            spec = replace(
-                HubSpec.of(current.entity),
-                retention_hours=None if retention.value is None else int(retention.value),
-                partition_count=None if count.value is None else int(count.value),
-                status=Status(status.value),
-            )
-            manager, namespace = context.session.broker.manager, context.namespace_name
-            await context.session.submit(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
-            ui.notify("Settings were saved.", type="positive")
-
-        async def delete() -> None:
-            if not await theme.confirm(f"Delete the event hub {name} and all its events?", _DELETE, typed=name):
-                return
-            context.require(Rights.MANAGE, context.hub(name))
-            manager, namespace = context.session.broker.manager, context.namespace_name
-            await context.session.submit(lambda actor, done: manager.delete_hub(namespace, name, actor, done))
-            ui.navigate.to(context.url(""))
-
-        with theme.row():
-            ui.button("Save", on_click=theme.action_handler(save)).props("no-caps unelevated")
-            ui.space()
-            ui.button("Delete event hub", on_click=theme.action_handler(delete)).props("no-caps flat color=negative")

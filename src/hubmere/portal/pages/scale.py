@@ -72,6 +72,9 @@ def _change(context: PageContext) -> None:
             inflate = ui.switch("Auto-inflate", value=entity.auto_inflate)
             maximum = ui.number("Maximum units", value=entity.maximum_throughput_units or None, min=1, precision=0)
             maximum.props("outlined dense").bind_visibility_from(inflate, "value")
+            minimum = ui.number("Minimum units when idle (0: never deflate)", min=0, precision=0)
+            minimum.value = entity.minimum_throughput_units
+            minimum.props("outlined dense").style("min-width: 260px").bind_visibility_from(inflate, "value")
         if not context.namespace.is_throttled:
             theme.note("Throttling is off on this node: the units are stored but not enforced.")
         if not limits.has_auto_inflate:
@@ -86,7 +89,7 @@ def _change(context: PageContext) -> None:
                 capacity=int(units.value or 0),
                 auto_inflate=bool(inflate.value),
                 maximum_throughput_units=int(maximum.value or 0) if inflate.value else 0,
-                minimum_throughput_units=namespace.entity.minimum_throughput_units if inflate.value else 0,
+                minimum_throughput_units=int(minimum.value or 0) if inflate.value else 0,
             )
             manager, name = context.session.broker.manager, namespace.name
             await context.session.submit(lambda actor, done: manager.update_namespace(name, spec, actor, done))
