@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hubmere.broker.opening import LogOpening, Waiting
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
+from hubmere.broker.tail import Tails
 from hubmere.broker.tracing import Tracer
 from hubmere.model.entity import Hub
 from hubmere.model.errors import (
@@ -206,7 +207,7 @@ class Reader:
             return None
         log = self._log
         self.next_sequence = max(self.next_sequence, log.state.log_start)
-        chunk = log.read(self.next_sequence, max_bytes, stable_only=True)
+        chunk = self._readers.tails.read(log, self.partition, self.next_sequence, max_bytes, stable_only=True)
         if self._egress.tracer is not None:
             self._chunk = chunk
         return chunk
@@ -335,7 +336,8 @@ class PartitionReader:
             return PartitionRead(state, refusal=refusal)
         if sequence == state.committed or not space_bytes:
             return PartitionRead(state)
-        chunk = log.read(sequence, min(max_bytes, space_bytes), stable_only=stable_only)
+        limit_bytes = min(max_bytes, space_bytes)
+        chunk = self._hub.readers.tails.read(log, self._partition, sequence, limit_bytes, stable_only=stable_only)
         if chunk is None or (len(chunk.data) > space_bytes and not allows_larger):
             return PartitionRead(state)
         if not stable_only:
@@ -379,11 +381,12 @@ class Steal:
 class Readers:
     """The readers of one hub, by consumer group and partition."""
 
-    __slots__ = ("_limit", "_readers", "steal_count", "steals")
+    __slots__ = ("_limit", "_readers", "steal_count", "steals", "tails")
 
     def __init__(self, receiver_limit: int | None) -> None:
         self._limit = receiver_limit
         self._readers: dict[tuple[str, int], list[Reader]] = {}
+        self.tails = Tails()
         # For monitoring: how often a partition was taken since the node started, and the latest of these.
         self.steal_count = 0
         self.steals: tuple[Steal, ...] = ()
