@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -24,9 +25,11 @@ from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, join_small
 from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.fetch import (
+    FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     FetchTopicResponse,
 )
 from hubmere.wire.kafka.messages.groups import (
@@ -573,3 +576,26 @@ def test_request_without_a_payload_is_smaller_than_one_with(body: type, is_taken
     else:
         with pytest.raises(BrokenStream, match="1048576 is the most"):
             server.receive_data(data)
+
+
+def test_a_repeated_fetch_is_decoded_once() -> None:
+    """An idle consumer sends the same request twice a second; only its correlation id differs."""
+    server = ServerConnection()
+    part = FetchPartition(index=0, fetch_offset=7, max_bytes=1)
+    body = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=1,
+        isolation_level=0,
+        topics=(FetchTopic(name="t", partitions=(part,)),),
+    )
+    other = replace(body, min_bytes=2)
+
+    data = _client_bytes((body, 11), (body, 11), (other, 11), (body, 12), (body, 11))
+    requests = server.receive_data(data)
+
+    assert [request.body for request in requests] == [body, body, other, body, body]
+    assert [request.correlation_id for request in requests] == [0, 1, 2, 3, 4]
+    assert requests[0].body is requests[1].body
+    assert [request.version for request in requests] == [11, 11, 11, 12, 11]
+    assert {request.client_id for request in requests} == {requests[0].client_id}

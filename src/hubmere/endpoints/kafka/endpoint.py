@@ -15,6 +15,7 @@ from hubmere.endpoints.kafka.admin import config_requests, inspection, metadata
 from hubmere.endpoints.kafka.admin import topics as admin
 from hubmere.endpoints.kafka.bounds import with_bounds
 from hubmere.endpoints.kafka.fetch import fetch
+from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
 from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
 from hubmere.endpoints.kafka.groups import offsets
@@ -94,6 +95,7 @@ class KafkaEndpoint:
             auto_create_hubs=auto_create_hubs,
             slices=Slices(),
             group_replies=GroupReplies(self._loop.call_soon),
+            fetch_deadlines=SharedDeadlines(self._loop.call_at, self._loop.call_soon),
             run_coalescer=build_run_coalescer(clock, self._loop.call_soon),
             watch_deadlines=self._watch_deadlines,
         )

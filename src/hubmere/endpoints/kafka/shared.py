@@ -13,6 +13,7 @@ from hubmere.model.clock import Clock
 from hubmere.wire.kafka.connection import Request, ServedApis
 
 if TYPE_CHECKING:
+    from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
     from hubmere.endpoints.kafka.session import KafkaSession
 
 # The id of the only node that clients see.
@@ -39,4 +40,5 @@ class Shared:
     slices: Slices
     group_replies: GroupReplies
     run_coalescer: RunCoalescer
+    fetch_deadlines: "SharedDeadlines"
     watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator

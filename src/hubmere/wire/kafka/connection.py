@@ -58,6 +58,11 @@ _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _MAX_PATTERNS: Final = 16
 
 
+# A consumer without events repeats its Fetch: one of up to this size is kept, and decoded once for all repeats.
+MAX_REPEATED_FETCH_BYTES: Final = 2048
+# Where the correlation id of a request ends.
+_CORRELATION_END: Final = 8
+
 _NO_VERSIONS: Final = VersionRange(0, -1)
 
 
@@ -251,6 +256,8 @@ class ServerConnection(_Connection[Request]):
         self.can_receive_runs = False
         self._pattern: Pattern | None = None
         self._patterns_left = _MAX_PATTERNS
+        # The last Fetch: its path, its bytes behind the correlation id, the client id and the body.
+        self._repeated: tuple[_Path, bytes, str | None, Any] | None = None
 
     @property
     def max_request_bytes(self) -> int:
@@ -370,6 +377,9 @@ class ServerConnection(_Connection[Request]):
             return None
         if len(frame) > MAX_PLAIN_REQUEST_BYTES and key not in _LARGE_REQUESTS:
             raise RemoteProtocolError(f"{path.api.name} of {len(frame)} bytes; {MAX_PLAIN_REQUEST_BYTES} is the most")
+        repeated = self._repeated
+        if repeated is not None and repeated[0] is path and frame[_CORRELATION_END:] == repeated[1]:
+            return Request(path, correlation_id, repeated[2], repeated[3])
         buffer: Buffer = frame if path.keeps_views else bytes(frame)
         at = _REQUEST_HEADER.size
         # The client id stays a classic string even in the header of flexible versions (KIP-482).
@@ -381,6 +391,9 @@ class ServerConnection(_Connection[Request]):
         body, _ = path.read_request(buffer, at)
         if self.can_receive_runs and path.api is PRODUCE and self._patterns_left:
             self._remember_pattern(path.version, buffer, at, body)
+        elif path.api is FETCH:
+            is_small = len(buffer) <= MAX_REPEATED_FETCH_BYTES
+            self._repeated = (path, bytes(buffer[_CORRELATION_END:]), client_id, body) if is_small else None
         return Request(path, correlation_id, client_id, body)
 
     def _remember_pattern(self, version: int, frame: Buffer, body_at: int, body: Any) -> None:

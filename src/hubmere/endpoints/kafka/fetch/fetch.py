@@ -155,7 +155,7 @@ class _Fetch:
 
     def on_deadline(self) -> None:
         """Answer with what there is."""
-        self._session.resume(lambda: self._answer(self._read_all(self._state.all_partitions())))
+        self._session.resume(lambda: self._answer(self._read_all(self._state.partitions_at_deadline())))
 
     def _answer(self, results: list[_Result]) -> None:
         self._is_done = True

@@ -17,8 +17,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from hubmere.broker import HubView, PartitionReader
+from hubmere.endpoints.kafka.fetch.deadlines import SHORTEST_SHARED_S
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.stream import Timer
+from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchTopic
 
 # High watermark, last stable offset and log start offset: what a response says of a partition besides events.
@@ -117,6 +119,13 @@ class CachedPartition:
         """Whether the client's position was deleted by now."""
         return self.reader is not None and self.reader.state.log_start > self.partition.fetch_offset
 
+    def is_readable(self) -> bool:
+        """Whether its log can be read now."""
+        try:
+            return self.reader is not None and self.reader.state is not None
+        except Refusal:
+            return False
+
     def _on_moved(self) -> None:
         self._has_moved = True
         state = self._state
@@ -173,9 +182,11 @@ class FetchState(ABC):
             self._close_readers()
         return sorted(self.due, key=_order_of) if len(self.due) > 1 else tuple(self.due)
 
-    def all_partitions(self) -> Sequence[CachedPartition]:
-        """As `due_partitions`, with every partition."""
-        self.due = dict.fromkeys(self.partitions())
+    def partitions_at_deadline(self) -> Sequence[CachedPartition]:
+        """As `due_partitions`, with those that cannot be read any more: a log that goes offline does not move."""
+        for partition in self.partitions():
+            if partition not in self.due and not partition.is_readable():
+                self.due[partition] = None
         return self.due_partitions()
 
     def _are_readers_valid(self) -> bool:
@@ -203,7 +214,11 @@ class FetchState(ABC):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._session.wire.call_at(when, self._on_timer)
+        session = self._session
+        if when - session.now < SHORTEST_SHARED_S:
+            self._timer = session.wire.call_at(when, self._on_timer)
+        else:
+            self._timer = session.shared.fetch_deadlines.add(session, when, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -234,11 +249,12 @@ class SessionlessFetch(FetchState):
     Clients begin each request with another partition, so the order changes, and seldom the partitions.
     """
 
-    __slots__ = ("_last_order", "_partitions", "topics")
+    __slots__ = ("_last_order", "_last_topics", "_partitions", "topics")
 
     def __init__(self, session: KafkaSession) -> None:
         super().__init__(session)
         self._last_order = 0
+        self._last_topics: Iterable[FetchTopic] | None = None
         self._partitions: dict[tuple[str, int], CachedPartition] = {}
         self.topics: list[tuple[str, list[CachedPartition]]] = []
 
@@ -257,7 +273,13 @@ class SessionlessFetch(FetchState):
             self.close()
 
     def update(self, topics: Iterable[FetchTopic]) -> None:
-        """Take the partitions of the next request; a partition that is named twice counts once, as in Kafka."""
+        """Take the partitions of the next request; a partition that is named twice counts once, as in Kafka.
+
+        The engine gives the same object for a request with the same bytes: then nothing has changed.
+        """
+        if topics is self._last_topics:
+            return
+        self._last_topics = topics
         before = self._last_order
         self.topics = [(topic.name, self._update_topic(topic, before)) for topic in topics]
         if len(self._partitions) != self._last_order - before:
