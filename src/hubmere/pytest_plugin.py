@@ -1,4 +1,11 @@
-"""Fixtures for the tests of those who use Hubmere: `hubmere_node`, and `hubmere_hubs` to say which hubs it has.
+"""Fixtures for the tests of those who use Hubmere: a node for the run, a hub for each test, both for asyncio, too.
+
+| fixture | scope | gives |
+| --- | --- | --- |
+| `hubmere_node` | session | a node in memory with the hubs of `hubmere_hubs` |
+| `hubmere_hub` | function | the name of a new hub on that node, which is deleted after the test |
+| `hubmere_async_node` | session | the same node for tests that run in an event loop (pytest-asyncio, anyio) |
+| `hubmere_hubs` | session | the hubs of the node; override it |
 
 Found by pytest through its entry point; imports nothing of ours until a test asks for a node.
 """
@@ -10,7 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from hubmere.settings import HubSetting
-    from hubmere.testing import Node
+    from hubmere.testing import AsyncNode, Node
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +33,19 @@ def hubmere_node(hubmere_hubs: "Sequence[str | HubSetting]") -> "Iterator[Node]"
 
     with Node(hubs=hubmere_hubs, settings={"memory": True}) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def hubmere_async_node(hubmere_node: "Node") -> "AsyncNode":
+    """`hubmere_node` for tests that run in an event loop: `await node.events(hub)`."""
+    from hubmere.testing import AsyncNode
+
+    return AsyncNode(hubmere_node)
+
+
+@pytest.fixture
+def hubmere_hub(hubmere_node: "Node") -> "Iterator[str]":
+    """The name of a hub that only this test knows: one partition, empty, deleted after the test."""
+    name = hubmere_node.create_hub()
+    yield name
+    hubmere_node.delete_hub(name)

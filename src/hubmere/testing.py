@@ -2,9 +2,15 @@
 
 `Node` starts `python -m hubmere up` as a child process and waits for its ready file, so that what a test talks to is
 what runs in production. It leaves nothing behind: the child is stopped and its folder removed on the way out. Needs no
-test framework; the pytest fixture is in `hubmere.pytest_plugin`.
+test framework; the pytest fixtures are in `hubmere.pytest_plugin`.
+
+A snapshot is a copy of the data folder of a stopped node, so it holds everything: hubs, events, groups, offsets, keys.
+`restore` puts the copy in place of the folder and starts the node again. Both take milliseconds: sealed segments, which
+never change, are hard links, and the node is forked from a process that has loaded its code (`node.fork_server`).
 """
 
+import asyncio
+import base64
 import json
 import os
 import shutil
@@ -13,11 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from urllib.parse import quote
 
+from hubmere.node.fork_server import ForkedProcess, ForkServer
 from hubmere.node.ready import Ready
 from hubmere.settings import SETTINGS, HubSetting
 from hubmere.settings.hubs import HUB_KEYS
@@ -29,6 +42,13 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.01
 _PORTS = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
+_REQUEST_TIMEOUT_S = 60.0
+# The most events that the node gives in one answer.
+_PAGE_EVENTS = 1000
+_SEGMENT = ".log"
+_ARM = (
+    "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/hubmere/providers/Microsoft.EventHub/namespaces"
+)
 
 
 class NodeFailed(Exception):
@@ -42,6 +62,46 @@ class NodeFailed(Exception):
     def __str__(self) -> str:
         """The failure and the last of the log."""
         return f"{self.what}\n{self.logs[-4000:]}"
+
+
+class ConnectionStringText(str):
+    """A connection string of a namespace; called with the name of a hub, it gives that of the hub."""
+
+    __slots__ = ()
+
+    def __call__(self, hub: str) -> str:
+        """The same with `EntityPath`."""
+        return f"{self.rstrip(';')};EntityPath={hub}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvent:
+    """One event of a hub, as `Node.events` gives it. `key` is the partition key, else the key of a Kafka record."""
+
+    partition: int
+    sequence_number: int
+    enqueued_time: datetime
+    key: str | None
+    body: bytes
+    properties: Mapping[str, object]
+    system_properties: Mapping[str, object]
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state of a node that `Node.restore` brings back; it belongs to the node and goes with it."""
+
+    folder: Path
 
 
 class Node:
@@ -69,8 +129,10 @@ class Node:
         self._settings = dict(settings or {})
         self._data = data or self._folder / "data"
         self._hubs = [hub if isinstance(hub, HubSetting) else HubSetting(name=hub) for hub in hubs]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._fork_server: ForkServer | None = None
         self._ready: Ready | None = None
+        self._numbers = count()
 
     def __enter__(self) -> Self:
         """Start the node, unless that was done."""
@@ -96,12 +158,15 @@ class Node:
         self._config.write_text(settings_file(self._settings, self._hubs), encoding="utf-8")
         ports = [f"--{name}-port={port}" for name, port in self._ports.items() if f"{name}_port" not in self._settings]
         paths = [f"--config={self._config}", f"--data={self._data}", f"--ready-file={self._ready_file}"]
-        environment = {name: value for name, value in os.environ.items() if not _is_setting(name)}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603  our own command line
-                [sys.executable, "-m", "hubmere", "up", *paths, *ports],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-            )  # fmt: skip
+        arguments = ["up", *paths, *ports]
+        if self._fork_server is not None:
+            self._process = self._fork_server.start(arguments, self._log)
+        else:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603  our own command line
+                    [sys.executable, "-m", "hubmere", *arguments],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
+                )  # fmt: skip
         self._await_ready(self._process)
 
     def stop(self) -> None:
@@ -136,13 +201,113 @@ class Node:
         try:
             self.stop()
         finally:
+            if self._fork_server is not None:
+                self._fork_server.close()
+                self._fork_server = None
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def logs(self) -> str:
         """What the node has written so far, over all its starts."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
-    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+    # --- snapshots -----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Keep the state of the node: everything that clients were told is in it. Clients are disconnected."""
+        if self._settings.get("memory"):
+            raise NodeFailed("a node in memory has no snapshots; start it without the setting memory", "")
+        self.stop()
+        taken = Snapshot(self._folder / f"snapshot-{next(self._numbers)}")
+        copy_data(self._data, taken.folder)
+        if self._fork_server is None and hasattr(os, "fork"):
+            self._fork_server = ForkServer(_environment())
+        self.start()
+        return taken
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Bring a state back, on the same ports; what happened since is gone. Clients are disconnected."""
+        if not snapshot.folder.is_dir():
+            raise NodeFailed(f"there is no snapshot at {snapshot.folder}", "")
+        self.kill()
+        shutil.rmtree(self._data)
+        copy_data(snapshot.folder, self._data)
+        self.start()
+
+    # --- hubs and events -----------------------------------------------------------------------------------------
+
+    def create_hub(self, name: str | None = None, *, partitions: int = 1, groups: Iterable[str] = ()) -> str:
+        """Create a hub, under a name that no other has unless one is given; returns its name."""
+        hub = name or f"hub-{os.getpid()}-{next(self._numbers)}"
+        place = f"{_ARM}/{quote(self.namespace)}/eventhubs/{quote(hub)}"
+        self._request("PUT", place, {"properties": {"partitionCount": partitions}})
+        for group in groups:
+            self._request("PUT", f"{place}/consumergroups/{quote(group)}", {})
+        return hub
+
+    def delete_hub(self, name: str) -> None:
+        """Delete a hub and its events."""
+        self._request("DELETE", f"{_ARM}/{quote(self.namespace)}/eventhubs/{quote(name)}")
+
+    def events(self, hub: str) -> list[StoredEvent]:
+        """Every event of a hub in the order of time, without becoming a reader."""
+        place = f"{_ARM}/{quote(self.namespace)}/eventhubs/{quote(hub)}"
+        partitions: Sequence[str] = self._request("GET", place)["properties"]["partitionIds"]
+        found = [event for partition in partitions for event in self._partition_events(hub, partition)]
+        return sorted(found, key=lambda event: (event.enqueued_time, event.partition, event.sequence_number))
+
+    def wait_for_events(self, hub: str, number: int, timeout_s: float = 60.0) -> list[StoredEvent]:
+        """The events of a hub once there are so many; NodeFailed when that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while len(found := self.events(hub)) < number:
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"{hub} has {len(found)} of {number} events after {timeout_s:g} s", self.logs())
+            time.sleep(_POLL_INTERVAL_S)
+        return found
+
+    def _partition_events(self, hub: str, partition: str) -> list[StoredEvent]:
+        path = f"/{quote(hub)}/consumergroups/$Default/partitions/{partition}/messages?limit={_PAGE_EVENTS}"
+        found: list[StoredEvent] = []
+        following = "first"
+        while True:
+            page = self._request("GET", f"{path}&from={following}")
+            found += (_stored_event(int(partition), event) for event in page["events"])
+            if page["nextSequenceNumber"] > page["lastSequenceNumber"]:
+                return found
+            following = f"sequence:{page['nextSequenceNumber']}"
+
+    def _request(self, method: str, path: str, body: object = None) -> Any:
+        version = "" if "?" in path else "?api-version=2024-01-01"
+        request = urllib.request.Request(  # noqa: S310  the node's own address
+            f"{self.http}{path}{version}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.admin_token}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT_S) as answer:  # noqa: S310
+                content = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                reason = error.read().decode("utf-8", "replace")
+            raise NodeFailed(f"{method} {path} was refused: {reason}", "") from None
+        return json.loads(content) if content else None
+
+    def kafka_config(self, group: str | None = None, *, tls: bool = False, **more: object) -> dict[str, Any]:
+        """Settings for Kafka clients by the names of librdkafka; `more` are further ones, `_` for `.`."""
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.kafkas if tls else self.kafka,
+            "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": str(self.connection_string),
+        }
+        if tls:
+            config["ssl.ca.location"] = self.ca_file
+        if group is not None:
+            config |= {"group.id": group, "auto.offset.reset": "earliest"}
+        return config | {name.replace("_", "."): value for name, value in more.items()}
+
+    def _await_ready(self, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._ready_file.exists():
             if process.poll() is not None:
@@ -187,14 +352,14 @@ class Node:
         return self.ready.namespace
 
     @property
-    def connection_string(self) -> str:
-        """For clients that use TLS; they must trust `ca_file`."""
-        return self.ready.connection_string
+    def connection_string(self) -> ConnectionStringText:
+        """For clients that use TLS; they must trust `ca_file`. `connection_string(hub)` names a hub, too."""
+        return ConnectionStringText(self.ready.connection_string)
 
     @property
-    def emulator_connection_string(self) -> str:
-        """For AMQP clients without TLS."""
-        return self.ready.emulator_connection_string
+    def emulator_connection_string(self) -> ConnectionStringText:
+        """For AMQP clients without TLS. `emulator_connection_string(hub)` names a hub, too."""
+        return ConnectionStringText(self.ready.emulator_connection_string)
 
     @property
     def admin_token(self) -> str:
@@ -248,6 +413,57 @@ class Node:
         return place
 
 
+class AsyncNode:
+    """A node for tests that run in an event loop: what waits in `Node` is awaited here.
+
+        async with AsyncNode(Node(hubs=["orders"])) as node:
+            await publish(node.emulator_connection_string("orders"))
+            assert len(await node.events("orders")) == 1
+
+    Everything else is that of `Node`: addresses, connection strings, `kafka_config`.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __getattr__(self, name: str) -> Any:
+        """Addresses, connection strings and everything else that does not wait."""
+        return getattr(self.node, name)
+
+    async def __aenter__(self) -> Self:
+        """Start the node, unless that was done."""
+        await asyncio.to_thread(self.node.__enter__)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the node and remove its folder."""
+        await asyncio.to_thread(self.node.close)
+
+    async def events(self, hub: str) -> list[StoredEvent]:
+        """Every event of a hub in the order of time, without becoming a reader."""
+        return await asyncio.to_thread(self.node.events, hub)
+
+    async def wait_for_events(self, hub: str, number: int, timeout_s: float = 60.0) -> list[StoredEvent]:
+        """The events of a hub once there are so many; NodeFailed when that takes too long."""
+        return await asyncio.to_thread(self.node.wait_for_events, hub, number, timeout_s)
+
+    async def create_hub(self, name: str | None = None, *, partitions: int = 1, groups: Iterable[str] = ()) -> str:
+        """Create a hub, under a name that no other has unless one is given; returns its name."""
+        return await asyncio.to_thread(self.node.create_hub, name, partitions=partitions, groups=groups)
+
+    async def delete_hub(self, name: str) -> None:
+        """Delete a hub and its events."""
+        await asyncio.to_thread(self.node.delete_hub, name)
+
+    async def snapshot(self) -> Snapshot:
+        """Keep the state of the node."""
+        return await asyncio.to_thread(self.node.snapshot)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Bring a state back."""
+        await asyncio.to_thread(self.node.restore, snapshot)
+
+
 class ManualClock:
     """A clock for `model.clock.Clock` that stands still until it is moved."""
 
@@ -275,6 +491,42 @@ class ManualClock:
 
 
 _VARIABLES = {CONFIG_VARIABLE, *(setting.variable for setting in SETTINGS)}
+
+
+def _stored_event(partition: int, event: Mapping[str, Any]) -> StoredEvent:
+    body: str = event["body"] or ""
+    return StoredEvent(
+        partition=partition,
+        sequence_number=event["sequenceNumber"],
+        enqueued_time=datetime.fromisoformat(event["enqueuedTime"]),
+        key=event["partitionKey"] if event["partitionKey"] is not None else event["key"],
+        body=base64.b64decode(body) if event["bodyEncoding"] == "base64" else body.encode(),
+        properties={name: typed["value"] for name, typed in event["properties"].items()},
+        system_properties={name: typed["value"] for name, typed in event["systemProperties"].items()},
+    )
+
+
+def copy_data(source: Path, target: Path) -> None:
+    """Copy the data folder of a stopped node; sealed segments, which never change, become hard links."""
+    target.mkdir(mode=0o700)
+    entries = sorted(os.scandir(source), key=lambda entry: entry.name)
+    segments = [entry.name for entry in entries if entry.name.endswith(_SEGMENT)]
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            copy_data(Path(entry.path), target / entry.name)
+        elif entry.name in segments[:-1] and entry.stat().st_nlink < _MAX_LINKS:
+            os.link(entry.path, target / entry.name)
+        else:
+            shutil.copy2(entry.path, target / entry.name)
+
+
+# Half of what ext4 allows for one file (65,000).
+_MAX_LINKS = 32_000
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a node: that of the test without settings."""
+    return {name: value for name, value in os.environ.items() if not _is_setting(name)}
 
 
 def _is_setting(variable: str) -> bool:

@@ -1,0 +1,219 @@
+"""Fixtures and snapshots for tests of applications: each test gets its own hub, or the same populated node again."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.eventhub import EventData, EventHubProducerClient
+from confluent_kafka import Consumer, Producer
+
+from hubmere.settings import HubSetting
+from hubmere.testing import AsyncNode, Node, NodeFailed, Snapshot, StoredEvent
+
+DOCS = Path(__file__).parents[1] / "docs" / "how-to" / "testing.md"
+pytest_plugins = ["pytester"]
+
+
+def publish(node: Node, hub: str, *bodies: str, key: str | None = None) -> None:
+    with EventHubProducerClient.from_connection_string(node.emulator_connection_string(hub)) as producer:
+        producer.send_batch([EventData(body) for body in bodies], partition_key=key)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """A node on disk with small segments, so that some are sealed."""
+    hubs = [HubSetting(name="orders", partition_count=1, consumer_groups=("billing",))]
+    with Node(hubs=hubs, settings={"durability": "os", "segment_bytes": 1024 * 1024}) as node:
+        yield node
+
+
+# --- helpers of a node ---
+
+
+def test_events_of_a_hub_are_given_with_key_body_and_properties(node: Node) -> None:
+    """What a test asserts on, from every protocol and over all partitions."""
+    hub = node.create_hub(partitions=2, groups=["readers"])
+    publish(node, hub, '{"a": 1}', key="k")
+    producer = Producer(node.kafka_config())
+    producer.produce(hub, b"\xff", key=b"till", headers=[("h", b"v")], partition=1)
+    assert producer.flush(60) == 0
+
+    events = node.wait_for_events(hub, 2)
+    node.delete_hub(hub)
+
+    by_key = {event.key: event for event in events}
+    assert by_key["k"].json == {"a": 1}
+    assert (by_key["till"].body, by_key["till"].partition) == (b"\xff", 1)
+    assert [event.enqueued_time for event in events] == sorted(event.enqueued_time for event in events)
+    with pytest.raises(NodeFailed, match="was refused"):
+        node.events(hub)
+
+
+def test_long_partition_is_given_completely(node: Node) -> None:
+    """The node answers a thousand events at a time."""
+    hub = node.create_hub()
+    for _ in range(3):
+        publish(node, hub, *(str(number) for number in range(800)))
+
+    assert [event.sequence_number for event in node.events(hub)] == list(range(2400))
+    node.delete_hub(hub)
+
+
+def test_kafka_settings_are_taken_by_a_client_with_and_without_tls(node: Node) -> None:
+    """By the names of librdkafka, which most clients share."""
+    hub = node.create_hub()
+    publish(node, hub, "x")
+
+    for tls in (False, True):
+        consumer = Consumer(node.kafka_config(f"group-{tls}", tls=tls, client_id="me"))
+        consumer.subscribe([hub])
+        message = consumer.poll(60)
+        consumer.close()
+        assert message is not None
+        assert message.value() == b"x"
+    node.delete_hub(hub)
+
+
+def test_waiting_for_events_that_do_not_come_fails_with_the_number(node: Node) -> None:
+    """Instead of a test that hangs."""
+    with pytest.raises(NodeFailed, match="orders has 0 of 1 events after 0 s"):
+        node.wait_for_events("orders", 1, timeout_s=0)
+
+
+# --- snapshots ---
+
+
+def state(node: Node, hub: str) -> tuple[list[StoredEvent], str, str]:
+    """Everything that a client could compare."""
+    return node.events(hub), str(node.connection_string), node.amqp
+
+
+def commit_one(node: Node, hub: str) -> None:
+    consumer = Consumer(node.kafka_config("billing"))
+    consumer.subscribe([hub])
+    message = consumer.poll(60)
+    assert message is not None
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
+
+
+def committed(node: Node, hub: str) -> int:
+    from confluent_kafka import TopicPartition
+
+    consumer = Consumer(node.kafka_config("billing"))
+    [position] = consumer.committed([TopicPartition(hub, 0)], timeout=60)
+    consumer.close()
+    return int(position.offset)
+
+
+def test_restored_node_holds_exactly_the_snapshot(node: Node) -> None:
+    """Events with their times and numbers, hubs, groups, offsets, keys and ports; however often it is restored.
+
+    The log has several sealed segments, which the copies share.
+    """
+    hub = node.create_hub("kept")
+    for _ in range(6):
+        publish(node, hub, *("x" * 10_000 for _ in range(60)))
+    commit_one(node, hub)
+    before = state(node, hub)
+    taken = node.snapshot()
+    sealed = [path for path in taken.folder.rglob("*.log") if path.stat().st_nlink > 1]
+
+    for round_ in range(3):
+        publish(node, hub, *(f"{round_}" * 10_000 for _ in range(60)))
+        node.create_hub("extra")
+        if round_ == 1:
+            node.delete_hub(hub)
+        if round_ == 2:
+            node.restart()
+        node.restore(taken)
+
+        assert state(node, hub) == before
+        assert committed(node, hub) == 1
+        with pytest.raises(NodeFailed):
+            node.events("extra")
+    publish(node, hub, "next")
+
+    assert node.events(hub)[-1].sequence_number == before[0][-1].sequence_number + 1
+    assert len(sealed) >= 2
+
+
+def test_several_snapshots_are_restored_in_any_order(node: Node) -> None:
+    """Each is whole by itself."""
+    hub = node.create_hub("layers")
+    taken: list[Snapshot] = []
+    for number in range(3):
+        publish(node, hub, str(number))
+        taken.append(node.snapshot())
+
+    found = []
+    for index in (1, 0, 2, 0):
+        node.restore(taken[index])
+        found.append([event.text for event in node.events(hub)])
+
+    assert found == [["0", "1"], ["0"], ["0", "1", "2"], ["0"]]
+
+
+def test_what_cannot_be_restored_is_told() -> None:
+    """Before anything is stopped."""
+    with Node(settings={"memory": True}) as node:
+        with pytest.raises(NodeFailed, match="a node in memory has no snapshots"):
+            node.snapshot()
+        with pytest.raises(NodeFailed, match="there is no snapshot"):
+            node.restore(Snapshot(Path("/nowhere")))
+        assert node.events(node.create_hub()) == []
+
+
+def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
+    """Also when the run is killed: nothing may stay behind on a developer's machine."""
+    program = (
+        "import os, signal\nfrom hubmere.testing import Node\n"
+        f"node = Node(data=__import__('pathlib').Path({str(tmp_path / 'data')!r}))\nnode.start()\nnode.snapshot()\n"
+        "print(node.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
+
+    pid = int(run.stdout)
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_node_for_an_event_loop_awaits_what_waits() -> None:
+    """The same names; addresses are plain values."""
+
+    async def use() -> list[str]:
+        async with AsyncNode(Node(settings={"memory": True})) as node:
+            hub = await node.create_hub()
+            publish(node.node, hub, "x")
+            found = await node.wait_for_events(hub, 1)
+            assert node.kafka_config()["bootstrap.servers"] == node.kafka
+            assert await node.events(hub) == found
+            await node.delete_hub(hub)
+            return [event.text for event in found]
+
+    assert asyncio.run(use()) == ["x"]
+
+
+# --- the page ---
+
+
+def test_examples_of_the_page_run(pytester: pytest.Pytester) -> None:
+    """Copied as they stand into a test suite; pytest collects and runs them."""
+    text = DOCS.read_text(encoding="utf-8")
+    blocks = re.findall(r"```python title=\"([\w.]+)\"\n(.*?)```", text, re.DOTALL)
+    for name, content in blocks:
+        path = pytester.path / name
+        path.write_text((path.read_text() if path.exists() else "") + content, encoding="utf-8")
+
+    run = pytester.runpytest_subprocess("-q", "-p", "no:randomly")
+
+    run.assert_outcomes(passed=6)
+    assert {name for name, _ in blocks} == {"conftest.py", "test_orders.py", "test_async.py", "test_snapshots.py"}
