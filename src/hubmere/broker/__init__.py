@@ -7,7 +7,7 @@ clock, opens a socket or writes a log line; time is an argument.
 
 from hubmere.broker import blobs as blob_storage
 from hubmere.broker.access import Principal, Resource
-from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
+from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek, ProcessorPosition
 from hubmere.broker.caller import Caller
 from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.coalesce_runs import RunCoalescer
@@ -167,6 +167,7 @@ __all__ = [
     "Traffic",
     # blob storage: a package with a surface of its own
     "blob_storage",
+    "ProcessorPosition",
     # Capture
     "CAPTURE_STARTING",
     "CapturedFile",

@@ -7,9 +7,11 @@ No socket, no clock, no waiting: time is an argument, and slow work completes th
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hubmere.broker.access import Access, Principal, Resource
 from hubmere.broker.blobs.accounts import BlobAccounts
+from hubmere.broker.blobs.processors import ProcessorPartition
 from hubmere.broker.caller import Caller
 from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
@@ -94,6 +96,16 @@ class Peek:
     partition: PartitionView
     sequence: int
     chunk: Chunk | None
+
+
+class ProcessorPosition(NamedTuple):
+    """A partition of an event processor. `lag` counts the events after its checkpoint, None without a checkpoint."""
+
+    namespace: str
+    hub: str
+    partition: int
+    lag: int | None
+    stored: ProcessorPartition
 
 
 class Broker:
@@ -441,6 +453,22 @@ class Broker:
             size_bytes=state.size_bytes,
             rate=hub.rate(number),
         )
+
+    def processor_positions(self) -> list[ProcessorPosition]:
+        """The checkpoints and owners that event processors keep on this node, for hubs that exist, with their lag."""
+        found: list[ProcessorPosition] = []
+        for stored in self.blob_accounts.processor_partitions():
+            try:
+                live = self._namespace_for_host(stored.host)
+            except AliasElsewhere:
+                continue
+            hub = live.hubs.get(fold(stored.hub))
+            number = int(stored.partition)
+            if hub is None or number >= hub.entity.partition_count:
+                continue
+            lag = None if stored.sequence is None else hub.behind(number, stored.sequence + 1)
+            found.append(ProcessorPosition(live.entity.name, hub.name, number, lag, stored))
+        return found
 
     def _admit_question(self, hub: LiveHub, now: float) -> None:
         limit = hub.namespace.limits.runtime_information_per_second

@@ -17,6 +17,7 @@ MODULES = {
     "eventhub": "resources.eventhub",
     "consumergroup": "resources.consumergroup",
     "group": "resources.kafkagroup",
+    "processor": "resources.processor",
     "keys": "resources.keys",
     "role": "resources.role",
     "capture": "capture",

@@ -26,6 +26,7 @@ RULES = "authorizationRules"
 ALIASES = "disasterRecoveryConfigs"
 APPLICATION_GROUPS = "applicationGroups"
 KAFKA_GROUPS = "kafkaGroups"
+PROCESSORS = "processors"
 NETWORK = ("networkRuleSets", "default")
 
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -39,6 +40,7 @@ _NOUNS = {
     ALIASES: "alias",
     APPLICATION_GROUPS: "application group",
     KAFKA_GROUPS: "Kafka group",
+    PROCESSORS: "event processor",
 }
 _API_VERSION = "2024-01-01"
 _PROVIDER = "providers/Microsoft.EventHub"

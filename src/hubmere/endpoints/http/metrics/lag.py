@@ -1,14 +1,16 @@
-"""Consumer lag for each group, hub and partition: committed offsets of Kafka groups, and open AMQP readers.
+"""Consumer lag for each group, hub and partition: Kafka groups, open AMQP readers, and checkpoints of processors.
 
 The lag of a Kafka group is what lies after its committed offset, whether it has members or not. The service stores no
 positions of AMQP readers, so the lag of those is known while they are connected; of several readers of one partition in
-a group, the one that is furthest behind counts.
+a group, the one that is furthest behind counts. Event processors that keep checkpoints on this node have a lag by their
+checkpoints, connected or not.
 
 Groups are visited a few at a time with the loop free in between, and the number of series is bounded.
 """
 
 import asyncio
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from hubmere.broker import Broker, Caller
@@ -20,7 +22,7 @@ from hubmere.model.names import DEFAULT_GROUP, fold
 LAG = Metric(
     "hubmere_consumer_lag_events",
     GAUGE,
-    "Events after the position of a group: committed offsets of Kafka groups, connected readers of AMQP.",
+    "Events after the position of a group: offsets of Kafka groups, AMQP readers, checkpoints of processors.",
     ("namespace", "eventhub", "partition", "group", "protocol"),
 )
 OMITTED = Metric(
@@ -32,7 +34,7 @@ OMITTED = Metric(
 MAX_SERIES = 5000
 # Kafka groups between two turns of the loop, about 0.1 ms each.
 _GROUPS_PER_TURN = 20
-_AMQP, _KAFKA = "AMQP", "Kafka"
+_AMQP, _KAFKA, _CHECKPOINT = "AMQP", "Kafka", "checkpoint"
 _Key = tuple[str, str, str, str, str]
 
 
@@ -50,7 +52,7 @@ class ConsumerLags(NamedTuple):
 
 async def consumer_lags(broker: Broker, clock: Clock) -> ConsumerLags:
     """The lag of every group now."""
-    lags = dict(_of_readers(broker))
+    lags = {**dict(_of_readers(broker)), **dict(_of_processors(broker))}
     omitted = visited = 0
     for namespace in broker.namespace_views():
         groups = broker.entities.groups_with_offsets(fold(namespace.name))
@@ -78,6 +80,13 @@ def _of_kafka(caller: Caller, namespace: str, group_id: str, clock: Clock) -> It
     for position in positions:
         if position.committed is not None:
             yield (namespace, position.hub, str(position.partition), group_id, _KAFKA), position.lag
+
+
+def _of_processors(broker: Broker) -> Iterator[tuple[_Key, int]]:
+    for position in islice(broker.processor_positions(), MAX_SERIES):
+        if position.lag is not None:
+            group = _group_name(broker, position.namespace, position.hub, position.stored.group)
+            yield (position.namespace, position.hub, str(position.partition), group, _CHECKPOINT), position.lag
 
 
 def _of_readers(broker: Broker) -> Iterator[tuple[_Key, int]]:

@@ -5,6 +5,7 @@ from hubmere.endpoints.http.arm.application_groups import ApplicationGroupHandle
 from hubmere.endpoints.http.arm.kafka_groups import KafkaGroupHandlers
 from hubmere.endpoints.http.arm.monitoring import monitoring_routes
 from hubmere.endpoints.http.arm.openapi import OpenApiDocument
+from hubmere.endpoints.http.arm.processors import processor_routes
 from hubmere.endpoints.http.arm.resources import ArmHandlers
 from hubmere.endpoints.http.arm.roles import RoleHandlers
 from hubmere.endpoints.http.atom.resources import AtomHandlers
@@ -20,6 +21,7 @@ ARM: Routes = {
     **ApplicationGroupHandlers().routes(),
     **RoleHandlers().routes(),
     **KafkaGroupHandlers().routes(),
+    **processor_routes(),
     **monitoring_routes(),
 }
 ATOM: Routes = AtomHandlers().routes()
