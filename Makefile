@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars lint format bench torture spark-versions browser docs clean
+.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars lint format bench torture spark-versions browser docs changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,8 +111,12 @@ spark-versions: for-tests ## run the Spark source on Spark 4.0, 4.1 and 4.2, whi
 
 docs: for-docs ## build the manual into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/changelog.py
 	$(BIN)/python tests/conformance/report.py
 	$(BIN)/mkdocs build --strict --quiet
+
+changelog: ## render CHANGELOG.md from the fragments in changelog.d
+	@$(PYTHON) tools/changelog.py
 
 clean: ## remove everything that the other targets made, but no data folder
 	rm -rf $(VENV) build dist site htmlcov .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,3 +39,25 @@ def test_every_file_that_the_readme_points_to_is_there() -> None:
 
     assert links
     assert [link for link in links if not link.startswith("http") and not (README.parent / link).exists()] == []
+
+
+def test_the_figures_are_those_of_the_performance_page() -> None:
+    """A figure that is copied by hand goes stale alone."""
+    page = (ROOT / "docs" / "explanation" / "performance.md").read_text(encoding="utf-8")
+    section = README.read_text(encoding="utf-8").partition("## How fast")[2].partition("## Status")[0]
+    rows = [row.strip("|").split("|") for row in section.splitlines() if row.startswith("| ") and row[2].isupper()]
+
+    figures = [number for row in rows for cell in row[1:] for number in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)]
+
+    assert len(figures) >= 15
+    assert [figure for figure in figures if figure not in page] == []
+
+
+def test_what_a_stranger_should_run_exists() -> None:
+    """Both commands of the first screen are targets."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+    commands = re.findall(r"^\$ make ([a-z-]+)", README.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert commands[:2] == ["run", "test"]
+    assert all(re.search(rf"^{command}:", makefile, re.MULTILINE) for command in commands)
