@@ -142,8 +142,8 @@ def _setting(setting: Setting) -> str:
 
 
 def _limits() -> str:
-    profiles = [profile for profile in Profile if profile is not Profile.DEVELOPER]
-    columns = {"default": limits_for(), **{profile.value: limits_for(profile) for profile in profiles}}
+    profiles = [profile for profile in Profile if profile is not Profile.OPEN]
+    columns = {"default": limits_for(Profile.OPEN), **{profile.value: limits_for(profile) for profile in profiles}}
     rows = [
         [
             _code(row.name) + (" *" if row.name in STATED_ONLY else ""),
@@ -154,8 +154,10 @@ def _limits() -> str:
     return "\n\n".join(
         [
             "# Limits",
-            "What `--as` selects. Without it a node holds to the shapes of the standard tier and throttles nothing: "
-            "the first column. Names ending in `per_unit` grow with the capacity of the namespace. Every number can be "
+            "What `--as` selects. Without it a node has the message limits and the features of the standard tier, and "
+            "no quotas on entities, retention or throughput: the first column. `--as developer` adds the quotas "
+            "without throttling, `--as standard` is faithful to the service. "
+            "Names ending in `per_unit` grow with the capacity of the namespace. Every number can be "
             "replaced by its name, see [settings](settings.md#limits).",
             _table(["limit", *columns], rows),
             "\\* shown, not enforced: the service charges for more, or the disk is the limit here.",

@@ -20,7 +20,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture
 def hub(node: Node) -> Iterator[str]:
-    """A hub of two partitions that no other test knows; it goes again, since a namespace has ten at most."""
+    """A hub of two partitions that no other test knows; it goes again, so that lists stay short."""
     name = f"hub{next(_NUMBERS)}"
     assert at(node, "eventhub", "create", "-n", name, "--partition-count", "2").code == 0
     yield name

@@ -1,5 +1,6 @@
 """Limits at work: what each tier takes at its limit, and refuses one step behind it."""
 
+import ast
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from hubmere.model.entity import (
     ThrottlingPolicy,
     VirtualNetworkRule,
 )
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import InvalidArgument, LimitReached, Refusal
 from hubmere.model.names import application_group_name, group_name, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
+from hubmere.model.spec.checks import check_range
 from hubmere.model.tier import STATED_ONLY, Limits, Tier
 from model.builders import NOW_MS, a_hub, a_hub_and_group, a_namespace, a_rule, limits
 
@@ -190,3 +192,47 @@ def test_every_limit_is_enforced_or_said_not_to_be() -> None:
 
     assert all((root / name).is_file() for name in ELSEWHERE.values())
     assert tested == {field.name for field in fields(Limits)}
+
+
+ROOT = Path(__file__).parents[2]
+# The checks of limits, and where their calls name the setting.
+_CHECKS = {"check_limit": 3, "check_count": 3, "check_range": 4, "LimitReached": 2}
+
+# --- how to lift a limit ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        LimitReached("event hubs in the namespace", 10, "hubs_per_namespace"),
+        LimitReached("connections", 5000, "connections"),
+    ],
+)
+def test_a_refusal_names_the_setting_that_lifts_the_limit(refusal: LimitReached) -> None:
+    """Whoever runs the node may change it, which nobody can in the service."""
+    assert refusal.setting in Limits.__dataclass_fields__
+    assert f"limits.{refusal.setting}" in refusal.text()
+    assert "--as unlimited" in refusal.text()
+
+
+def test_every_limit_that_is_checked_is_named_by_its_setting() -> None:
+    """The name of a setting in a check is a field of the table, or the hint would lead nowhere."""
+    named: set[str] = set()
+    for path in (ROOT / "src" / "hubmere").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CHECKS:
+                named |= {
+                    str(given.value) for given in node.args[_CHECKS[node.func.id] :] if isinstance(given, ast.Constant)
+                }
+
+    assert {"groups_per_hub", "rules_per_entity", "retention_hours", "namespaces"} <= named
+    assert named <= set(Limits.__dataclass_fields__)
+
+
+def test_a_value_above_a_limit_is_told_with_the_setting() -> None:
+    """A range refuses a value of the client's; its upper end is the node's."""
+    with pytest.raises(InvalidArgument, match=r"between 1 and 32; the setting limits\.partitions_per_hub changes it"):
+        check_range("partition count", 33, 1, 32, "partitions_per_hub")
+    with pytest.raises(InvalidArgument) as below:
+        check_range("partition count", 0, 1, 32, "partitions_per_hub")
+    assert "limits." not in below.value.text()

@@ -76,9 +76,9 @@ def test_standard_counts_do_not_grow_with_capacity() -> None:
     assert (standard.hubs(4), standard.all_connections(4), standard.partitions(4)) == (10, 5000, None)
 
 
-def test_node_without_a_profile_has_standard_shapes_and_no_throttle() -> None:
-    """A newcomer learns the real shapes and is not slowed down."""
-    default = limits_for()
+def test_the_developer_profile_has_standard_shapes_and_no_throttle() -> None:
+    """For tests that must not pass where the service would refuse, and that nothing slows down."""
+    default = limits_for(Profile.DEVELOPER)
     standard = limits_for(Profile.STANDARD)
 
     assert default.hubs_per_namespace == standard.hubs_per_namespace == 10
@@ -144,3 +144,28 @@ def test_book_holds_each_namespace_to_its_own_tier() -> None:
     assert book.default_tier is Tier.STANDARD
     assert book.of(Tier.PREMIUM).partitions_per_hub == 100
     assert {book.of(tier).rules_per_entity for tier in Tier} == {3}
+
+
+# --- a node without a setting ----------------------------------------------------------------------------------------
+
+
+def test_a_node_without_a_setting_has_the_message_limits_and_no_quotas() -> None:
+    """A self-hosted node gains nothing by refusing the eleventh hub; an application must still fit the service."""
+    opened = limits_for(Profile.OPEN)
+
+    assert opened.publication_bytes == MIB
+    assert opened.readers_per_partition == 5
+    assert opened.hubs(1) is None
+    assert opened.partitions(1) is None
+    assert opened.all_connections(1) is None
+    assert (opened.namespaces, opened.groups_per_hub, opened.rules_per_entity, opened.retention_hours) == (None,) * 4
+    assert opened.ingress_bytes_per_unit is None
+    assert opened.partitions_may_grow
+
+
+def test_a_basic_namespace_of_a_node_without_a_setting_keeps_its_features() -> None:
+    """Whoever asks for the tier wants to see what it lacks."""
+    opened = limits_for(Profile.OPEN, Tier.BASIC)
+
+    assert opened.publication_bytes == 256 * 1024
+    assert not opened.has_kafka

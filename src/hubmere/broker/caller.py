@@ -300,7 +300,8 @@ class Caller:
         limit = live.limits.all_connections(live.entity.capacity)
         if limit is not None and counters.active_connections >= limit:
             counters.quota_exceeded_errors += 1
-            raise LimitReached("connections", limit)
+            setting = "connections" if live.limits.connections_per_unit is None else "connections_per_unit"
+            raise LimitReached("connections", limit, setting)
         counters.connections_opened += 1
         self.is_connected = True
 

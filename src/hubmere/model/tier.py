@@ -1,8 +1,9 @@
 """The limits of each tier as a table, and which table a node applies.
 
 Numbers are those of the service's quotas page; None means no limit. Every number can be overridden by its field's name.
-Without a profile a node is a `developer` one: the tier's own shapes (standard unless a namespace says otherwise) but no
-throttling, so that a newcomer meets the real limits and not a slow node.
+Without a setting a node has the profile `open`: the limits that an application's messages must respect in the service
+(size of a publication, readers of a partition, the features of the tier), but no quotas on the number of entities, on
+retention or on throughput. `developer` has the quotas of the tier as well, and only throttles nothing.
 """
 
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ class Tier(StrEnum):
 class Profile(StrEnum):
     """Which limits a node applies (setting `as`)."""
 
+    OPEN = "open"
     DEVELOPER = "developer"
     BASIC = "basic"
     STANDARD = "standard"
@@ -124,6 +126,21 @@ _UNTHROTTLED: Mapping[str, Any] = dict.fromkeys(
     )
 )
 
+# Quotas of the service's price list, by which a self-hosted node gains nothing.
+_UNCOUNTED: Mapping[str, Any] = dict.fromkeys(
+    (
+        "namespaces",
+        "hubs_per_namespace",
+        "hubs_per_unit",
+        "partitions_per_unit",
+        "groups_per_hub",
+        "connections",
+        "connections_per_unit",
+        "rules_per_entity",
+        "retention_hours",
+    )
+)
+
 # Premium's units are a guide (5 to 10 MB/s in, 10 to 20 MB/s out each), not a throttle.
 _PREMIUM = replace(
     _STANDARD,
@@ -195,6 +212,7 @@ UNLIMITED = replace(
 
 # The tier of a new namespace if none is given; nodes without limits report Standard.
 PROFILE_TIERS: Mapping[Profile, Tier] = {
+    Profile.OPEN: Tier.STANDARD,
     Profile.DEVELOPER: Tier.STANDARD,
     Profile.BASIC: Tier.BASIC,
     Profile.STANDARD: Tier.STANDARD,
@@ -213,8 +231,10 @@ def limits_for(
 ) -> Limits:
     """The limits of a namespace of a tier on a node of a profile, with single numbers replaced by name."""
     base = UNLIMITED if profile is Profile.UNLIMITED else TIERS[tier or PROFILE_TIERS[profile]]
-    if profile is Profile.DEVELOPER:
+    if profile in (Profile.OPEN, Profile.DEVELOPER):
         base = replace(base, **_UNTHROTTLED, least_partitions_per_hub=1, has_record_deletion=True)
+    if profile is Profile.OPEN:
+        base = replace(base, **_UNCOUNTED, partitions_per_hub=_UNLIMITED_PARTITIONS, partitions_may_grow=True)
     return _overridden(base, overrides or {})
 
 

@@ -98,9 +98,7 @@ class Node:
     def _build_broker(self) -> Broker:
         settings, storage = self._settings, self._storage
         catalog = storage.catalog
-        book = LimitsBook(
-            profile=Profile(settings.tier) if settings.tier else Profile.DEVELOPER, overrides=settings.limits
-        )
+        book = LimitsBook(profile=Profile(settings.tier) if settings.tier else Profile.OPEN, overrides=settings.limits)
         access = Access(
             lambda: catalog.view,
             host_names(self._host_names(), lambda: catalog.view),

@@ -45,7 +45,7 @@ ENV_PREFIX = "HUBMERE_"
 # More than any tier of the service has; the tier's own limit is checked when a hub is made.
 MAX_PARTITIONS = 10_000
 
-Tier = Literal["basic", "standard", "premium", "unlimited"]
+Tier = Literal["basic", "standard", "premium", "dedicated", "developer", "unlimited"]
 Durability = Literal["fsync", "os"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -308,9 +308,10 @@ class Settings:
 
     tier: Tier | None = _setting(
         _SERVICE,
-        choice("basic", "standard", "premium", "unlimited"),
+        choice("basic", "standard", "premium", "dedicated", "developer", "unlimited"),
         None,
-        "Tier whose limits apply, including throttling; without it the standard limits apply and nothing is throttled.",
+        "Tier whose quotas apply, including throttling; developer has the quotas of standard without throttling. "
+        "Default: the message limits of standard, and no quotas.",
         key="as",
     )
     deflate_after_s: float = _setting(

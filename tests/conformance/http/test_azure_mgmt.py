@@ -185,7 +185,7 @@ def test_pairing_and_failover(arm: EventHubManagementClient) -> None:
 def test_a_refusal_is_the_sdks_exception(node: Node, arm: EventHubManagementClient) -> None:
     """Code and message are parsed from ARM's envelope."""
     with pytest.raises(HttpResponseError) as refusal:
-        arm.event_hubs.create_or_update(GROUP, node.namespace, "orders", Eventhub(partition_count=32))
+        arm.event_hubs.create_or_update(GROUP, node.namespace, "orders", Eventhub(partition_count=1))
 
     assert refusal.value.status_code == 400
     assert refusal.value.error is not None

@@ -46,7 +46,7 @@ def drivers() -> Iterator[dict[Name, Driver]]:
 @pytest.fixture(scope="module")
 def standard() -> Iterator[Node]:
     """A node with the limits of the service."""
-    with Node(settings={"memory": True}) as node:
+    with Node(settings={"memory": True, "as": "developer"}) as node:
         yield node
 
 

@@ -102,7 +102,7 @@ class Manager:
             planned = self._catalog.planned
             if planned.find_namespace(name) is not None or planned.find_alias(name) is not None:
                 raise AlreadyExists(name)
-            check_limit("namespaces", len(planned.namespaces()), limits.namespaces)
+            check_limit("namespaces", len(planned.namespaces()), limits.namespaces, "namespaces")
             entity = new_namespace(name, spec, limits, tier=tier, now_ms=actor.now_ms)
             steps = [Create(entity), Create(root_rule(entity, now_ms=actor.now_ms))]
             change.submit(steps)

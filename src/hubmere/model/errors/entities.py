@@ -106,6 +106,11 @@ class AliasElsewhere(Refusal):
         )
 
 
+def lifting_hint(setting: str) -> str:
+    """How to lift a limit: the part of a refusal's text that is ours and not the service's."""
+    return f"On this node, the setting limits.{setting} changes it, and --as unlimited lifts all limits."
+
+
 class NotInTier(Refusal):
     """The tier does not have the feature."""
 
@@ -115,7 +120,9 @@ class NotInTier(Refusal):
         self.tier = tier
 
     def text(self) -> str:
-        return f"{self.feature} is not available in the {self.tier} tier."
+        return (
+            f"{self.feature} is not available in the {self.tier} tier. On this node, the setting 'as' chooses the tier."
+        )
 
 
 class EntityDisabled(Refusal):
@@ -133,10 +140,12 @@ class EntityDisabled(Refusal):
 class LimitReached(Refusal):
     """A count limit of the tier is reached (service sub-code 40300)."""
 
-    def __init__(self, what: str, limit: int) -> None:
-        super().__init__(what, limit)
+    def __init__(self, what: str, limit: int, setting: str | None = None) -> None:
+        super().__init__(what, limit, setting)
         self.what = what
         self.limit = limit
+        self.setting = setting  # the field of `Limits` that sets it; None if it is fixed
 
     def text(self) -> str:
-        return f"The maximum number of {self.what} ({self.limit}) has been reached."
+        hint = "" if self.setting is None else f" {lifting_hint(self.setting)}"
+        return f"The maximum number of {self.what} ({self.limit}) has been reached.{hint}"

@@ -8,16 +8,19 @@ from hubmere.model.errors import InvalidArgument, LimitReached
 USER_METADATA_CHARACTERS = 1024
 
 
-def check_limit(what: str, existing: int, limit: int | None) -> None:
-    """Raise LimitReached if the limit leaves no room for one more."""
+def check_limit(what: str, existing: int, limit: int | None, setting: str | None = None) -> None:
+    """Raise LimitReached if the limit leaves no room for one more; `setting` is the field of `Limits` that sets it."""
     if limit is not None and existing >= limit:
-        raise LimitReached(what, limit)
+        raise LimitReached(what, limit, setting)
 
 
-def check_range(name: str, value: int, lowest: int, highest: int | None) -> int:
+def check_range(name: str, value: int, lowest: int, highest: int | None, setting: str | None = None) -> int:
+    """The value if it is in the range; a refusal names the field of `Limits` that sets the end of the range."""
     if value >= lowest and (highest is None or value <= highest):
         return value
     allowed = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+    if setting is not None and highest is not None and value > highest:
+        allowed += f"; the setting limits.{setting} changes it, and --as unlimited lifts all limits"
     raise InvalidArgument(name, value, allowed)
 
 
@@ -33,6 +36,6 @@ def check_metadata(text: str) -> str:
     return text
 
 
-def check_count(what: str, count: int, limit: int | None) -> None:
+def check_count(what: str, count: int, limit: int | None, setting: str | None = None) -> None:
     if limit is not None and count > limit:
-        raise LimitReached(what, limit)
+        raise LimitReached(what, limit, setting)

@@ -75,9 +75,11 @@ def new_hub(
     namespace: Namespace, name: HubName, spec: HubSpec, limits: Limits, *, existing: Collection[Hub], now_ms: int
 ) -> tuple[Hub, ConsumerGroup]:
     """A hub with its `$Default` group; `existing` are the other hubs of the namespace."""
-    check_limit("event hubs in the namespace", len(existing), limits.hubs(namespace.capacity))
+    per_hubs = "hubs_per_namespace" if limits.hubs_per_unit is None else "hubs_per_unit"
+    check_limit("event hubs in the namespace", len(existing), limits.hubs(namespace.capacity), per_hubs)
     count = DEFAULT_PARTITION_COUNT if spec.partition_count is None else spec.partition_count
-    check_range("partition count", count, limits.least_partitions_per_hub, limits.partitions_per_hub)
+    most = limits.partitions_per_hub
+    check_range("partition count", count, limits.least_partitions_per_hub, most, "partitions_per_hub")
     _check_all_partitions(namespace, sum(hub.partition_count for hub in existing) + count, limits)
     hub = Hub(
         namespace=namespace.name,
@@ -124,16 +126,21 @@ def _check_growth(hub: Hub, wanted: int | None, limits: Limits) -> int:
     if wanted is None or wanted == hub.partition_count:
         return hub.partition_count
     if not limits.partitions_may_grow:
-        raise PartitionCountFixed("partition count", wanted, f"it is fixed at {hub.partition_count} in this tier")
+        raise PartitionCountFixed(
+            "partition count",
+            wanted,
+            f"it is fixed at {hub.partition_count} in this tier; the setting limits.partitions_may_grow changes it",
+        )
     if wanted < hub.partition_count:
         raise PartitionCountFixed("partition count", wanted, f"it can only grow from {hub.partition_count}")
-    return check_range("partition count", wanted, hub.partition_count, limits.partitions_per_hub)
+    most = limits.partitions_per_hub
+    return check_range("partition count", wanted, hub.partition_count, most, "partitions_per_hub")
 
 
 def _check_all_partitions(namespace: Namespace, total: int, limits: Limits) -> None:
     limit = limits.partitions(namespace.capacity)
     if limit is not None and total > limit:
-        raise LimitReached("partitions in the namespace", limit)
+        raise LimitReached("partitions in the namespace", limit, "partitions_per_unit")
 
 
 def _check_retention(spec: HubSpec, policy: CleanupPolicy, limits: Limits, tier: Tier) -> Retention:
@@ -176,7 +183,7 @@ def _check_hours(hours: int | None, policy: CleanupPolicy, limits: Limits) -> in
             raise InvalidArgument("retention in hours", hours, "-1 (for ever) with the cleanup policy Compact")
         return None
     wanted = limits.default_retention_hours if hours is None else hours
-    return check_range("retention in hours", wanted, 1, limits.retention_hours)
+    return check_range("retention in hours", wanted, 1, limits.retention_hours, "retention_hours")
 
 
 def _check_capture(capture: CaptureDescription | None, limits: Limits, tier: Tier) -> CaptureDescription | None:

@@ -90,7 +90,7 @@ def _apply_spec(namespace: Namespace, spec: NamespaceSpec, limits: Limits) -> Na
 def _check_capacity(capacity: int, limits: Limits) -> int:
     if limits.unit_steps and capacity not in limits.unit_steps:
         raise InvalidArgument("capacity", capacity, f"one of {', '.join(map(str, limits.unit_steps))}")
-    return check_range("capacity", capacity, 1, limits.units)
+    return check_range("capacity", capacity, 1, limits.units, "units")
 
 
 def _check_maximum_units(spec: NamespaceSpec, capacity: int, limits: Limits, tier: Tier) -> int:
@@ -101,7 +101,7 @@ def _check_maximum_units(spec: NamespaceSpec, capacity: int, limits: Limits, tie
         return 0
     if not limits.has_auto_inflate:
         raise NotInTier("Auto-inflate", tier)
-    return check_range("maximum of throughput units", maximum, capacity, limits.units)
+    return check_range("maximum of throughput units", maximum, capacity, limits.units, "units")
 
 
 def _check_minimum_units(spec: NamespaceSpec, capacity: int) -> int:
@@ -116,8 +116,8 @@ def with_network_rules(namespace: Namespace, rules: NetworkRuleSet, limits: Limi
     has_rules = bool(rules.ip_masks or rules.virtual_networks)
     if has_rules and not limits.has_network_rules:
         raise NotInTier("The IP firewall", namespace.tier)
-    check_count("IP rules", len(rules.ip_masks), limits.ip_rules)
-    check_count("virtual network rules", len(rules.virtual_networks), limits.network_rules)
+    check_count("IP rules", len(rules.ip_masks), limits.ip_rules, "ip_rules")
+    check_count("virtual network rules", len(rules.virtual_networks), limits.network_rules, "network_rules")
     for mask in rules.ip_masks:
         _check_mask(mask)
     return replace(namespace, network=rules, updated_ms=now_ms)

@@ -40,7 +40,7 @@ def new_group(
     user_metadata: str = "",
 ) -> ConsumerGroup:
     """A consumer group; `existing` are all groups of the hub; `$Default` counts too."""
-    check_limit("consumer groups of the event hub", len(existing), limits.groups_per_hub)
+    check_limit("consumer groups of the event hub", len(existing), limits.groups_per_hub, "groups_per_hub")
     return ConsumerGroup(
         hub_uid=hub.uid,
         name=name,
@@ -86,7 +86,7 @@ def new_rule(
     secondary_key: str | None = None,
 ) -> AccessRule:
     """A rule on a namespace or hub; `rights` come from `Rights.parse`, missing keys are random."""
-    check_limit("authorization rules", len(existing), limits.rules_per_entity)
+    check_limit("authorization rules", len(existing), limits.rules_per_entity, "rules_per_entity")
     hub = scope if isinstance(scope, Hub) else None
     return AccessRule(
         namespace=scope.namespace if isinstance(scope, Hub) else scope.name,
@@ -136,7 +136,12 @@ def check_application_group(group: ApplicationGroup, limits: Limits, *, tier: Ti
     if not is_given or not name or fold(kind) not in map(fold, _CLIENT_KINDS):
         allowed = ", ".join(f"{kind}={{name}}" for kind in _CLIENT_KINDS)
         raise InvalidArgument("client identifier", group.client_id, f"one of {allowed}")
-    check_count("throttling policies", len(group.policies), limits.policies_per_application_group)
+    check_count(
+        "throttling policies",
+        len(group.policies),
+        limits.policies_per_application_group,
+        "policies_per_application_group",
+    )
     for policy in group.policies:
         is_bytes = policy.metric in (ThrottlingMetric.INCOMING_BYTES, ThrottlingMetric.OUTGOING_BYTES)
         check_range("rate limit", policy.rate_per_s, _LEAST_BYTE_RATE if is_bytes else 1, None)

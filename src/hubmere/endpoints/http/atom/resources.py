@@ -86,7 +86,7 @@ class AtomHandlers:
         spec, rules = _hub_spec(elements), _rules(elements.get("AuthorizationRules"))
         limit = namespace.limits.rules_per_entity
         if limit is not None and len(rules) > limit:
-            raise LimitReached("authorization rules", limit)
+            raise LimitReached("authorization rules", limit, "rules_per_entity")
         if request.is_update:
             return await self._replace_hub(request, caller, name, spec, rules)
         existing = request.context.broker.entities.find_hub(namespace.name, name)

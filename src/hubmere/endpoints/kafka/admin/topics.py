@@ -136,7 +136,7 @@ def _hub_spec(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
     if count < limits.least_partitions_per_hub and count != _DEFAULT:
         raise PartitionCountFixed("partition count", count, f"at least {limits.least_partitions_per_hub}")
     if limits.partitions_per_hub is not None and count > limits.partitions_per_hub:
-        raise LimitReached("partitions of an event hub", limits.partitions_per_hub)
+        raise LimitReached("partitions of an event hub", limits.partitions_per_hub, "partitions_per_hub")
     spec = HubSpec(partition_count=None if count == _DEFAULT else count)
     return configs.apply_entries(spec, ((entry.name, entry.value) for entry in topic.configs), limits)
 
@@ -260,7 +260,7 @@ def _grow(
         if topic.count <= current:
             raise PartitionCountFixed("partition count", topic.count, f"more than {current}")
         if most is not None and topic.count > most:
-            raise LimitReached("partitions of an event hub", most)
+            raise LimitReached("partitions of an event hub", most, "partitions_per_hub")
         update_hub(
             session, topic.name, replace(HubSpec.of(hub.entity), partition_count=topic.count), done, validate_only
         )
