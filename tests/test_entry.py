@@ -1,5 +1,7 @@
 """The fast start of `hubmere up` reads flags exactly as the command line does, and leaves the rest to it."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -57,3 +59,25 @@ def test_both_readers_agree_on_every_setting(setting: Setting) -> None:
     """The fast start is a second parser of flags: a setting that only one of them knows would be lost."""
     for arguments in spellings(setting):
         assert plain_flags(arguments) == by_typer(arguments), arguments
+
+
+# A node that says whether garbage is collected, and ends, as soon as it is ready.
+PROGRAM = """
+import gc, sys
+from hubmere.cli.entry import main
+from hubmere.node.node import Node
+
+async def run_until(self, stopping):
+    print("collecting:", gc.isenabled(), "frozen:", gc.get_freeze_count() > 0)
+
+Node.run_until = run_until
+sys.argv = ["hubmere", "up", "--memory", *(f"--{name}-port=0" for name in "amqp amqps kafka kafkas http https".split())]
+main()
+"""
+
+
+def test_garbage_is_collected_once_the_node_is_ready() -> None:
+    """The start does without the collector, which would visit everything again and again; a running node needs it."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=100)
+
+    assert "collecting: True frozen: True" in done.stdout, done.stderr

@@ -5,6 +5,7 @@ flags of `up` are parsed here if every one is known and complete. Anything else,
 to Typer. A test checks that both parsers agree on every setting.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ def _up(flags: Flags) -> None:
     config = flags.get(_CONFIG)
     given = {setting.key: flags.get(setting.key) for setting in SETTINGS}
     settings = load(given, os.environ, Path(config) if isinstance(config, str) else None)
+    # What is imported and built until the node is ready stays: the collector would visit it again and again, a seventh
+    # of the processor time of a start. `process` collects once and switches it on.
+    gc.disable()
     from hubmere.node.process import run
 
     run(settings)

@@ -37,6 +37,7 @@ async def _serve(settings: Settings) -> None:
         # Objects made so far live as long as the node: exclude them from every later garbage collection.
         gc.collect()
         gc.freeze()
+        gc.enable()
         _announce(settings, ready)
         if settings.ready_file is not None:
             write_ready_file(settings.ready_file, ready)
