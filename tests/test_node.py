@@ -7,12 +7,15 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
+from hubmere import __version__
 from hubmere.cli.exit_codes import Exit
 from hubmere.settings import HubSetting
 from hubmere.store.audit import AUDIT_FILE
@@ -263,3 +266,18 @@ def test_a_hub_of_the_settings_that_is_refused_ends_the_start(tmp_path: Path) ->
     assert "hubmere: event hub 'orders' of the settings: " in ended.stderr
     assert "Traceback" not in ended.stderr
     assert audited(tmp_path / "data")[-1] == ("node", "create hub", "hubmere/orders", "refused")
+
+
+def test_refused_requests_and_the_stop_are_in_the_log(tmp_path: Path) -> None:
+    """Who was refused what and where, and that the node ended in good order."""
+    with Node(hubs=["orders"], data=tmp_path / "data") as node:
+        request = urllib.request.Request(f"{node.http}/orders/messages", data=b"x", method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+        refused.value.close()
+        node.stop()
+        logs = node.logs()
+
+    assert "refused POST /orders/messages on hubmere/orders from 127.0.0.1: MissingToken" in logs
+    assert f"node {__version__} is stopping with " in logs
+    assert logs.rstrip().endswith(f"node {__version__} has stopped")

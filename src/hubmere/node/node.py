@@ -204,6 +204,9 @@ class Node:
     async def stop(self) -> None:
         """Close connections, complete group commits, close the files; also for a node whose start failed."""
         storage = self._storage
+        if self._endpoints is not None:
+            open_count = 0 if self.broker is None else self.broker.counters.active_connections
+            log.info("node %s is stopping with %d open connections", __version__, open_count)
         if storage.is_locked:
             (self._settings.data / READY_FILE).unlink(missing_ok=True)
         if self._probe is not None:
@@ -222,6 +225,8 @@ class Node:
             # The exporter has its own timeout for a collector that does not answer.
             await asyncio.to_thread(self._spans.close)
         storage.release()
+        if self._endpoints is not None:
+            log.info("node %s has stopped", __version__)
 
 
 class MissingExtra(Exception):

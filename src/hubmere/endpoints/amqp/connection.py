@@ -19,6 +19,7 @@ from hubmere.endpoints.amqp.link_addresses import HubAddress, parse_address
 from hubmere.endpoints.amqp.link_handler import LinkHandler, WaitingLink
 from hubmere.endpoints.amqp.links import Links
 from hubmere.endpoints.memory import UNCOUNTED_BYTES
+from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AddressNotAllowed, NotSupported, Refusal, ShuttingDown
@@ -298,6 +299,7 @@ class AmqpConnection:
     def explain(self, refusal: Refusal, entity: str) -> tuple[Condition, str]:
         """Condition and description of a refusal."""
         namespace = "" if self._caller is None else self._caller.namespace.name
+        REFUSALS.write(log, "an AMQP request", refusal, namespace=namespace, hub=entity, peer=self.wire.peer)
         return row_of(refusal).condition, tracked(refusal.text(), namespace, entity, self.clock.now_ms())
 
     def links(self) -> Iterator[Link]:

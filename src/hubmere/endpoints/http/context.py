@@ -6,7 +6,7 @@ until it is durable.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,6 +14,7 @@ from hubmere.broker import Actor, Broker, Caller, Coalescer, Done, KeysPending, 
 from hubmere.endpoints.http import authorization as authorization_header
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.memory import MemoryBudget
+from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from hubmere.endpoints.http.pairing.partners import Partners
 
 log = logging.getLogger("hubmere.http")
+
+# Parts of an ARM path.
+_ARM_FIRST, _ARM_HUBS = "subscriptions", "eventhubs"
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -90,16 +94,17 @@ class HttpContext:
             tracking_id=self._tracking_of(scope, "").id,
         )
 
-    def track_refusal(self, refusal: Refusal, scope: Scope, system: str) -> Tracking:
-        """Log a refusal with the tracking id that the client gets."""
-        tracking = self._tracking_of(scope, system)
-        log.info(
-            "refused %s %s: %s TrackingId:%s",
-            scope.get("method", "GET"),
-            path_for_log(scope),
-            refusal.text(),
-            tracking.id,
-            extra={"tracking_id": tracking.id, "peer": client_address(scope)},
+    def track_refusal(self, refusal: Refusal, scope: Scope, namespace: str, path: Sequence[str]) -> Tracking:
+        """Log a refusal with the tracking id that the client gets; `path` are the parts of the request's path."""
+        tracking = self._tracking_of(scope, f"{namespace}:{path[0]}")
+        REFUSALS.write(
+            log,
+            f"{scope.get('method', 'GET')} {path_for_log(scope)}",
+            refusal,
+            namespace=namespace,
+            hub=_hub_in(path),
+            peer=client_address(scope),
+            tracking_id=tracking.id,
         )
         return tracking
 
@@ -107,6 +112,13 @@ class HttpContext:
         """The tracking of a request; its id is the same in the log, in the audit log and in the response."""
         begun: Tracking = scope.setdefault(TRACKING, Tracking.begin(system, self.clock.now_ms()))
         return replace(begun, system=system)
+
+
+def _hub_in(path: Sequence[str]) -> str:
+    """The hub that the path of a request names, for the log; empty if it names none."""
+    if path[0] == _ARM_FIRST:
+        return path[path.index(_ARM_HUBS) + 1] if _ARM_HUBS in path[:-1] else ""
+    return path[0]
 
 
 async def await_change(change: Callable[[Done], T]) -> T:

@@ -201,7 +201,7 @@ class HttpApp:
             is_server_error = row_of(type(refusal)).status >= _SERVER_ERROR
             self._context.broker.count_refused_request(namespace, is_server_error=is_server_error)
         self._audit_attempt(refusal, scope)
-        tracking = self._context.track_refusal(refusal, scope, f"{namespace}:{path[0]}")
+        tracking = self._context.track_refusal(refusal, scope, namespace, path)
         is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
         await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
 

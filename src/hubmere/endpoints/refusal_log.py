@@ -1,0 +1,80 @@
+"""Log lines about refused requests: what was refused, in which namespace and hub, to which client, and why.
+
+A client that repeats its mistake must not fill the disk, and one mistake must not hide another. So lines are limited by
+kind of refusal, namespace, hub and address: the first few of ten seconds are written, the others are counted, and the
+next line says how many there were. The table of counts is bounded; when it is full, it starts again.
+Thread rule: the node's loop only.
+"""
+
+import logging
+import re
+import time
+from typing import Final
+
+from hubmere.model.errors import Refusal
+
+LINES_PER_INTERVAL: Final = 5
+INTERVAL_S: Final = 10.0
+# Combinations that are counted at the same time, about 200 bytes each.
+MAX_KEYS: Final = 1000
+
+# Names come from clients: a line stays one line.
+_MAX_NAME: Final = 256
+_NOT_SHOWN: Final = re.compile(r"[^\x20-\x7e]")
+
+_Key = tuple[type[Refusal], str, str, str]
+
+
+class RefusalLog:
+    """Writes lines about refusals, and limits their number."""
+
+    def __init__(self) -> None:
+        # Start of the interval, lines written in it, lines left out since the last one.
+        self._counts: dict[_Key, list[float]] = {}
+
+    def write(
+        self,
+        log: logging.Logger,
+        what: str,
+        refusal: Refusal,
+        *,
+        namespace: str,
+        hub: str,
+        peer: str,
+        tracking_id: str | None = None,
+    ) -> None:
+        """Log a refusal, unless this client has had the same one too often."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        omitted = self._take((type(refusal), namespace, hub, peer), time.monotonic())
+        if omitted is None:
+            return
+        hub = _NOT_SHOWN.sub("?", hub[:_MAX_NAME])
+        place = "/".join(part for part in (namespace, hub) if part) or "-"
+        tracking = f" TrackingId:{tracking_id}" if tracking_id else ""
+        more = f" ({omitted} more like this were not logged)" if omitted else ""
+        log.info(
+            "refused %s on %s from %s: %s%s%s", what, place, peer, refusal.text(), tracking, more,
+            extra={"namespace": namespace, "hub": hub, "peer": peer, "tracking_id": tracking_id or ""},
+        )  # fmt: skip
+
+    def _take(self, key: _Key, now: float) -> int | None:
+        """How many lines were left out before this one; None if this one is left out, too."""
+        counted = self._counts.get(key)
+        if counted is None:
+            if len(self._counts) >= MAX_KEYS:
+                self._counts.clear()
+            self._counts[key] = [now, 1, 0]
+            return 0
+        if now - counted[0] >= INTERVAL_S:
+            omitted = int(counted[2])
+            counted[:] = [now, 1, 0]
+            return omitted
+        if counted[1] < LINES_PER_INTERVAL:
+            counted[1] += 1
+            return 0
+        counted[2] += 1
+        return None
+
+
+REFUSALS: Final = RefusalLog()

@@ -1,0 +1,64 @@
+"""Lines about refusals: each names namespace, hub and client, and a client that repeats itself is limited."""
+
+import logging
+
+import pytest
+
+from hubmere.endpoints.refusal_log import LINES_PER_INTERVAL, MAX_KEYS, RefusalLog
+from hubmere.model.errors import InvalidSignature, MissingToken, Refusal
+
+log = logging.getLogger("hubmere.test")
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="hubmere.test")
+    return caplog
+
+
+def write(refusals: RefusalLog, refusal: Refusal | None = None, hub: str = "orders", peer: str = "10.0.0.1") -> None:
+    refusals.write(log, "POST /x", refusal or MissingToken(), namespace="shop", hub=hub, peer=peer, tracking_id="t-1")
+
+
+def test_line_names_namespace_hub_client_and_reason(lines: pytest.LogCaptureFixture) -> None:
+    """In the text and as fields of a JSON line."""
+    write(RefusalLog())
+
+    [record] = lines.records
+    assert record.getMessage().startswith("refused POST /x on shop/orders from 10.0.0.1: MissingToken")
+    assert record.getMessage().endswith("TrackingId:t-1")
+    assert [getattr(record, name) for name in ("namespace", "hub", "peer", "tracking_id")] == [
+        "shop", "orders", "10.0.0.1", "t-1",
+    ]  # fmt: skip
+
+
+def test_repeated_refusal_is_counted_and_others_are_written(
+    lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's mistake hides neither another client's nor another mistake; the count is told later."""
+    now = [100.0]
+    monkeypatch.setattr("hubmere.endpoints.refusal_log.time.monotonic", lambda: now[0])
+    refusals = RefusalLog()
+
+    for _ in range(50):
+        write(refusals)
+    write(refusals, peer="10.0.0.2")
+    write(refusals, InvalidSignature())
+    before = len(lines.records)
+    now[0] += 10
+    write(refusals)
+
+    assert before == LINES_PER_INTERVAL + 2
+    assert lines.records[-1].getMessage().endswith(f"({50 - LINES_PER_INTERVAL} more like this were not logged)")
+
+
+def test_names_of_clients_stay_on_one_line_and_in_bounds(lines: pytest.LogCaptureFixture) -> None:
+    """A hub's name comes from the client."""
+    refusals = RefusalLog()
+    write(refusals, hub="a\nhubmere.node: all is well" + "x" * 5000)
+    for number in range(MAX_KEYS + 10):
+        write(refusals, peer=str(number))
+
+    assert "\n" not in lines.records[0].getMessage()
+    assert len(lines.records[0].getMessage()) < 600
+    assert len(refusals._counts) <= MAX_KEYS
