@@ -1,12 +1,13 @@
 """The assignors of consumer groups: complete, fair, and sticky."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.broker.coordinator.consumer_group.assignments import Assignment, TopicPartition
 from hubmere.broker.coordinator.consumer_group.assignors import (
     ASSIGNORS,
     MemberSpec,
+    _LeastLoaded,
     assign_ranges,
     assign_uniformly,
     elect,
@@ -136,3 +137,21 @@ def test_most_votes_elect_the_assignor() -> None:
     assert elect([]) == elect([None]) == "uniform"
     assert elect(["range", None, "uniform", "range"]) == "range"
     assert elect(["uniform", "range"]) == "range"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 11), st.integers(-2, 2)), max_size=40),
+)
+def test_the_least_loaded_member_is_found_without_a_look_at_each(
+    loads: list[int], changes: list[tuple[int, int]]
+) -> None:
+    """The first of the least loaded, as a search through all of them finds it."""
+    members = [f"m{number}" for number in range(len(loads))]
+    current = dict(zip(members, loads, strict=True))
+    idle = _LeastLoaded(members, current)
+
+    for number, by in changes:
+        idle.change(members[number % len(members)], by)
+        assert idle.find() == min(members, key=lambda member: current[member])

@@ -7,6 +7,7 @@ of a topic with at least one subscriber is assigned to exactly one member, and o
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
@@ -132,10 +133,13 @@ def _assign_mixed_subscriptions(members: Members, counts: PartitionCounts) -> di
     for member_id in owners.values():
         loads[member_id] += 1
     topics = sorted(subscribers, key=lambda topic_id: (len(subscribers[topic_id]), topic_id))
-    for partition in (TopicPartition(topic_id, index) for topic_id in topics for index in range(counts[topic_id])):
-        if partition not in owners:
-            owners[partition] = _least_loaded(subscribers[partition.topic_id], loads)
-            loads[owners[partition]] += 1
+    for topic_id in topics:
+        idle = _LeastLoaded(subscribers[topic_id], loads)
+        for index in range(counts[topic_id]):
+            partition = TopicPartition(topic_id, index)
+            if partition not in owners:
+                owners[partition] = idle.find()
+                idle.change(owners[partition], 1)
     has_moved = True
     while has_moved:
         has_moved = False
@@ -156,8 +160,33 @@ def _kept_owners(members: Members, counts: PartitionCounts) -> dict[TopicPartiti
     }
 
 
-def _least_loaded(candidates: Sequence[str], loads: Mapping[str, int]) -> str:
-    return min(candidates, key=lambda member_id: loads[member_id])
+class _LeastLoaded:
+    """Finds the least loaded of some members, the first of them if several are, without a look at each.
+
+    A heap of loads; a member whose load has changed since leaves a stale entry, which is passed over. While one exists,
+    the loads of its members change through it only.
+    """
+
+    __slots__ = ("_heap", "_loads", "_members", "_positions")
+
+    def __init__(self, members: Sequence[str], loads: dict[str, int]) -> None:
+        self._members = members
+        self._loads = loads
+        self._positions = {member_id: position for position, member_id in enumerate(members)}
+        self._heap = [(loads[member_id], position) for position, member_id in enumerate(members)]
+        heapify(self._heap)
+
+    def find(self) -> str:
+        """The least loaded member."""
+        heap, members, loads = self._heap, self._members, self._loads
+        while loads[members[heap[0][1]]] != heap[0][0]:
+            heappop(heap)
+        return members[heap[0][1]]
+
+    def change(self, member_id: str, by: int) -> None:
+        """Change the load of a member."""
+        self._loads[member_id] += by
+        heappush(self._heap, (self._loads[member_id], self._positions[member_id]))
 
 
 def _balance_topic(
@@ -168,13 +197,13 @@ def _balance_topic(
     loads: dict[str, int],
 ) -> bool:
     """Move partitions of one topic from crowded to idle subscribers; whether any moved."""
-    has_moved = False
+    has_moved, idle = False, _LeastLoaded(subscribers, loads)
     for index in range(counts[topic_id]):
         partition = TopicPartition(topic_id, index)
-        owner, idlest = owners[partition], _least_loaded(subscribers, loads)
+        owner, idlest = owners[partition], idle.find()
         if loads[owner] > loads[idlest] + 1:
             owners[partition] = idlest
-            loads[owner] -= 1
-            loads[idlest] += 1
+            idle.change(owner, -1)
+            idle.change(idlest, 1)
             has_moved = True
     return has_moved

@@ -295,15 +295,18 @@ class ConsumerGroup:
 
     def subscribed_names(self) -> frozenset[str]:
         """The topics that members want to read, whether they exist or not."""
-        return frozenset().union(*(member.subscription.names for member in self.members.values()))
+        return frozenset().union(*{member.subscription.names for member in self.members.values()})
 
     def _assign(self) -> None:
         counts = {topic.topic_id: topic.partition_count for topic in self.topics.values()}
+        # Most members subscribe to the same names.
+        ids = {
+            names: frozenset(self.topics[name].topic_id for name in names & self.topics.keys())
+            for names in {member.subscription.names for member in self.members.values()}
+        }
         specs = {
             member.member_id: MemberSpec(
-                instance_id=member.instance_id,
-                topics=frozenset(self.topics[name].topic_id for name in member.subscription.names & self.topics.keys()),
-                previous=member.target,
+                instance_id=member.instance_id, topics=ids[member.subscription.names], previous=member.target
             )
             for member in self.members.values()
         }

@@ -82,7 +82,7 @@ class Subscription:
     @property
     def names(self) -> frozenset[str]:
         """All topics by name."""
-        return self.topics | self.matched
+        return self.topics | self.matched if self.matched else self.topics
 
     def with_topics(self, topics: frozenset[str]) -> "Subscription":
         """The same subscription with other names."""
