@@ -12,6 +12,7 @@ __all__ = [
     "entity",
     "errors",
     "extras",
+    "histogram",
     "history",
     "keys",
     "names",
