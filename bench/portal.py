@@ -39,9 +39,12 @@ def pages(hub: str) -> dict[str, str]:
         "overview": "",
         "hub": f"/hub?hub={hub}",
         "explorer": f"/explorer?hub={hub}",
+        "groups": "/groups",
         "scale": "/scale",
         "capture": "/capture",
         "access": "/access",
+        "network": "/network",
+        "recovery": "/recovery",
         "links": "/links",
         "audit": "/audit",
     }

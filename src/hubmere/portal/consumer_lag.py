@@ -173,8 +173,8 @@ class LagVisitor:
 
     broker: Broker
     clock: Clock
-    # Namespace and hub, or namespace and Kafka group.
-    _waiting: deque[tuple[str, str, str]] = field(default_factory=deque)
+    # A hub, or the name of a namespace and a Kafka group in it.
+    _waiting: deque[HubView | tuple[str, str]] = field(default_factory=deque)
     _count: int = 1
 
     def visit(self) -> Iterator[GroupLag]:
@@ -182,18 +182,18 @@ class LagVisitor:
         if not self._waiting:
             self._plan()
         for _ in range(min(self._count, len(self._waiting))):
-            namespace, hub, group = self._waiting.popleft()
+            item = self._waiting.popleft()
             try:
-                yield from self._of_kafka(namespace, group) if group else self._of_hub(namespace, hub)
+                yield from self._of_kafka(*item) if isinstance(item, tuple) else self._of_hub(item)
             except Refusal:
                 # Deleted since the round was planned.
                 continue
 
     def _plan(self) -> None:
         for namespace in self.broker.namespace_views():
-            self._waiting += ((namespace.name, hub.name, "") for hub in namespace.hubs())
+            self._waiting += namespace.hubs()
             groups = self.broker.entities.groups_with_offsets(fold(namespace.name))
-            self._waiting += ((namespace.name, "", group) for group in groups)
+            self._waiting += ((namespace.name, group) for group in groups)
         self._count = min(-(-len(self._waiting) // _VISITS_PER_ROUND), _MAX_VISITED)
 
     def _of_kafka(self, namespace: str, group_id: str) -> Iterator[GroupLag]:
@@ -205,7 +205,10 @@ class LagVisitor:
         for hub, lag in lags.items():
             yield GroupLag(caller.visible_hub(hub).uid, kafka_label(group_id), lag)
 
-    def _of_hub(self, namespace: str, name: str) -> Iterator[GroupLag]:
-        hub = self.broker.administrator().at(namespace).visible_hub(name)
-        for group, lag in lag_by_group((*_readers(self.broker, hub), *_checkpoints(self.broker, hub))).items():
+    def _of_hub(self, hub: HubView) -> Iterator[GroupLag]:
+        if not hub.is_current:
+            return
+        # Most hubs have neither readers nor checkpoints.
+        readers = _readers(self.broker, hub) if hub.readers() else ()
+        for group, lag in lag_by_group((*readers, *_checkpoints(self.broker, hub))).items():
             yield GroupLag(hub.uid, amqp_label(group), lag)

@@ -50,6 +50,23 @@ def _rows_within(
             yield second, tuple(values)
 
 
+def _contiguous(rows: Sequence[HistoryRow]) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes of each run of neighbouring rows: most writes are the last ten seconds."""
+    form = _row_format(len(rows[0].values))
+    encoded = {
+        (_ROWS_BEFORE[row.ring] + _place(RINGS[row.ring], row.second)) * form.size: form.pack(row.second, *row.values)
+        for row in rows
+    }
+    first, run = -1, bytearray()
+    for offset, data in sorted(encoded.items()):
+        if run and offset != first + len(run):
+            yield first, bytes(run)
+            run = bytearray()
+        first = first if run else offset
+        run += data
+    yield first, bytes(run)
+
+
 class HistoryFiles:
     """The history in a data folder."""
 
@@ -70,10 +87,8 @@ class HistoryFiles:
         for path, same in by_file.items():
             fd = self._files.open_for_overwriting(path)
             try:
-                form = _row_format(len(same[0].values))
-                for row in same:
-                    place = _ROWS_BEFORE[row.ring] + _place(RINGS[row.ring], row.second)
-                    self._files.pwrite(fd, form.pack(row.second, *row.values), place * form.size)
+                for offset, data in _contiguous(same):
+                    self._files.pwrite(fd, data, offset)
             finally:
                 self._files.close(fd)
 

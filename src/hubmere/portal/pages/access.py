@@ -27,8 +27,15 @@ def access(context: PageContext, request: Request) -> None:
     if not managed_scopes(context):
         context.require(Rights.MANAGE)
     _rules(context, request.query_params.get("hub"))
-    sas_card(context)
-    _publishers(context)
+    below = ui.column().style("width: 100%; gap: 16px")
+
+    def build_rest() -> None:
+        with below:
+            sas_card(context)
+            _publishers(context)
+
+    # Their lists of hubs take a while with a thousand hubs; the rules are usable before.
+    ui.timer(0.1, theme.action_handler(build_rest), once=True)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _IN, _OUT = "in", "out"
 _IN_RATE, _OUT_RATE = COUNTERS.index("incoming_messages"), COUNTERS.index("outgoing_messages")
 # Maximum number of logs opened per refresh to find their sizes; each blocks the node's loop for up to a millisecond.
 _MAX_OPENED_PER_REFRESH = 16
-_EXAMINE_SECONDS = 5.0
+_EXAMINE_SECONDS = 15.0
 
 
 @page("", "Overview")

@@ -10,13 +10,10 @@ NAMESPACE_SCOPE = "(namespace)"
 
 def managed_scopes(context: PageContext) -> dict[str, HubView | None]:
     """The scopes that the person may manage, by their names on the page."""
-    scopes: dict[str, HubView | None] = {}
+    # The Manage right on the namespace covers all hubs: skip the check of each of up to a thousand hubs.
     if context.may(Rights.MANAGE):
-        scopes[NAMESPACE_SCOPE] = None
-    for hub in context.hubs():
-        if context.may(Rights.MANAGE, hub):
-            scopes[hub.name] = hub
-    return scopes
+        return {NAMESPACE_SCOPE: None, **{hub.name: hub for hub in context.hubs()}}
+    return {hub.name: hub for hub in context.hubs() if context.may(Rights.MANAGE, hub)}
 
 
 def managed_hub(context: PageContext, scope: str) -> str | None:
