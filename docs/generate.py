@@ -27,7 +27,7 @@ from hubmere.model.tier import STATED_ONLY, Limits, Profile, limits_for
 from hubmere.settings import SETTINGS, Setting
 from hubmere.settings.capture import TARGET_KEYS, TARGETS_PREFIX
 from hubmere.settings.hubs import HUB_KEYS
-from hubmere.settings.identity import ISSUER_KEYS
+from hubmere.settings.identity import APPLICATION_KEYS, ISSUER_KEYS, USER_KEYS
 from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
 from hubmere.settings.partners import PARTNER_KEYS
 
@@ -122,6 +122,13 @@ def _settings() -> str:
         "Each table `[identity.issuers.NAME]` is an OAuth issuer whose tokens the node accepts; see "
         "[how to sign in with OAuth identities](../how-to/identities.md).",
         _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in ISSUER_KEYS.items())),
+        "### identity.applications",
+        "Each table `[identity.applications.NAME]` is a test application of the node's own issuer (`local_identity`), "
+        "with its roles on the node's namespace.",
+        _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in APPLICATION_KEYS.items())),
+        "### identity.users",
+        "Each table `[identity.users.NAME]` is a test user of the node's own issuer, who signs in with a device code.",
+        _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in USER_KEYS.items())),
         "### georecovery.partners",
         "Each table `[georecovery.partners.NAME]` is a namespace on another node with which namespaces of this one may "
         "be paired under an alias; see [how to survive the loss of a node](../how-to/georecovery.md).",

@@ -18,7 +18,7 @@ from hubmere.store.secrets import NodeSecrets
 
 KEYS = (
     "pid", "version", "data", "namespace", "connection_string", "emulator_connection_string", "admin_token", "ca_file",
-    "amqp", "amqps", "kafka", "kafkas", "http", "https", "portal",
+    "amqp", "amqps", "kafka", "kafkas", "http", "https", "portal", "blob_connection_string", "identity",
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def hubmere(*arguments: str | Path, **variables: str) -> "subprocess.CompletedPr
 
 def a_ready(**changes: str | None) -> Ready:
     values: dict[str, object] = {key: f"<{key}>" for key in KEYS}
-    return Ready(**{**values, "pid": 42, **changes})  # type: ignore[arg-type]
+    return Ready(**{**values, "pid": 42, "identity": None, **changes})  # type: ignore[arg-type]
 
 
 def test_version_is_printed() -> None:

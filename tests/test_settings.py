@@ -13,6 +13,7 @@ from hubmere.settings.tree import BY_KEY
 
 # For each setting one value that is not its default, as text and as the value that is read from it.
 SAMPLES: dict[str, tuple[str, object]] = {
+    "local_identity": ("true", True),
     "token_algorithms": ("RS256,ES256", ("RS256", "ES256")),
     "data": ("/srv/events", Path("/srv/events")),
     "namespace": ("contoso", "contoso"),

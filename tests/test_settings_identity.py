@@ -46,6 +46,21 @@ def test_every_key_of_an_issuer_is_read(tmp_path: Path) -> None:
     )
 
 
+def test_test_identities_are_read_without_showing_secrets(tmp_path: Path) -> None:
+    """Roles are checked, and a secret is in no text."""
+    path = tmp_path / "hubmere.toml"
+    path.write_text(
+        '[identity.applications.meter]\nsecret = "hush"\nroles = ["azure event hubs data sender"]\n'
+        '[identity.users.anna]\npassword = "quiet"\ngroups = ["g"]\n'
+    )
+    tables = load({}, {}, path).identity
+
+    assert tables.applications[0].roles == ("Azure Event Hubs Data Sender",)
+    assert tables.users[0].groups == ("g",)
+    assert "hush" not in repr(tables)
+    assert "quiet" not in repr(tables)
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -58,6 +73,9 @@ def test_every_key_of_an_issuer_is_read(tmp_path: Path) -> None:
         ('[identity.issuers.x]\nissuer = "https://u:p@example.org"', "identity.issuers.x.issuer"),
         ('[identity.issuers.x]\nissuer = "https://e.org"\nkeys = "x"', "identity.issuers.x.keys"),
         ('[identity.issuers.x]\nissuer = "https://e.org"\naudiences = 5', "identity.issuers.x.audiences"),
+        ('[identity.applications.x]\nclient_id = "y"', "identity.applications.x"),
+        ("[identity.applications.x]\nsecret = 5", "identity.applications.x.secret"),
+        ('[identity.users.x]\npassword = "p"\nroles = ["King"]', "identity.users.x.roles"),
         ('token_algorithms = ["HS256"]', "token_algorithms"),
         ('token_algorithms = ["none"]', "token_algorithms"),
         (

@@ -31,7 +31,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from hubmere.node.fork_server import ForkedProcess, ForkServer
-from hubmere.node.ready import Ready
+from hubmere.node.ready import Ready, ReadyIdentity, read_ready
 from hubmere.settings import SETTINGS, HubSetting
 from hubmere.settings.hubs import HUB_KEYS
 from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
@@ -317,7 +317,7 @@ class Node:
                 self.kill()
                 raise NodeFailed(f"the node was not ready within {START_TIMEOUT_S:g} s", self.logs())
             time.sleep(_POLL_INTERVAL_S)
-        self._ready = Ready(**json.loads(self._ready_file.read_bytes()))
+        self._ready = read_ready(self._ready_file.read_bytes())
         self._keep_ports(self._ready)
 
     def _keep_ports(self, ready: Ready) -> None:
@@ -370,6 +370,13 @@ class Node:
     def ca_file(self) -> str:
         """The certificate to trust."""
         return self._served("ca_file")
+
+    @property
+    def identity(self) -> ReadyIdentity:
+        """The node's own OAuth issuer, with the setting `local_identity`."""
+        if self.ready.identity is None:
+            raise NodeFailed("the node has no local issuer: set local_identity", "")
+        return self.ready.identity
 
     @property
     def amqp(self) -> str:

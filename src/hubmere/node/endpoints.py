@@ -30,6 +30,7 @@ from hubmere.settings import PartnerSetting, Settings
 
 if TYPE_CHECKING:
     from hubmere.endpoints.tracing import Spans
+    from hubmere.node.local_identity import LocalIdentity
 
 _TLS_SERVICES = ("amqps", "kafkas", "https")
 # The protocol whose share of the connections a port uses; HTTP counts its own.
@@ -55,6 +56,7 @@ class NodeEndpoints:
         spans: "Spans | None",
         history: HistoryStore,
         data_folder: str,
+        open_identity: "Callable[[Addresses], LocalIdentity] | None" = None,
     ) -> None:
         self._settings = settings
         self._broker = broker
@@ -63,6 +65,9 @@ class NodeEndpoints:
         self._spans = spans
         self._history = history
         self._data_folder = data_folder
+        # Opens the node's own OAuth issuer, once its address is known.
+        self._open_identity = open_identity
+        self.local_identity: LocalIdentity | None = None
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
         self._kafka: KafkaEndpoint | None = None
@@ -195,6 +200,10 @@ class NodeEndpoints:
             version=__version__, data_folder=self._data_folder, read_certificate=partial(read_certificate, tls)
         )
         self._portal = Portal(self._broker, self._clock, self.addresses, self._history, facts)
+        if self._open_identity is not None:
+            self.local_identity = self._open_identity(self.addresses)
+            for segment in self.local_identity.issuer.mounts:
+                app.mount(segment, self.local_identity.issuer)
         app.mount("portal", self._portal, is_home=True)
         for account in self._broker.blob_accounts.names:
             app.mount_blobs(account, max_bytes=self._settings.blob_max_bytes)

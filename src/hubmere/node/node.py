@@ -8,7 +8,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from hubmere import __version__
@@ -36,6 +36,8 @@ from hubmere.settings import Settings
 if TYPE_CHECKING:
     from hubmere.endpoints.issuer_keys import KeyFetcher
     from hubmere.endpoints.tracing import Spans
+    from hubmere.model.addresses import Addresses
+    from hubmere.node.local_identity import LocalIdentity
 
 log = logging.getLogger("hubmere.node")
 
@@ -72,6 +74,7 @@ class Node:
         storage.open()
         broker = self.broker = self._build_broker()
         await provision(settings, broker, self._actor)
+        open_identity = await self._prepare_local_identity(broker)
         tls = open_tls(settings, broker, storage.secrets)
         admin_token = storage.secrets.admin_token()
         endpoints = self._endpoints = NodeEndpoints(
@@ -82,6 +85,7 @@ class Node:
             spans=self._spans,
             history=storage.history,
             data_folder=self._data_folder,
+            open_identity=open_identity,
         )
         await endpoints.open(tls)
         self._start_capture(broker, endpoints, admin_token)
@@ -94,6 +98,18 @@ class Node:
             self._start_task(loop)
         log.info("node %s is ready with %d namespace(s)", __version__, len(broker.entities.namespaces()))
         return ready
+
+    async def _prepare_local_identity(self, broker: Broker) -> "Callable[[Addresses], LocalIdentity] | None":
+        """Assign the roles of the test identities; the issuer opens when its address is known. None if it is off."""
+        if not self._settings.local_identity:
+            return None
+        # Loads a cryptography library, which an ordinary start does not need.
+        from hubmere.node.local_identity import assign_roles, build_directory, open_local_identity
+
+        secrets = self._storage.secrets
+        directory = build_directory(self._settings, secrets)
+        await assign_roles(directory, broker, self._settings.namespace, self._actor)
+        return lambda addresses: open_local_identity(directory, broker, secrets, addresses, self._clock)
 
     def _build_broker(self) -> Broker:
         settings, storage = self._settings, self._storage
@@ -162,6 +178,7 @@ class Node:
             admin_token=admin_token,
             portal_path=endpoints.portal_path,
             blob_connection_string=blob_connection_string(settings, endpoints.addresses, self._storage.secrets),
+            identity=None if endpoints.local_identity is None else endpoints.local_identity.ready,
         )
 
     @property

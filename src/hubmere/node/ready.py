@@ -28,6 +28,20 @@ _BOLD, _DIM, _CYAN, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyIdentity:
+    """The node's own OAuth issuer: with the variables of `env`, libraries get tokens of an application with Data Owner.
+
+    The other two do the same as a managed identity and as a workload identity.
+    """
+
+    issuer: str
+    token_endpoint: str
+    env: dict[str, str]
+    managed_identity_env: dict[str, str]
+    workload_identity_env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """Where a node is reached and with what: `host:port` for AMQP and Kafka, URLs for the rest, None if not served."""
 
@@ -47,6 +61,7 @@ class Ready:
     https: str | None
     portal: str | None
     blob_connection_string: str | None = None
+    identity: ReadyIdentity | None = None
 
 
 def build_ready(
@@ -59,6 +74,7 @@ def build_ready(
     admin_token: str,
     portal_path: str,
     blob_connection_string: str | None = None,
+    identity: ReadyIdentity | None = None,
 ) -> Ready:
     """The `Ready` of this process; `rule` and `key` are what the connection strings contain."""
 
@@ -84,7 +100,15 @@ def build_ready(
         # Plain HTTP where it is served: browsers do not trust the private CA.
         portal=url("http", portal_path) or url("https", portal_path),
         blob_connection_string=blob_connection_string,
+        identity=identity,
     )
+
+
+def read_ready(text: bytes) -> Ready:
+    """The `Ready` in a ready file."""
+    values = json.loads(text)
+    identity = values.pop("identity", None)
+    return Ready(**values, identity=None if identity is None else ReadyIdentity(**identity))
 
 
 def write_ready_file(path: Path, ready: Ready) -> None:
@@ -140,6 +164,8 @@ def _rows_without_keys(ready: Ready, ready_file: Path | None) -> Iterator[tuple[
 
 def _kept(ready: Ready) -> Iterator[tuple[str, str]]:
     yield "Data", ready.data
+    if ready.identity is not None:
+        yield "Identity", f"local issuer {ready.identity.issuer}, for development only"
     if ready.ca_file:
         yield "CA", ready.ca_file
 

@@ -6,7 +6,7 @@ reference page are derived from the declaration. Other packages do not see this 
 arguments.
 """
 
-from hubmere.settings.identity import IdentityTables, IssuerSetting
+from hubmere.settings.identity import IdentitySetting, IdentityTables, IssuerSetting
 from hubmere.settings.load import load
 from hubmere.settings.problems import BadSettings, Problem
 from hubmere.settings.tree import (
@@ -24,6 +24,7 @@ from hubmere.settings.tree import (
 __all__ = [
     "Settings",
     "HubSetting",
+    "IdentitySetting",
     "IdentityTables",
     "IssuerSetting",
     "PartnerSetting",

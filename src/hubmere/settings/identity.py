@@ -1,20 +1,25 @@
-"""OAuth issuers whose tokens a node accepts: `[identity.issuers.NAME]` tables of the file.
+"""OAuth issuers, and the test identities of the node's own issuer.
 
-Each bad key is one problem, named by its place (`identity.issuers.company.issuer`).
+They are `[identity.issuers.NAME]`, `[identity.applications.NAME]` and `[identity.users.NAME]` tables of the file. Each
+bad key is one problem, named by its place (`identity.issuers.company.issuer`). Secrets and passwords are never part of
+one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hubmere.model.errors import InvalidArgument
+from hubmere.model.roles import find_role
 from hubmere.settings.kinds import OPTIONAL_PATH, TEXT, Kind, list_of, read_text
 from hubmere.settings.problems import Problem
 
 TABLE = "identity"
-ISSUERS = "issuers"
+ISSUERS, APPLICATIONS, USERS = "issuers", "applications", "users"
 _HIDDEN = "(hidden)"
+_SECRETS = ("secret", "password")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MAX_NAME_CHARACTERS = 64
 
@@ -30,6 +35,19 @@ class IssuerSetting:
     ca_file: Path | None = None  # None: the authorities that the system trusts
     id_claims: tuple[str, ...] = ("oid", "sub")
     groups_claim: str = "groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentitySetting:
+    """A test application or test user of the node's own issuer; None: derived from the name."""
+
+    name: str
+    client_id: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    object_id: str | None = None
+    groups: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
 
 
 def _read_issuer(value: object) -> str:
@@ -48,7 +66,15 @@ def _read_issuer(value: object) -> str:
     return url
 
 
+def _read_role(value: object) -> str:
+    try:
+        return find_role(read_text(value)).name
+    except InvalidArgument as refusal:
+        raise ValueError("not a role") from refusal
+
+
 _TEXTS = list_of(TEXT)
+_ROLES = list_of(Kind("ROLE", "the name of a role such as Azure Event Hubs Data Sender", _read_role))
 ISSUER_KEYS: Mapping[str, Kind[Any]] = {
     "issuer": Kind("URL", "an https address, or http on this machine, exactly as in the claim 'iss'", _read_issuer),
     "audiences": _TEXTS,
@@ -57,8 +83,23 @@ ISSUER_KEYS: Mapping[str, Kind[Any]] = {
     "id_claims": _TEXTS,
     "groups_claim": TEXT,
 }
+APPLICATION_KEYS: Mapping[str, Kind[Any]] = {
+    "client_id": TEXT,
+    "secret": Kind("TEXT", "the client secret", read_text),
+    "object_id": TEXT,
+    "groups": _TEXTS,
+    "roles": _ROLES,
+}
+USER_KEYS: Mapping[str, Kind[Any]] = {
+    "password": Kind("TEXT", "the password", read_text),
+    "object_id": TEXT,
+    "groups": _TEXTS,
+    "roles": _ROLES,
+}
 _TABLES: Mapping[str, tuple[Mapping[str, Kind[Any]], str]] = {
     ISSUERS: (ISSUER_KEYS, "issuer"),
+    APPLICATIONS: (APPLICATION_KEYS, "secret"),
+    USERS: (USER_KEYS, "password"),
 }
 
 
@@ -67,6 +108,8 @@ class IdentityTables:
     """The tables below `[identity]`."""
 
     issuers: tuple[IssuerSetting, ...] = ()
+    applications: tuple[IdentitySetting, ...] = ()
+    users: tuple[IdentitySetting, ...] = ()
 
 
 def read_identity(table: object, origin: str, problems: list[Problem]) -> IdentityTables:
@@ -78,7 +121,11 @@ def read_identity(table: object, origin: str, problems: list[Problem]) -> Identi
     read = {kind: _read_tables(kind, table.get(kind, {}), origin, problems) for kind in _TABLES}
     issuers = tuple(IssuerSetting(**values) for values in read[ISSUERS])
     _check_distinct([one.issuer for one in issuers], origin, problems)
-    return IdentityTables(issuers=issuers)
+    return IdentityTables(
+        issuers=issuers,
+        applications=tuple(IdentitySetting(**values) for values in read[APPLICATIONS]),
+        users=tuple(IdentitySetting(**values) for values in read[USERS]),
+    )
 
 
 def _check_distinct(issuers: list[str], origin: str, problems: list[Problem]) -> None:
@@ -117,5 +164,5 @@ def _read_table(kind: str, name: str, table: object, origin: str, problems: list
         try:
             values[key] = keys[key].read(value)
         except ValueError:
-            refuse(f"{place}.{key}", value, keys[key].allowed)
+            refuse(f"{place}.{key}", _HIDDEN if key in _SECRETS else value, keys[key].allowed)
     return values if len(problems) == found else None

@@ -128,6 +128,7 @@ class _Sources:
         self._check_tls(settings)
         self._check_ports(settings)
         self._check_consumer_groups(settings)
+        self._check_local_identity(settings)
         if self._problems:
             raise BadSettings(self._problems)
         return settings
@@ -191,6 +192,12 @@ class _Sources:
         if settings.tls_certificate is None:
             given, missing = missing, given
         self._refuse(missing, _DEFAULT, None, f"a path, because {given} is given by {self._origin(given)}")
+
+    def _check_local_identity(self, settings: Settings) -> None:
+        """Identity libraries accept an issuer over https only."""
+        if settings.local_identity and settings.https_port is None:
+            allowed = f"a port, because local_identity is given by {self._origin('local_identity')}"
+            self._refuse("https_port", self._origin("https_port"), "off", allowed)
 
     def _check_consumer_groups(self, settings: Settings) -> None:
         """The heartbeat interval must be shorter than the session timeout, or members would be removed all the time."""

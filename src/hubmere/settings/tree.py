@@ -345,6 +345,12 @@ class Settings:
         "Seconds for which open links and connections stay open after the key they were opened with was regenerated.",
     )
 
+    local_identity: bool = _setting(
+        _IDENTITY,
+        SWITCH,
+        False,
+        "Run an OAuth issuer for development and tests, with test identities; needs https_port. Never for production.",
+    )
     token_algorithms: tuple[str, ...] = _setting(
         _IDENTITY,
         list_of(word(*TOKEN_ALGORITHMS)),

@@ -5,13 +5,14 @@ leaves the old or the new file. Decides when a certificate is due for renewal; a
 and by the command line, before anything is served; not thread-safe.
 
     <data>/tls/ca.pem, ca-key.pem, server.pem, server-key.pem, issued.json      <data>/admin-token, blob-key
+    <data>/identity-key.pem, federated-token
 """
 
 import base64
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -100,6 +101,21 @@ class NodeSecrets:
             _make_folder(self._data)
             _replace(path, base64.b64encode(secrets.token_bytes(_BLOB_KEY_BYTES)) + b"\n", _SECRET)
         return base64.b64decode(path.read_bytes())
+
+    def identity_key(self, generate: Callable[[], bytes]) -> bytes:
+        """The private key (PEM) of the node's own OAuth issuer, generated on first use."""
+        path = self._data / "identity-key.pem"
+        if not path.exists():
+            _make_folder(self._data)
+            _replace(path, generate(), _SECRET)
+        return path.read_bytes()
+
+    def write_federated_token(self, token: str) -> Path:
+        """Store the token by which a workload proves to the node's own issuer who it is; returns its path."""
+        path = self._data / "federated-token"
+        _make_folder(self._data)
+        _replace(path, token.encode("ascii"), _SECRET)
+        return path
 
     def ensure_tls(self, names: Sequence[str], now: datetime, issuer: Issuer) -> TlsFiles:
         """Certificates for these names; issues new ones if they are missing, about to expire, or for other names.
