@@ -34,6 +34,7 @@ from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
 from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.broker.quotas.throughput import FairBucket
 from hubmere.broker.read import Client, OnClosed, OnReady, PartitionReader, Reader, ReaderSpec
+from hubmere.broker.recovery import Recovery
 from hubmere.broker.revocation import Revocation
 from hubmere.broker.tracing import Tracer
 from hubmere.broker.upkeep import Upkeep
@@ -161,6 +162,7 @@ class Broker:
         self.blob_accounts = BlobAccounts(catalog, blob_bodies or MemoryBodies(), blob_keys or {})
         self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
+        self.recovery = Recovery(engine, self._namespaces)
         self.coordinators = Coordinators(catalog, self._namespaces, self.audit)
         self.upkeep = Upkeep(self._namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
         self.default_partition_count = default_partition_count

@@ -142,6 +142,7 @@ class LiveHub:
         "_failed",
         "_logs",
         "_openings",
+        "_recovering",
         "_requests",
         "_retired",
         "_seen_bytes",
@@ -174,6 +175,7 @@ class LiveHub:
         self._logs: dict[int, PartitionLog] = {}
         self._openings: dict[int, Opening] = {}
         self._failed: dict[int, Refusal] = {}
+        self._recovering: set[int] = set()
         self._requests = WaitingRequests() if requests is None else requests
         # Why nothing is opened any more: the hub was deleted.
         self._retired: Refusal | None = None
@@ -242,6 +244,7 @@ class LiveHub:
         if self._openings.get(partition) is not opening:
             return  # the hub was deleted meanwhile
         del self._openings[partition]
+        self._recovering.discard(partition)
         if isinstance(answer, Refusal):
             self._failed[partition] = answer
         else:
@@ -249,6 +252,22 @@ class LiveHub:
             if config != self.config:
                 answer.reconfigure(self.config)
         opening.end()
+
+    def expect_recovery(self, partition: int) -> bool:
+        """Count a partition as recovering until its log is open; False if the log is open or there is none."""
+        if partition in self._logs or not 0 <= partition < self.entity.partition_count:
+            return False
+        self._recovering.add(partition)
+        return True
+
+    @property
+    def recovering_partitions(self) -> list[int]:
+        """The partitions whose logs a crash has left to recover, and that are not open yet."""
+        return sorted(self._recovering)
+
+    def was_used(self, partition: int) -> bool:
+        """Whether a partition has a log, so that opening it creates nothing."""
+        return partition in self._logs or self._engine.exists(log_id(self.entity.uid, partition))
 
     def open_ahead(self, partition: int) -> None:
         """Begin to open the log of an existing partition; whoever uses it gets the refusal if it cannot be opened."""

@@ -83,12 +83,13 @@ class Upkeep:
             raise failure
 
     def partitions(self) -> list[tuple[HubView, int]]:
-        """Every partition of the node, for a round of retention and compaction."""
+        """Every partition that was ever used, for a round of retention and compaction."""
         return [
             (hub.view, partition)
             for namespace in self._namespaces.values()
             for hub in namespace.hubs.values()
             for partition in range(hub.entity.partition_count)
+            if hub.was_used(partition)
         ]
 
     def apply_retention(self, view: HubView, partition: int, now_ms: int) -> RetentionReport:

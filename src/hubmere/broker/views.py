@@ -183,6 +183,11 @@ class HubView:
         """The partitions whose logs are being opened: created, or recovered after a crash."""
         return self._live.opening_partitions
 
+    @property
+    def recovering_partitions(self) -> list[int]:
+        """The partitions whose logs a crash has left to recover, and that are not open yet; their clients wait."""
+        return self._live.recovering_partitions
+
     def publisher_names(self) -> list[str | None]:
         """One entry for each open publishing link: the publisher's folded name, None for links without one."""
         return list(self._live.publishers.values())

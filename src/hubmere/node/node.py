@@ -148,6 +148,7 @@ class Node:
             broker.trace(self._spans)
         broker.revocation.defer = asyncio.get_running_loop().call_soon
         broker.open(self._clock.monotonic())
+        broker.recovery.start()
         return broker
 
     def _host_names(self) -> tuple[str, ...]:

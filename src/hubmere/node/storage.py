@@ -15,7 +15,7 @@ from hubmere.store.catalog.blob_records import BodyPart, decode_parts
 from hubmere.store.catalog.guard import check_after_opening, check_before_opening
 from hubmere.store.catalog.sqlite import CATALOG_FILE, MEMORY, SqliteCatalog
 from hubmere.store.engine import LogEngine
-from hubmere.store.files import Lock, acquire_lock
+from hubmere.store.files import Lock, acquire_lock, max_open_files
 from hubmere.store.history import HistoryFiles, MemoryHistory
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
@@ -77,7 +77,13 @@ class NodeStorage:
             self.catalog.mirror_to(data)
             self.bodies = files = BlobFiles(data / BLOBS_FOLDER, post)
             files.delete_unused(_body_parts(self.catalog))
-            engine = LocalEngine(data, post=post, defer=defer, durability=self._settings.durability)
+            engine = LocalEngine(
+                data,
+                post=post,
+                defer=defer,
+                durability=self._settings.durability,
+                max_open_files=max_open_files(),
+            )
         self.engine, self.commit_latency = engine, engine.commit_latency
         self._close = [engine.close, self.bodies.close, self.catalog.close]
 

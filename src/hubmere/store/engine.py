@@ -229,6 +229,15 @@ class LogEngine(Protocol):
         need not wait, else in a later turn. Several calls for one log share the work.
         """
 
+    def exists(self, log: LogId) -> bool:
+        """Whether the log was ever opened, so that opening it creates nothing."""
+
+    def find_unrecovered(self, on_found: Callable[[Sequence[LogId]], None]) -> None:
+        """After a crash: find the logs that have to be recovered when they are opened.
+
+        `on_found` is called on the owner's thread, with some of them at a time; never after a clean shutdown.
+        """
+
     def delete(self, log: LogId) -> None:
         """Delete a partition's log and its files; opening it later creates an empty one.
 

@@ -9,15 +9,20 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import resource
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from hubmere.records.header import Buffer
 
-# Open data files. Half of the usual limit of 1,024 descriptors, which leaves enough for sockets and the catalog; files
-# beyond it are opened again when they are used.
+# Open data files where the limit on descriptors is the usual one of 1,024; files beyond it are opened again when they
+# are used. The node asks `max_open_files`.
 MAX_OPEN_FILES = 512
+# The part of the descriptors that data files may take; the rest is for sockets and the catalog.
+_DATA_PART = 2
+# Enough for every partition of a large node; the kernel allows a million descriptors and more.
+_MOST_OPEN_FILES = 65_536
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -108,6 +113,18 @@ class Files:
         """Size of the file system of a path."""
         found = os.statvfs(path)
         return found.f_blocks * found.f_frsize
+
+
+def max_open_files() -> int:
+    """How many data files this process may keep open; raises its soft limit on descriptors as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else _DATA_PART * _MOST_OPEN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    limit = wanted if soft == resource.RLIM_INFINITY else soft
+    return max(min(limit // _DATA_PART, _MOST_OPEN_FILES), 1)
 
 
 def _load_syncfs() -> Callable[[int], int] | None:

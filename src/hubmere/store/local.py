@@ -6,21 +6,26 @@ clean; it is informative, because every log has its own recovery point. The node
 Thread rule: all calls on one thread, the owner's; other threads reach it through `post`.
 """
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
 from hubmere.model.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
-from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post
-from hubmere.store.log.committed_file import CommittedFile
+from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post, Workers
+from hubmere.store.log.committed_file import COMMITTED, CommittedFile
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import LogResources
 from hubmere.store.opening import Openings
 from hubmere.store.recovery.damage_registry import DamageRegistry
+from hubmere.store.recovery.unrecovered import needs_recovery
 
 CLEAN_SHUTDOWN = "clean-shutdown"
+# Logs that are examined between two calls back to the owner.
+_FOUND_AT_ONCE = 64
 # Suffix of a directory that is being deleted: renamed first, so that a log of the same id can be created at once.
 _DELETING = "-delete"
 
@@ -41,6 +46,8 @@ class LocalEngine:
     ) -> None:
         """With `threads` 0 all disk waits are on the caller's thread: for tests and for memory."""
         self._files = files or Files()
+        self._post = post
+        self._threads = threads
         self.damage = DamageRegistry()
         self._folder = root / "log"
         self._committed_file = CommittedFile(self._files, self._folder)
@@ -66,6 +73,9 @@ class LocalEngine:
         )
         self._logs: dict[LogId, LocalLog] = {}
         self._is_closed = False
+        self._finder = Workers("hubmere-find", min(threads, 1))
+        # The logs that have a folder.
+        self._existing: set[str] = set()
         self._shortage: str | None = None
         self._removals = 0
         self.was_clean = self._start()
@@ -78,6 +88,9 @@ class LocalEngine:
             remove_tree(self._files, self._folder / name)
         was_clean = exists(self._files, self._folder / CLEAN_SHUTDOWN)
         unlink_if_exists(self._files, self._folder / CLEAN_SHUTDOWN)
+        self._existing.update(
+            name for name in self._files.names(self._folder) if name not in (COMMITTED, *deleted) and "." not in name
+        )
         self._committed_file.open()
         for log in [name.rpartition(".")[0] for name in deleted]:
             if not exists(self._files, self._folder / log):
@@ -109,8 +122,30 @@ class LocalEngine:
             raise answers[0]
         return self._logs[log]
 
+    def exists(self, log: LogId) -> bool:
+        """Whether the log has a folder."""
+        return log in self._existing
+
+    def find_unrecovered(self, on_found: Callable[[Sequence[LogId]], None]) -> None:
+        """After a crash: find the logs that have to be recovered, on a thread of its own."""
+        if self.was_clean or not self._existing:
+            return
+        names = sorted(self._existing)
+
+        def find() -> None:
+            for first in range(0, len(names), _FOUND_AT_ONCE):
+                if self._is_closed:
+                    return
+                part = names[first : first + _FOUND_AT_ONCE]
+                if found := [LogId(name) for name in part if needs_recovery(self._files, self._folder / name)]:
+                    self._post(partial(on_found, found))
+
+        self._finder.ensure_threads(1)
+        self._finder.run(find)
+
     def _add(self, log: LogId, opened: LocalLog) -> None:
         self._logs[log] = opened
+        self._existing.add(log)
         if self._shortage is not None:
             opened.hold_writers(lambda: self._shortage)
 
@@ -128,6 +163,7 @@ class LocalEngine:
 
     def _remove(self, log: LogId) -> None:
         self.damage.forget(log)
+        self._existing.discard(log)
         self._committed_file.remove(log)
         directory = self._folder / log
         if not exists(self._files, directory):
@@ -168,10 +204,12 @@ class LocalEngine:
     def close(self) -> None:
         """Close all logs, save their indexes, and write the clean-shutdown marker."""
         self._is_closed = True
+        self._finder.stop()
         self._openings.close()
         for log in self._logs.values():
             log.refuse_writers()
         self._commit.flush()
+        self._seal_all()
         for log in self._logs.values():
             log.close()
         is_clean = all(log.is_sealed for log in self._logs.values())
@@ -181,6 +219,15 @@ class LocalEngine:
         if is_clean:
             with suppress(OSError):  # on a full disk: the marker is informative
                 self._mark_clean()
+
+    def _seal_all(self) -> None:
+        """Write the recovery points of all logs, in a few threads: each waits for the disk four times."""
+        self._commit.finish_background()
+        sealers = Workers("hubmere-seal", self._threads)
+        sealers.ensure_threads(len(self._logs))
+        for log in self._logs.values():
+            log.seal(sealers.run)
+        sealers.stop()
 
     def _mark_clean(self) -> None:
         write_new(self._files, self._folder / CLEAN_SHUTDOWN, b"")

@@ -10,6 +10,7 @@ Thread rule: the owner's thread only, except `_Opening.work`.
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hubmere.model.damage import DamagedRange, DamageKind
@@ -84,7 +85,8 @@ class _Opening:
         except Exception as error:  # the top of a thread: callers must get an answer
             _LOGGER.exception("log %s: cannot be opened", self.log)
             self.refusal = PartitionOffline(type(error).__name__)
-        self._resources.pool.close_all()
+        with suppress(OSError):  # nothing was written through these descriptors that is not flushed
+            self._resources.pool.close_all()
 
     def _recover(self) -> RecoveredLog:
         files = self._resources.files

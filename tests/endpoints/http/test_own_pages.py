@@ -31,6 +31,7 @@ def test_ready_counts_namespaces_and_hubs(node: HttpNode) -> None:
 
     counted = {"namespaces": 1, "eventHubs": 1, "offlinePartitionCount": 0, "offlinePartitions": []}
     sound = {"damagedRangeCount": 0, "damagedRanges": [], "conditions": []}
+    sound |= {"recoveringPartitionCount": 0, "recoveringPartitions": []}
     assert told == {"status": "ready", **counted, **sound}
 
 

@@ -28,6 +28,12 @@ _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", r
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 # What is shown of the node's own file, besides what the node answers.
+# Counts in the answer to `/ready`, and what each says about the node.
+_PROBLEMS = (
+    ("offlinePartitionCount", "partitions are offline"),
+    ("recoveringPartitionCount", "partitions are being recovered"),
+    ("damagedRangeCount", "ranges damaged"),
+)
 _ADDRESSES = ("data", "namespace", "amqp", "amqps", "kafka", "kafkas", "http", "https", "pid")
 
 
@@ -46,8 +52,8 @@ def status_of(target: NodeTarget) -> Json:
         state: Json = json.loads(http.request("GET", "/ready").body)
         metrics = samples(http.request("GET", "/metrics").body.decode())
     conditions = [condition["message"] for condition in state["conditions"]]
-    for count, what in (("offlinePartitionCount", "partitions are offline"), ("damagedRangeCount", "ranges damaged")):
-        if state[count]:
+    for count, what in _PROBLEMS:
+        if state.get(count):
             conditions.append(f"{state[count]} {what}")
     return {
         "status": state["status"],

@@ -2,7 +2,8 @@
 
 `/health` has the format of the official emulator (reference: service 9), so that checks written for it keep working;
 `warnings` is added while there are problems. `/ready` lists the problems in detail: offline partitions, damaged ranges,
-and conditions of the machine (disk, clock). Everything else is still served, so the status stays 200.
+and conditions of the machine (disk, clock). After a crash it also lists the partitions that are still being recovered:
+requests for them wait. Everything else is served, so the status stays 200.
 """
 
 import json
@@ -33,17 +34,20 @@ async def get_ready(request: Request) -> Response:
     broker = request.context.broker
     hubs = _hubs(broker)
     offline = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.offline_partitions()]
+    recovering = [f"{_name(hub)}/{partition}" for hub in hubs for partition in hub.recovering_partitions]
     damaged = [_damage(hub, *found) for hub in hubs for found in hub.damaged_ranges()]
     conditions = [
         {"name": each.name, "severity": each.severity.value, "message": each.text} for each in broker.conditions.all()
     ]
     return _json_response(
         {
-            "status": "degraded" if offline or damaged or conditions else "ready",
+            "status": "degraded" if offline or damaged or conditions else "recovering" if recovering else "ready",
             "namespaces": len(broker.namespace_views()),
             "eventHubs": len(hubs),
             "offlinePartitionCount": len(offline),
             "offlinePartitions": offline[:_MAX_LISTED_PARTITIONS],
+            "recoveringPartitionCount": len(recovering),
+            "recoveringPartitions": recovering[:_MAX_LISTED_PARTITIONS],
             "damagedRangeCount": len(damaged),
             "damagedRanges": damaged[:_MAX_LISTED_RANGES],
             "conditions": conditions,
@@ -65,6 +69,8 @@ def _warnings(broker: Broker) -> Iterator[str]:
     hubs = _hubs(broker)
     if offline := sum(len(hub.offline_partitions()) for hub in hubs):
         yield f"{offline} partitions are offline; see /ready."
+    if recovering := sum(len(hub.recovering_partitions) for hub in hubs):
+        yield f"{recovering} partitions are being recovered after a crash; see /ready."
     if damaged := sum(len(hub.damaged_ranges()) for hub in hubs):
         yield f"{damaged} ranges of stored events cannot be read; see /ready."
 

@@ -24,7 +24,7 @@ from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
 from hubmere.store.engine import AbortedTransaction, Chunk, LogConfig, LogState, ProducerState, RetentionHold, Watcher
-from hubmere.store.log.commit import GroupCommit
+from hubmere.store.log.commit import GroupCommit, Job
 from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.maintenance import CompactionRun, Maintenance
 from hubmere.store.log.pending import PendingAppends, Watchers
@@ -319,6 +319,11 @@ class LocalLog:
 
     # --- closing ---
 
+    def seal(self, run: Callable[[Job], None]) -> None:
+        """Have the last recovery point written by `run`, on any thread, before `close`: everything is committed."""
+        if not self._is_offline:
+            self._checkpointer.write_last(run)
+
     def close(self) -> None:
         """Commit everything written and write a recovery point."""
         if self._is_closed:
@@ -327,7 +332,7 @@ class LocalLog:
         self._commit.flush()
         self._commit.finish_background()
         if not self._is_offline:
-            self._checkpointer.write_now()
+            self._checkpointer.write_last(_run_now)
         self._is_closed = True
         self._pending.stop()
         self._segments.close_files()
@@ -343,6 +348,10 @@ class LocalLog:
         self._is_closed = True
         self._pending.refuse_all(ShuttingDown())
         self._segments.close_files()
+
+
+def _run_now(job: Job) -> None:
+    job()
 
 
 def _refuse(_now_ms: int) -> None:

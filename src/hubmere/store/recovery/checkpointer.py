@@ -7,8 +7,9 @@ Thread rule: the owner's thread only; the group commit runs the writing on anoth
 """
 
 import logging
+from collections.abc import Callable
 
-from hubmere.store.log.commit import Durability, GroupCommit
+from hubmere.store.log.commit import Durability, GroupCommit, Job
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.segment import LogResources
 from hubmere.store.log.segments import LogSegments
@@ -100,17 +101,22 @@ class Checkpointer:
 
         self._commit.run_in_background(work, on_written)
 
-    def write_now(self) -> None:
-        """Write a recovery point and wait for it: for closing."""
+    def write_last(self, run: Callable[[Job], None]) -> None:
+        """Have `run` write the last recovery point, on any thread: for closing."""
         if self.is_current:
             return
         checkpoint = self._plan()
         assert checkpoint is not None, "closing waits for a recovery point under way"
-        try:
-            checkpoint.write(self._resources.files)
-        except OSError as error:
-            self.require(self._interval_bytes)
-            _LOGGER.warning("log %s: closed without a recovery point: %s", self._segments.directory.name, error)
+
+        def write() -> None:
+            try:
+                checkpoint.write(self._resources.files)
+            except OSError as error:
+                self.require(self._interval_bytes)
+                _LOGGER.warning("log %s: closed without a recovery point: %s", self._segments.directory.name, error)
+            self._is_running = False
+
+        run(write)
 
     def require(self, size_bytes: int) -> None:
         """Count bytes towards the next recovery point that were not appended: a compacted segment, a failed try."""

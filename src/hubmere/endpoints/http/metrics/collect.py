@@ -60,6 +60,9 @@ _COUNTERS: Mapping[str, Metric] = {
     }.items()
 }
 _SIZE = Metric("hubmere_size_bytes", GAUGE, "Size of the open logs of an event hub in bytes.", _PER_HUB)
+_RECOVERING = Metric(
+    "hubmere_recovering_partitions", GAUGE, "Partitions that are still being recovered after a crash.", _PER_HUB
+)
 _DAMAGED_RANGES = Metric("hubmere_damaged_ranges", GAUGE, "Ranges of stored events that cannot be read.", _PER_HUB)
 _DAMAGED_EVENTS = Metric("hubmere_damaged_events", GAUGE, "Stored events that cannot be read.", _PER_HUB)
 _CONDITION = Metric("hubmere_node_condition", GAUGE, "1 while a condition of the machine exists.", ("name", "severity"))
@@ -124,8 +127,8 @@ _BUILD = Metric("hubmere_build_info", GAUGE, "1; the label is the version of the
 
 # Every metric, in the order of the output. The capture metrics are omitted while no hub is captured.
 METRICS: tuple[Metric, ...] = (
-    *_COUNTERS.values(), _SIZE, LAG, OMITTED, _COMMIT, _FETCH, _DAMAGED_RANGES, _DAMAGED_EVENTS, _CONDITION,
-    *_MEASURES.values(), _LOOP_LAG, _LONGEST_LAG, *(metric for metric, _ in _CAPTURE_GAUGES), _RESTARTS,
+    *_COUNTERS.values(), _SIZE, LAG, OMITTED, _COMMIT, _FETCH, _RECOVERING, _DAMAGED_RANGES, _DAMAGED_EVENTS,
+    _CONDITION, *_MEASURES.values(), _LOOP_LAG, _LONGEST_LAG, *(metric for metric, _ in _CAPTURE_GAUGES), _RESTARTS,
     *_CONNECTIONS.values(), _BUILD, *PROCESS_METRICS,
 )  # fmt: skip
 
@@ -179,12 +182,20 @@ def _traffic(namespaces: list[NamespaceView]) -> Iterator[Family]:
 
 
 def _damage(namespaces: list[NamespaceView]) -> Iterator[Family]:
-    """Damage: a value above 0 means that readers skip stored events."""
+    """Recovery and damage: a value above 0 means that clients wait, or that readers skip stored events."""
     found = [
         ((namespace.name, hub.name), [each for _, each in hub.damaged_ranges()])
         for namespace in namespaces
         for hub in namespace.hubs()
     ]
+    yield (
+        _RECOVERING,
+        [
+            Sample((namespace.name, hub.name), len(hub.recovering_partitions))
+            for namespace in namespaces
+            for hub in namespace.hubs()
+        ],
+    )
     yield _DAMAGED_RANGES, [Sample(labels, len(ranges)) for labels, ranges in found]
     yield _DAMAGED_EVENTS, [Sample(labels, sum(each.event_count for each in ranges)) for labels, ranges in found]
 
