@@ -1,13 +1,18 @@
 """The files under `deploy/`: what they name exists in the product, and the tools that read them take them."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hubmere.settings import SETTINGS, Settings
 
@@ -52,6 +57,100 @@ def test_the_container_copies_files_that_are_there_and_asks_for_extras_that_exis
 
     assert [name for name in copied if not (ROOT / name).exists()] == []
     assert [extra for group in extras for extra in group.split(",") if extra not in known] == []
+
+
+# --- the container, step by step -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction of the container file, with its lines joined."""
+
+    name: str
+    text: str
+
+
+def steps() -> list[Step]:
+    lines = [line for line in CONTAINER.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    return [Step(*line.split(" ", 1)) for line in joined.splitlines() if line.strip()]
+
+
+def texts_of(name: str) -> list[str]:
+    return [step.text for step in steps() if step.name == name]
+
+
+# What the base image has, beside the shell's own words.
+_IMAGE_COMMANDS = {"apt-get", "rm", "python", "useradd", "/opt/hubmere/bin/pip"}
+
+
+def test_every_step_is_an_instruction_and_every_shell_text_parses() -> None:
+    """A quote that is not closed would stop the build."""
+    known = {"FROM", "RUN", "ARG", "WORKDIR", "COPY", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+
+    assert {step.name for step in steps()} <= known | {"ENTRYPOINT", "CMD"}
+    for text in texts_of("RUN"):
+        subprocess.run(["sh", "-n", "-c", text], check=True, timeout=60)
+
+
+def test_steps_call_commands_that_the_image_has() -> None:
+    """The first word of every command, in both stages; no tool of the build is used in the second."""
+    called = {
+        words[0]
+        for text in texts_of("RUN")
+        for command in re.split(r"&&|;|\bthen\b|\bfi\b|\bif\b", text)
+        if (words := command.split()) and words[0] != "["
+    }
+
+    assert called == _IMAGE_COMMANDS
+
+
+def test_options_of_pip_are_known_to_pip() -> None:
+    """A misspelt one would be told by the first who builds."""
+    (install,) = [text for text in texts_of("RUN") if "pip install" in text]
+    help_text = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--help"], capture_output=True, text=True, timeout=120, check=True
+    ).stdout + subprocess.run(
+        [sys.executable, "-m", "pip", "--help"], capture_output=True, text=True, timeout=120, check=True
+    ).stdout  # fmt: skip
+
+    options = re.findall(r"\s(--?[a-z-]+)", install.partition("pip install")[2])
+
+    assert options
+    assert [option for option in options if option not in help_text] == []
+
+
+def test_the_start_of_the_composition_becomes_ready_and_healthy(tmp_path: Path) -> None:
+    """The image's entry point and variables with the composition's command; ports and folder are this machine's."""
+    (entry,) = map(json.loads, texts_of("ENTRYPOINT"))
+    command = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["hubmere"]["command"]
+    variables = dict(word.split("=", 1) for text in texts_of("ENV") for word in text.split())
+    ports = {f"HUBMERE_{name}_PORT": "0" for name in ("AMQP", "AMQPS", "KAFKA", "KAFKAS", "HTTP", "HTTPS")}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("HUBMERE_")}
+    environment = {**plain, **variables, **ports, "HUBMERE_DATA": str(tmp_path / "data")}
+    assert entry == ["/opt/hubmere/bin/hubmere"]
+    ready = tmp_path / "data" / "ready.json"
+    with (tmp_path / "log").open("wb") as log:
+        node = subprocess.Popen(
+            [sys.executable, "-m", "hubmere", *command], env=environment, cwd=tmp_path, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + 120
+        while not ready.exists():
+            assert node.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        told = json.loads(ready.read_text(encoding="utf-8"))
+        (health,) = (json.loads(text[text.index("CMD ") + 4 :]) for text in texts_of("HEALTHCHECK"))
+        check = health[2].replace("127.0.0.1:5300", told["http"].removeprefix("http://")).replace("=2)", "=120)")
+        subprocess.run([sys.executable, "-c", check], check=True, timeout=240)
+    finally:
+        node.terminate()
+        assert node.wait(120) == 0
+
+    # The host resolves neither the name of the service nor that of the namespace.
+    assert told["kafka"].startswith("localhost:")
+    assert told["connection_string"].startswith("Endpoint=sb://localhost")
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
