@@ -13,6 +13,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 
 from stalls import FILE_VARIABLE, StallCheck
@@ -20,6 +21,9 @@ from stalls import FILE_VARIABLE, StallCheck
 # Both judge by the clock, and the machine may be busy.
 settings.register_profile("hubmere", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hubmere")
+# The same for httpx, whose clients give up after 5 s by default. The object is the default of every call.
+for _name in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _name, 120.0)
 
 _HERE = Path(__file__).parent
 # Folders and files of which every test is marked; the others mark single tests.

@@ -33,7 +33,7 @@ def publish(node: Node, hub: str, body: bytes) -> None:
     expires_at_s = SystemClock().now_ms() // 1000 + 60
     token = make_token(f"sb://{signer.host}/{hub}", signer.key_name, signer.key, expires_at_s=expires_at_s)
     request = urllib.request.Request(f"{node.http}/{hub}/messages", body, {"Authorization": token}, method="POST")
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         assert answer.status == 201
 
 

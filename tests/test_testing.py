@@ -66,7 +66,7 @@ def test_node_serves_for_the_length_of_the_block() -> None:
     """Started, reachable, and gone."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         pid, folder = node.pid, node.data.parent
-        with urllib.request.urlopen(f"{node.http}/health", timeout=10) as answer:
+        with urllib.request.urlopen(f"{node.http}/health", timeout=120) as answer:
             status = answer.status
 
     assert status == 200

@@ -24,7 +24,7 @@ from hubmere.testing import Node
 
 pytestmark = pytest.mark.foreign
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 120.0
 _UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 _TIME = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 # Where each protocol's event stands in the one partition.

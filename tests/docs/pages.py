@@ -11,7 +11,7 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # What runs a block of that language; the others show commands for a terminal or files.
 RUNNERS = {"python": [sys.executable, "-c"], "sh": ["bash", "-euo", "pipefail", "-c"]}
 # A block waits for clients that look around before they begin.
-_RUN_SECONDS = 90
+_RUN_SECONDS = 600
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:

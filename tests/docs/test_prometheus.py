@@ -144,7 +144,7 @@ def answered(address: str, query: str) -> str:
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=120) as answer:
                 found: list[Any] = json.load(answer)["data"]["result"]
         except OSError:
             found = []

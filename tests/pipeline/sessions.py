@@ -25,6 +25,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
+    # The machine may be busy.
+    "spark.python.authenticate.socketTimeout": "300s",
+    "spark.network.timeout": "600s",
 }
 
 

@@ -50,6 +50,8 @@ _SPARK_SETTINGS: Mapping[str, str] = {
     # Offsets of this many batches stay in each checkpoint; a restart needs the last two.
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.python.unix.domain.socket.enabled": "true",
+    # Time for a Python process to authenticate, 15 s by default: a busy machine may need more.
+    "spark.python.authenticate.socketTimeout": "300s",
 }
 _LOCAL_SETTINGS: Mapping[str, str] = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
 

@@ -8,7 +8,7 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 # The SDK waits up to a minute and tries three times by default: a test that fails should do so sooner.
 # With retries the blocking consumer never reports an error (its own issue 27137), so there are none.
 QUICK = {"retry_total": 0, "retry_backoff_factor": 0.05, "auth_timeout": 10, "user_agent": "hubmere-tests"}
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 90.0
 
 
 def a_producer(connection_string: str, hub: str, **options: Any) -> EventHubProducerClient:

@@ -17,7 +17,7 @@ judges = pytest.mark.judges
 
 pytestmark = pytest.mark.foreign
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 100
 ROOT = "RootManageSharedAccessKey"
 
 

@@ -16,7 +16,7 @@ judges = pytest.mark.judges
 
 pytestmark = [pytest.mark.foreign, judges(client=Name.AIOKAFKA, transport=Transport.PLAIN)]
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:

@@ -16,7 +16,7 @@ from hubmere.model.entity import Status
 from hubmere.model.spec import HubSpec
 from hubmere.store.files import Files
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 120.0
 
 
 class Disk(Files):

@@ -16,7 +16,7 @@ class Raw:
     """A TCP connection on which a test writes what it wants."""
 
     def __init__(self, node: HttpNode) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", node.port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", node.port), timeout=120)
         self._early = b""
 
     def send(self, data: bytes) -> None:

@@ -84,7 +84,7 @@ class Connect:
 
     def __call__(self, path: str = "/$servicebus/websocket", *protocols: str) -> websocket.WebSocket:
         url = f"ws://127.0.0.1:{self._node.port}{path}"
-        client = websocket.create_connection(url, subprotocols=list(protocols or ("AMQPWSB10",)), timeout=10)
+        client = websocket.create_connection(url, subprotocols=list(protocols or ("AMQPWSB10",)), timeout=120)
         self._opened.append(client)
         return client
 
@@ -120,7 +120,7 @@ def test_the_upgrade_is_answered_as_strict_clients_parse_it(door: HttpNode) -> N
         b"Sec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
     )
 
-    with socket.create_connection(("127.0.0.1", door.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", door.port), timeout=120) as client:
         client.sendall(request)
         lines = client.recv(4096).split(b"\r\n")
 

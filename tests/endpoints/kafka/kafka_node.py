@@ -37,7 +37,7 @@ from stalls import watched_loop
 T = TypeVar("T")
 
 NAMESPACE = "hubmere"
-_START_SECONDS = 10.0
+_START_SECONDS = 120.0
 _HOLD_SECONDS = 60.0
 
 
