@@ -1,10 +1,12 @@
 """Two nodes under one alias: the first is killed, the second takes over, and a foreign client goes on (service 8)."""
 
 import gc
+import random
 import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,27 @@ class Dns:
         return self._resolve(self.address if host == ALIAS_HOST else host, *more, **named)
 
 
+def shared_port() -> int:
+    """A port that is free on both addresses, below those that systems give to whoever asks for any (RFC 6335: 49152).
+
+    Linux begins at 32768. One of these may be taken by a connection of another test before the second node starts.
+    """
+    for port in random.sample(range(20_000, 32_000), 100):
+        with suppress(OSError), ExitStack() as stack:
+            for address in (EAST_ADDRESS, WEST_ADDRESS):
+                stack.enter_context(socket.create_server((address, port)))
+            return port
+    raise AssertionError("no port is free")
+
+
 @pytest.fixture
 def west() -> Iterator[Node]:
     """The node that takes over."""
     names = ["west.localhost", ALIAS_HOST, WEST_ADDRESS]
-    with Node(settings={"namespace": "west-ns", "host": WEST_ADDRESS, "hostname": names}) as running:
+    port = shared_port()
+    with Node(
+        settings={"namespace": "west-ns", "host": WEST_ADDRESS, "hostname": names, "amqps_port": port}
+    ) as running:
         yield running
 
 
