@@ -177,7 +177,7 @@ def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
         "print(node.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
 
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
 
     pid = int(run.stdout)
     deadline = time.monotonic() + 60

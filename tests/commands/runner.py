@@ -83,5 +83,5 @@ def hears_interrupts() -> None:
 def piped(node: Node, data: bytes, *arguments: str) -> tuple[int, bytes, str]:
     """The command as a process that is given something to read: its exit code, its output, what it complained of."""
     with started(node, *arguments) as process:
-        out, err = process.communicate(data, timeout=60)
+        out, err = process.communicate(data, timeout=300)
     return process.returncode, out, err.decode()

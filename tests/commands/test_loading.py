@@ -86,7 +86,7 @@ def test_examples_of_the_manual_run_as_they_stand(node: Node) -> None:
 
     run = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command + "\n".join(examples)],
-        capture_output=True, text=True, check=False, timeout=110,
+        capture_output=True, text=True, check=False, timeout=800,
         env={**environment(HUBMERE_DATA=str(node.data)), "PATH": os.environ["PATH"]},
     )  # fmt: skip
 
