@@ -6,12 +6,15 @@ import uuid
 
 import pytest
 
+from broker.issuers import OWNER_ID, a_trusted_issuer, claims, token
 from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from endpoints.amqp.messages import an_event
 from endpoints.amqp.raw_client import RawClient, Refused
 from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
 from hubmere.endpoints.amqp.cbs import MAX_LOGGED_REFUSALS
-from hubmere.model.entity import KeyKind
+from hubmere.model.entity import KeyKind, RoleAssignment
+from hubmere.model.names import namespace_name
+from hubmere.model.roles import DATA_SENDER
 from hubmere.model.sas import make_token
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
@@ -285,6 +288,30 @@ def test_a_link_goes_when_its_token_expires_and_the_connection_stays() -> None:
         client.authorize("orders")
         client.publish(client.sender("orders/Partitions/0"), an_event("after"))
 
+    assert refused.condition == "amqp:link:detach-forced"
+    assert "Code: RenewToken" in refused.description
+
+
+def test_a_link_goes_when_its_oauth_token_expires() -> None:
+    """As with a SAS token: the link is detached for renewal, and another token brings it back."""
+    with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
+        node.call(lambda: node.broker.access.identities.trust(a_trusted_issuer()))
+        wanted = RoleAssignment(
+            namespace=namespace_name(NAMESPACE),
+            name="0b5c1b0e-0000-0000-0000-000000000000",
+            role_id=DATA_SENDER.id,
+            principal_id=OWNER_ID,
+        )
+        node.manage(lambda manager, actor, done: manager.assign_role(wanted, actor, done))
+        first, _ = client.put_token("orders", token(claims(exp=int(time.time()) + 2)), kind="jwt")
+        sender = client.sender("orders/Partitions/0")
+        client.publish(sender, an_event("before"))
+
+        refused = client.detached(sender)
+        second, _ = client.put_token("orders", token(claims(exp=int(time.time()) + 600)), kind="jwt")
+        client.publish(client.sender("orders/Partitions/0"), an_event("after"))
+
+    assert (first, second) == (202, 202)
     assert refused.condition == "amqp:link:detach-forced"
     assert "Code: RenewToken" in refused.description
 
