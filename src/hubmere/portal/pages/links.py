@@ -190,8 +190,8 @@ def _short(text: str) -> str:
 
 
 def _client(view: ConnectionView) -> str:
-    """The name that the client gave itself, else its software; the dialog with the links has both in full."""
-    return _short(view.client or view.software)
+    """The software of the client, else the name that it gave itself; the dialog with the links has both in full."""
+    return _short(view.software or view.client)
 
 
 def _protocol(view: ConnectionView) -> str:
