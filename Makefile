@@ -111,7 +111,6 @@ spark-versions: for-tests ## run the Spark source on Spark 4.0, 4.1 and 4.2, whi
 
 docs: for-docs ## build the manual into site/
 	$(BIN)/python docs/generate.py
-	$(BIN)/python tools/changelog.py
 	$(BIN)/python tests/conformance/report.py
 	$(BIN)/mkdocs build --strict --quiet
 

@@ -5,6 +5,7 @@ in a table comes from the declaration that is enforced, or from the docstring of
 """
 
 import ast
+import runpy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
@@ -337,3 +338,4 @@ _PAGES: dict[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     write()
+    runpy.run_path(str(Path(__file__).parents[1] / "tools" / "changelog.py"), run_name="__main__")
