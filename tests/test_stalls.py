@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.node.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch
+from hubmere.node.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch, _waited_since_s, _waits_s
 from hubmere.testing import Node
 from stalls import FILE_VARIABLE, LIMIT_S, StallCheck, is_excused
 
@@ -147,3 +147,10 @@ def test_time_that_the_machine_took_is_not_the_loops_own() -> None:
 
     assert stall.own_s == pytest.approx(0.1)
     assert stall.own_s <= LIMIT_S + 1e-9
+
+
+def test_thread_that_ends_does_not_make_a_turn_longer() -> None:
+    """What other threads waited is subtracted: a thread that is gone must not turn into a negative wait."""
+    with_another = {**_waits_s(), "0": 1000.0}
+
+    assert _waited_since_s(with_another, "none") >= 0.0

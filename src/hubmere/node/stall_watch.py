@@ -69,6 +69,7 @@ class StallWatch:
         self._beat_s = max(threshold_s / 5, _MIN_BEAT_SECONDS)
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
+        self._thread_name = str(threading.get_native_id())
         self._stopping = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="stall-watch", daemon=True)
         self._schedstat: int | None = None
@@ -78,7 +79,8 @@ class StallWatch:
         self._wakes_at = 0.0
         self._overslept_s = 0.0
         self._stacks: list[str] = []
-        self._others_waited_s = 0.0
+        # How long each thread had waited for a processor when the first stack was sampled.
+        self._waits_before: dict[str, float] = {}
         self._reported = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -137,7 +139,7 @@ class StallWatch:
             waited_s=waited_s,
             others_s=max(process_s - thread_s, 0.0),
             overslept_s=self._overslept_s + max(now - self._wakes_at, 0.0),
-            others_waited_s=_total_wait_s() - self._others_waited_s - waited_s if self._stacks else 0.0,
+            others_waited_s=_waited_since_s(self._waits_before, self._thread_name) if self._stacks else 0.0,
             stacks=self._stacks,
         )
         # One write of a file that is opened to append: lines of several processes do not mix.
@@ -162,7 +164,7 @@ class StallWatch:
             if time.monotonic() - self._due < self._threshold_s / 2 or len(self._stacks) >= _MAX_STACKS:
                 continue
             if not self._stacks:
-                self._others_waited_s = _total_wait_s()
+                self._waits_before = _waits_s()
             self._stacks.append(_stack_of(self._thread_id))
 
 
@@ -180,12 +182,18 @@ def _stack_of(thread_id: int) -> str:
     return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
-def _total_wait_s() -> float:
-    """How long all threads of this process have been ready to run without a processor; 0 where nobody counts it."""
-    total_ns = 0
-    try:
-        for task in Path("/proc/self/task").iterdir():
-            total_ns += int((task / "schedstat").read_bytes().split()[1])
-    except OSError:
-        return 0.0
-    return total_ns * _NS
+def _waits_s() -> dict[str, float]:
+    """How long each thread of this process has been ready to run without a processor; empty where nobody counts it."""
+    waits = {}
+    for task in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            waits[task.parent.name] = int(task.read_bytes().split()[1]) * _NS
+        except OSError:
+            # The thread has ended.
+            continue
+    return waits
+
+
+def _waited_since_s(before: dict[str, float], own: str) -> float:
+    """How long the threads but one have waited for a processor since then."""
+    return sum(max(wait_s - before.get(name, 0.0), 0.0) for name, wait_s in _waits_s().items() if name != own)
