@@ -14,18 +14,17 @@ from typing import Any, cast
 from hubmere.broker import MAX_LINK_VIEWS, Caller, ConnectionView, Judge, LogOpening, Principal, SharedKey, display_text
 from hubmere.endpoints.amqp.backpressure import Backpressure
 from hubmere.endpoints.amqp.context import AmqpContext
-from hubmere.endpoints.amqp.errors import entity_name, row_of, tracked
-from hubmere.endpoints.amqp.link_addresses import HubAddress, parse_address
+from hubmere.endpoints.amqp.errors import row_of, tracked
 from hubmere.endpoints.amqp.link_handler import LinkHandler, WaitingLink
 from hubmere.endpoints.amqp.links import Links
+from hubmere.endpoints.amqp.peer import entity_of, software_of
 from hubmere.endpoints.memory import UNCOUNTED_BYTES
 from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AddressNotAllowed, NotSupported, Refusal, ShuttingDown
 from hubmere.wire.amqp import Condition, Connection, Link, Phase, Role
-from hubmere.wire.amqp.codec.performatives import ACCEPTED, ROLE_RECEIVER, Attach, Source, Target
-from hubmere.wire.amqp.codec.types import Value
+from hubmere.wire.amqp.codec.performatives import ACCEPTED, Attach
 from hubmere.wire.amqp.sasl import PLAIN
 from hubmere.wire.amqp.signals import (
     AttachRequested,
@@ -340,7 +339,7 @@ class AmqpConnection:
             self._caller = caller
             self._links = Links(self._context, self, caller, self._on_authorized)
             self._client = display_text(signal.open.container_id)
-            self._software = _software(signal.open.properties or {})
+            self._software = software_of(signal.open.properties or {})
             if self._principal is not None:
                 caller.add_claim(self._principal, self._now_s)
                 self._on_authorized()
@@ -377,7 +376,7 @@ class AmqpConnection:
             self._refuse(link, attach, refusal)
 
     def _refuse(self, link: Link, attach: Attach, refusal: Refusal) -> None:
-        link.refuse(*self.explain(refusal, _entity_of(attach)))
+        link.refuse(*self.explain(refusal, entity_of(attach)))
 
     def _attach_later(self, opening: LogOpening, link: Link, attach: Attach) -> None:
         """Answer an attach when the log of its partition is open; other links of the connection go on."""
@@ -496,25 +495,6 @@ class AmqpConnection:
 def _handler_of(link: Link) -> LinkHandler | None:
     """The handler of a link; None if the link was refused or is gone."""
     return cast("LinkHandler | None", link.context)
-
-
-def _entity_of(attach: Attach) -> str:
-    """The hub, partition and group that an attach names, for the text of a refusal."""
-    terminus = attach.source if attach.role == ROLE_RECEIVER else attach.target
-    if not isinstance(terminus, Source | Target):
-        return ""
-    try:
-        address = parse_address(terminus.address)
-    except Refusal:
-        return ""
-    return entity_name(address.hub, address.partition, address.group) if isinstance(address, HubAddress) else ""
-
-
-def _software(properties: Mapping[Value, Value]) -> str:
-    """The software of a peer: the user agent that SDKs send, else product and version."""
-    agent = properties.get("user-agent")
-    named = [properties[name] for name in ("product", "version") if name in properties]
-    return display_text(agent) if agent is not None else display_text(" ".join(map(str, named)))
 
 
 _HANDLERS: Mapping[type[Signal], Callable[[AmqpConnection, Any], None]] = {

@@ -130,13 +130,11 @@ class Connection:
         return self._read()
 
     def receive_single(self, data: bytes, now: float) -> tuple[TransferShape, int, bytes] | None:
-        """Shape, delivery-id and payload if `data` is exactly one delivery like the last one; otherwise None, and
-        nothing has changed: pass the same data to `receive_data`."""
+        """Shape, id and payload if `data` is exactly one delivery like the last; None, and nothing changed, if not."""
         shape = self._shape
         if shape is None or self._phase is not Phase.OPENED or self._input.is_torn or not shape.link.can_receive_runs:
             return None
-        single = shape.read_single(data, self._frame_limit)
-        if single is None:
+        if (single := shape.read_single(data, self._frame_limit)) is None:
             return None
         self._timers.now = self._timers.last_received = now
         shape.count(1)
