@@ -14,7 +14,7 @@ from hubmere.model.spec import HubSpec
 from hubmere.store.audit import AuditLine
 
 # Not a change, a change through another method, and the last step of every change.
-_NOT_AUDITED = {"check_create_hub", "check_update_hub", "watch", "scale", "submit"}
+_NOT_AUDITED = {"check_create_hub", "check_update_hub", "watch", "scale", "submit", "follow"}
 
 
 def last(bench: Bench) -> AuditLine:

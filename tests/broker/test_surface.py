@@ -23,8 +23,8 @@ FORBIDDEN: frozenset[type] = frozenset({LiveHub, LiveNamespace, PartitionLog, Lo
 
 # What endpoints and the portal may use. A name that is added here becomes a promise to every protocol.
 SURFACE = """
-Actor AdminToken Assignment AuditLine BearerToken Broker CAPTURE_STARTING CONDITION_NAMES Caller CapturedFile
-Claim ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCredential ConnectionView
+Actor AdminToken Assignment AuditLine BearerToken Broker CAPTURE_STARTING CLUSTER_CONDITION CONDITION_NAMES Caller
+CapturedFile Claim ClassicGroup Coalescer Commit Condition ConditionSeverity ConnectionStringCredential ConnectionView
 Connections ConsumerGroup ConsumerGroupConfig ConsumerGroupDescription ConsumerMemberView CoordinationRefused
 Coordinator Copy Credential Done EmbeddedSubscription EndSpan Entities GroupAdministration GroupDescription
 GroupOverview GroupPosition GroupProtocol GroupReplica GroupState GroupType Heartbeat HeartbeatAnswer

@@ -11,6 +11,7 @@ from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek, Processo
 from hubmere.broker.caller import Caller
 from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.coalesce_runs import RunCoalescer
+from hubmere.broker.conditions import CLUSTER as CLUSTER_CONDITION
 from hubmere.broker.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.coordinator import refusals
@@ -156,6 +157,7 @@ __all__ = [
     "LiveConnection",
     "display_text",
     # state of the node, for monitoring
+    "CLUSTER_CONDITION",
     "CONDITION_NAMES",
     "Condition",
     "ConditionSeverity",

@@ -28,6 +28,7 @@ from hubmere.broker.management.manager import Manager
 from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
 from hubmere.broker.network import require_address
+from hubmere.broker.places import Places
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
@@ -131,6 +132,7 @@ class Broker:
         quiet_s: float = QUIET_SECONDS,
         blob_bodies: BodyStore | None = None,
         blob_keys: Mapping[str, bytes] | None = None,
+        places: Places | None = None,
     ) -> None:
         self._catalog = catalog
         self.entities = Entities(lambda: catalog.view)
@@ -147,7 +149,7 @@ class Broker:
         self._namespaces: dict[str, LiveNamespace] = {}
         self.segment_bytes = segment_bytes
         self._live_state = LiveState(
-            catalog, engine, book, self._namespaces, segment_bytes, self.connections, self.revocation
+            catalog, engine, book, self._namespaces, segment_bytes, self.connections, self.revocation, places
         )
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
         self.manager = Manager(
@@ -425,9 +427,9 @@ class Broker:
             raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
         number = partition_number(partition, hub=hub.name, count=hub.entity.partition_count)
         hub.require_receiving()
-        log = hub.log(number)
+        log = hub.current_log(number, position)
         sequence = log.find(position)
-        chunk = log.read(sequence, max_bytes, stable_only=True) if sequence < log.state.last_stable else None
+        chunk = hub.read_now(log, number, sequence, max_bytes)
         return Peek(partition=hub.view.partition(number), sequence=sequence, chunk=chunk)
 
     # --- asking ---
@@ -442,7 +444,7 @@ class Broker:
         """Where a partition begins and ends."""
         view = hub.partition_of(partition)
         # First the log, since a request that waits for it asks again and must not be counted twice.
-        number, state = view.number, view.state
+        number, state = view.number, view.current_state
         self._admit_question(hub._live, now)
         return PartitionInfo(
             hub=hub.name,

@@ -1,4 +1,4 @@
-"""What is wrong with the machine under the node: a full disk, a clock that jumped. Set by the node, shown by everybody.
+"""What is wrong below the node: a full disk, a clock that jumped, a cluster out of reach. Set by the node.
 
 A condition has a name, so that setting it again replaces its text, and a severity: WARNING while everything is still
 served, CRITICAL while something is refused. Health, metrics and portal read them when they are asked.
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 # Every condition that a node can be in.
-CLOCK, DISK = "clock", "disk"
-NAMES = (CLOCK, DISK)
+CLOCK, DISK, CLUSTER = "clock", "disk", "cluster"
+NAMES = (CLOCK, DISK, CLUSTER)
 
 
 class ConditionSeverity(StrEnum):

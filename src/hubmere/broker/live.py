@@ -12,6 +12,7 @@ from functools import partial
 from hubmere.broker.counters import Counters
 from hubmere.broker.opening import LogOpening, Opening, WaitingRequests
 from hubmere.broker.partitioning import RoundRobin
+from hubmere.broker.places import Place, PlaceRequest, Places
 from hubmere.broker.quotas.application_groups import ApplicationGroups
 from hubmere.broker.quotas.byte_rates import PartitionRates
 from hubmere.broker.quotas.throughput import Rates, Throughput
@@ -21,8 +22,9 @@ from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, Status, TimestampType
 from hubmere.model.errors import EntityDisabled, EntityUpdated, HubNotFound, PublisherRevoked, Refusal
 from hubmere.model.names import fold
+from hubmere.model.position import Position
 from hubmere.model.tier import Limits
-from hubmere.store.engine import LogConfig, LogEngine, PartitionLog, log_id
+from hubmere.store.engine import Chunk, LogConfig, LogEngine, PartitionLog, log_id
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
@@ -166,8 +168,9 @@ class LiveHub:
         engine: LogEngine,
         segment_bytes: int,
         requests: WaitingRequests | None = None,
+        places: Places | None = None,
     ) -> None:
-        """`requests` bounds the requests of the whole node that wait for logs."""
+        """`requests` bounds the requests of the whole node that wait for logs; `places` is given on a cluster."""
         self.namespace = namespace
         self.entity = entity
         self._engine = engine
@@ -179,7 +182,7 @@ class LiveHub:
         self._requests = WaitingRequests() if requests is None else requests
         # Why nothing is opened any more: the hub was deleted.
         self._retired: Refusal | None = None
-        self.readers = Readers(namespace.limits.readers_per_partition)
+        self.readers = Readers(namespace.limits.readers_per_partition, places)
         # Open publishers by the callback that closes them; the value is the publisher's folded name.
         self.publishers: dict[Evicted, str | None] = {}
         self.revoked: set[str] = set()
@@ -221,6 +224,44 @@ class LiveHub:
         if log is None:
             log = self._open(partition)
         return log
+
+    def current_log(self, partition: int, position: Position | None = None) -> PartitionLog:
+        """The log of a partition, with `state` and `find` of this position as new as the request.
+
+        A log that is kept elsewhere is asked first: raises LogOpening until it has answered.
+        """
+        log = self.log(partition)
+        opening = Opening(self.name, partition, self._requests)
+        if not log.is_current(position, opening.end):
+            raise LogOpening(opening)
+        return log
+
+    def take_place(self, places: Places, request: PlaceRequest) -> Place:
+        """A place for a reader; raises LogOpening until it is granted, or why it is refused."""
+        opening = Opening(self.name, request.partition, self._requests)
+        place = places.take(request, opening.end)
+        if place is None:
+            raise LogOpening(opening)
+        return place
+
+    def read_now(self, log: PartitionLog, partition: int, sequence: int, max_bytes: int) -> Chunk | None:
+        """Stable events from a sequence number on; None if there are none.
+
+        Raises LogOpening while events that exist are fetched from where the log is kept.
+        """
+        if sequence >= log.state.last_stable:
+            return None
+        chunk = log.read(sequence, max_bytes, stable_only=True)
+        if chunk is not None:
+            return chunk
+        opening = Opening(self.name, partition, self._requests)
+
+        def on_moved() -> None:
+            log.unwatch(on_moved)
+            opening.end()
+
+        log.watch(on_moved)
+        raise LogOpening(opening)
 
     def _open(self, partition: int) -> PartitionLog:
         """Begin to open a log, unless that is under way, and return it if it is open at once."""

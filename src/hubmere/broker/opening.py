@@ -114,6 +114,10 @@ class LogOpening(PartitionOpening):
         super().__init__(opening.hub, opening.partition)
         self._opening = opening
 
+    def is_same(self, other: "LogOpening") -> bool:
+        """Whether both are about one opening: a request that has waited for it has waited too long."""
+        return self._opening is other._opening
+
     @property
     def is_slow(self) -> bool:
         """Whether the log is being recovered: it may take much longer than creating a new one."""

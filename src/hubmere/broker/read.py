@@ -19,6 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from hubmere.broker.opening import LogOpening, Waiting
+from hubmere.broker.places import Place, PlaceRequest, Places
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tail import Tails
 from hubmere.broker.tracing import Tracer
@@ -32,7 +33,6 @@ from hubmere.model.errors import (
     ReaderStolen,
     ReceiverLimit,
     Refusal,
-    SequenceOutOfRange,
 )
 from hubmere.model.position import Anchor, Position
 from hubmere.store.engine import AbortedTransaction, Chunk, LogState, PartitionLog
@@ -49,6 +49,9 @@ KEPT_STEALS = 16
 
 # The state of a partition whose log is being opened: nothing is known yet.
 NOT_OPEN = LogState(log_start=-1, committed=-1, last_stable=-1, last_offset=-1, last_enqueued_ms=-1, size_bytes=0)
+
+# How soon a reader asks again whether it may deliver, while its gateway is cut off from its cluster.
+WITHOUT_LEASE_S = 0.1
 
 # The leader epoch of a client that does not check it.
 ANY_EPOCH = -1
@@ -147,6 +150,7 @@ class Reader:
         "_log",
         "_on_closed",
         "_on_ready",
+        "_place",
         "_readers",
         "epoch",
         "group",
@@ -156,8 +160,11 @@ class Reader:
         "partition",
     )
 
-    def __init__(self, readers: "Readers", log: PartitionLog, spec: ReaderSpec, egress: Egress) -> None:
+    def __init__(
+        self, readers: "Readers", log: PartitionLog, spec: ReaderSpec, egress: Egress, place: Place | None = None
+    ) -> None:
         self._readers = readers
+        self._place = place
         self._egress = egress
         self._on_ready = spec.on_ready
         self._on_closed = spec.on_closed
@@ -180,6 +187,11 @@ class Reader:
     def state(self) -> LogState:
         """Committed positions and size of the partition."""
         return self._log.state
+
+    @property
+    def offsets_are_sequences(self) -> bool:
+        """Whether the offset of an event is its sequence number."""
+        return self._log.offsets_are_sequences
 
     @property
     def lag(self) -> int:
@@ -228,7 +240,12 @@ class Reader:
         self._egress.hub.report_unreadable(self.partition, first_sequence, next_sequence)
 
     def delay(self, now: float) -> float:
-        """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0."""
+        """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0.
+
+        A gateway that cannot prove to its cluster that it is alive delivers nothing.
+        """
+        if self._place is not None and not self._place.may_deliver:
+            return WITHOUT_LEASE_S
         return self._egress.delay(now)
 
     def close(self) -> None:
@@ -237,6 +254,8 @@ class Reader:
             self.is_open = False
             self._log.unwatch(self._on_ready)
             self._readers.release(self)
+            if self._place is not None:
+                self._place.release()
 
     def evict(self, refusal: Refusal) -> None:
         """Close because of a rule, and tell the endpoint which."""
@@ -300,8 +319,8 @@ class PartitionReader:
 
     @property
     def has_byte_offsets(self) -> bool:
-        """Whether `Chunk.offset` is a byte offset; on compacted hubs it is the sequence number."""
-        return not self._hub.entity.retention.is_compacted
+        """Whether `Chunk.offset` is a byte offset; on compacted hubs and on a cluster it is the sequence number."""
+        return self._log is not None and not self._log.offsets_are_sequences
 
     @property
     def state(self) -> LogState:
@@ -329,9 +348,7 @@ class PartitionReader:
             if log is None:
                 return PartitionRead(NOT_OPEN)
         state = log.state
-        refusal = leader_epoch_refusal(leader_epoch, log.leader_epoch) if leader_epoch >= 0 else None
-        if refusal is None and not state.log_start <= sequence <= state.committed:
-            refusal = SequenceOutOfRange(sequence, state.log_start, state.committed)
+        refusal = log.check_position(sequence, leader_epoch)
         if refusal is not None:
             return PartitionRead(state, refusal=refusal)
         if sequence == state.committed or not space_bytes:
@@ -381,10 +398,12 @@ class Steal:
 class Readers:
     """The readers of one hub, by consumer group and partition."""
 
-    __slots__ = ("_limit", "_readers", "steal_count", "steals", "tails")
+    __slots__ = ("_limit", "_places", "_readers", "steal_count", "steals", "tails")
 
-    def __init__(self, receiver_limit: int | None) -> None:
+    def __init__(self, receiver_limit: int | None, places: Places | None = None) -> None:
+        """`places` decides for all gateways of a cluster; without it the decision is made here."""
         self._limit = receiver_limit
+        self._places = places
         self._readers: dict[tuple[str, int], list[Reader]] = {}
         self.tails = Tails()
         # For monitoring: how often a partition was taken since the node started, and the latest of these.
@@ -392,7 +411,12 @@ class Readers:
         self.steals: tuple[Steal, ...] = ()
 
     def open(self, hub: "LiveHub", spec: ReaderSpec, client: Client = NOBODY) -> Reader:
-        """Open a reader and evict those that must give way; raises and changes nothing if it is refused."""
+        """Open a reader and evict those that must give way; raises and changes nothing if it is refused.
+
+        On a cluster: raises LogOpening until the place is granted and the partition's leader has said where it ends.
+        """
+        if self._places is not None:
+            return self._open_on_cluster(self._places, hub, spec, client)
         key = (spec.group, spec.partition)
         others = self._readers.get(key, [])
         self._check(others, spec.epoch, spec.name or UNNAMED)
@@ -404,6 +428,24 @@ class Readers:
                     ReaderStolen(new_epoch=spec.epoch, new_name=reader.name, epoch=other.epoch, name=other.name)
                 )
         self._readers.setdefault(key, []).append(reader)
+        return reader
+
+    def _open_on_cluster(self, places: Places, hub: "LiveHub", spec: ReaderSpec, client: Client) -> Reader:
+        # First where the log ends: a place that is granted must be used at once.
+        log = hub.current_log(spec.partition, spec.position)
+        _start(log, spec.position)
+        request = PlaceRequest(
+            hub_uid=hub.entity.uid,
+            group=spec.group,
+            partition=spec.partition,
+            epoch=spec.epoch,
+            name=spec.name or UNNAMED,
+            limit=self._limit,
+        )
+        place = hub.take_place(places, request)
+        reader = Reader(self, log, spec, Egress(hub, spec.partition, client, spec.group), place)
+        place.hold(reader.evict)
+        self._readers.setdefault((spec.group, spec.partition), []).append(reader)
         return reader
 
     def _note_steal(self, steal: Steal) -> None:

@@ -265,6 +265,11 @@ class PartitionView:
         """First, last and stable sequence number, last offset and time, size; all of it is committed."""
         return self._live.log(self.number).state
 
+    @property
+    def current_state(self) -> LogState:
+        """As `state`, and as new as this request; raises LogOpening while the log's owner is asked."""
+        return self._live.current_log(self.number).state
+
     def require_open(self) -> None:
         """Raise LogOpening while the partition's log is being opened, or why it cannot be opened."""
         self._live.log(self.number)
@@ -283,6 +288,11 @@ class PartitionView:
     def find(self, position: Position) -> int:
         """The sequence number at which a reader of this position starts."""
         return self._live.log(self.number).find(position)
+
+    @property
+    def offsets_are_sequences(self) -> bool:
+        """Whether the offset of an event is its sequence number."""
+        return self._live.log(self.number).offsets_are_sequences
 
     def offset_of(self, sequence: int) -> int:
         """The byte offset of an event."""

@@ -88,7 +88,7 @@ def read_page(
     )
     if seen.chunk is None:
         return Page([], seen.sequence, is_end=True)
-    chunk, is_compacted = seen.chunk, hub.entity.retention.is_compacted
+    chunk = seen.chunk
     limit = min(limit, EVENTS_PER_TURN)
     found = events(
         chunk.data,
@@ -96,7 +96,7 @@ def read_page(
         seen.sequence,
         limit,
         on_unreadable=partial(hub.report_unreadable, partition),
-        offsets_are_sequences=is_compacted,
+        offsets_are_sequences=seen.partition.offsets_are_sequences,
     )
     following = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
     is_end = following >= seen.partition.state.last_stable

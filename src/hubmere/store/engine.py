@@ -121,6 +121,10 @@ class PartitionLog(Protocol):
     def leader_epoch(self) -> int:
         """The epoch that batches are stamped with; increases when committed events were lost (KIP-101)."""
 
+    @property
+    def offsets_are_sequences(self) -> bool:
+        """Whether the offset of an event is its sequence number; otherwise it is a byte offset."""
+
     def append(
         self,
         batch: bytearray | memoryview,
@@ -161,11 +165,25 @@ class PartitionLog(Protocol):
     ) -> Receipt:
         """Write a transaction's commit or abort marker."""
 
+    def is_current(self, position: Position | None, on_answer: Callable[[], None]) -> bool:
+        """Whether `state`, and `find` of this position, are as new as this call.
+
+        If not, the log is kept elsewhere: its owner is asked, and `on_answer` is called once in a later turn. Then ask
+        again in that turn. Raises why the owner cannot be asked.
+        """
+
+    def check_position(self, sequence: int, leader_epoch: int) -> Refusal | None:
+        """Why nobody can read from a sequence number, or with this leader epoch (-1: any); None if that is not known.
+
+        Only the owner of a log may say so. A log that is kept elsewhere may have more events than are known here, so a
+        position beyond the known end is no reason.
+        """
+
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Whole batches from the one that contains `sequence`: at least one, at most about `max_bytes`.
 
-        Returns None if `sequence` is not committed yet. Raises SequenceOutOfRange before `log_start` or after
-        `committed`.
+        Returns None if `sequence` is not committed yet, or not here yet; watchers are called when it is. Raises
+        SequenceOutOfRange before `log_start` or after `committed`.
         """
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:

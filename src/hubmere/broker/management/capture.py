@@ -437,14 +437,14 @@ def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
     try:
         log = hub.log(partition)
         first, end = max(captured, log.state.log_start), log.state.committed
-        return (end - first, _bytes_from(log, first, is_compacted=hub.config.compact)) if first < end else (0, 0)
+        return (end - first, _bytes_from(log, first)) if first < end else (0, 0)
     except Refusal:
         return 0, 0
 
 
-def _bytes_from(log: PartitionLog, first: int, *, is_compacted: bool) -> int:
+def _bytes_from(log: PartitionLog, first: int) -> int:
     """Bytes of a log from an event on; estimated for compacted logs, which have no byte offsets."""
     state = log.state
-    if is_compacted:
+    if log.offsets_are_sequences:
         return state.size_bytes * (state.committed - first) // (state.committed - state.log_start)
     return state.size_bytes - (log.offset_of(first) - log.offset_of(state.log_start))

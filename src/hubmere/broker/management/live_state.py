@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.connections import Connections
 from hubmere.broker.opening import WaitingRequests
+from hubmere.broker.places import Places
 from hubmere.broker.quotas.application_groups import names_client
 from hubmere.broker.revocation import Revocation
 from hubmere.model.entity import (
@@ -42,7 +43,10 @@ class LiveState:
         segment_bytes: int,
         connections: Connections,
         revocation: Revocation,
+        places: Places | None = None,
     ) -> None:
+        """`places` decides on a cluster who reads a partition."""
+        self._places = places
         self._connections = connections
         self._revocation = revocation
         self._catalog = catalog
@@ -114,7 +118,7 @@ class LiveState:
 
     def _serve_hub(self, hub: Hub, _now: float) -> None:
         namespace = self._namespaces[fold(hub.namespace)]
-        live = LiveHub(namespace, hub, self._engine, self._segment_bytes, self._requests)
+        live = LiveHub(namespace, hub, self._engine, self._segment_bytes, self._requests, self._places)
         live.revoked.update(fold(publisher.name) for publisher in self._catalog.view.revoked_publishers(hub))
         namespace.hubs[fold(hub.name)] = live
         namespace.hub_revision += 1

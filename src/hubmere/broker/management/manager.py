@@ -465,6 +465,13 @@ class Manager:
 
         self._catalog.submit(*everything, callback=completed)
 
+    def follow(self, steps: Sequence[Step], now: float) -> None:
+        """Update the live objects after a change that another gateway has made, and call the watchers."""
+        for step in steps:
+            self._live_state.follow(step, now)
+        for on_change in self._watchers:
+            on_change()
+
     def _writable(self, namespace: str) -> Namespace:
         parent = self._catalog.planned.namespace(namespace)
         pairing.require_writable(self._catalog.planned, parent)

@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from hubmere.broker import MAX_LINK_VIEWS, Caller, ConnectionView, Judge, LogOpening, Principal, SharedKey, display_text
+from hubmere.broker import (
+    MAX_LINK_VIEWS,
+    MAX_OPENING_WAIT_S,
+    Caller,
+    ConnectionView,
+    Judge,
+    LogOpening,
+    Principal,
+    SharedKey,
+    display_text,
+)
 from hubmere.endpoints.amqp.backpressure import Backpressure
 from hubmere.endpoints.amqp.context import AmqpContext
 from hubmere.endpoints.amqp.errors import row_of, tracked
@@ -378,15 +388,25 @@ class AmqpConnection:
     def _refuse(self, link: Link, attach: Attach, refusal: Refusal) -> None:
         link.refuse(*self.explain(refusal, entity_of(attach)))
 
-    def _attach_later(self, opening: LogOpening, link: Link, attach: Attach) -> None:
-        """Answer an attach when the log of its partition is open; other links of the connection go on."""
+    def _attach_later(self, opening: LogOpening, link: Link, attach: Attach, until: float | None = None) -> None:
+        """Answer an attach when the log of its partition is open; other links of the connection go on.
+
+        On a cluster an attach waits several times: for the end of the partition, and for the reader's place. All of it
+        together takes no longer than one wait.
+        """
+        deadline = self.clock.monotonic() + MAX_OPENING_WAIT_S if until is None else until
 
         def on_done() -> None:
             link.context = None
             try:
                 self._attach(link, attach)
             except LogOpening as refusal:
-                self._refuse(link, attach, refusal)
+                if not refusal.is_same(opening) and self.clock.monotonic() < deadline:
+                    self._attach_later(refusal, link, attach, deadline)
+                else:
+                    self._refuse(link, attach, refusal)
+                self.flush_soon()
+                return
             handler = _handler_of(link)
             if handler is not None:
                 # The peer may have given credit meanwhile.
@@ -394,7 +414,8 @@ class AmqpConnection:
             self.flush_soon()
 
         try:
-            waiting = opening.wait(on_done, self.clock.monotonic())
+            now = self.clock.monotonic()
+            waiting = opening.wait(on_done, now, max_wait_s=deadline - now)
         except LogOpening as refusal:
             self._refuse(link, attach, refusal)
         else:

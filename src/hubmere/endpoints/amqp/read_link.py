@@ -267,7 +267,7 @@ class ReadLink(HubLink):
             cache=self._decoded,
             log=self._log,
             runtime=self._runtime_info(reader),
-            offsets_are_sequences=reader.entity.retention.is_compacted,
+            offsets_are_sequences=reader.offsets_are_sequences,
             skip=reader.aborted_transactions(sequence, piece.end_sequence),
         )
         for first, following in emission.unreadable:
@@ -290,7 +290,7 @@ class ReadLink(HubLink):
             cache=self._decoded,
             log=self._log,
             runtime=self._runtime_info(reader),
-            offsets_are_sequences=reader.entity.retention.is_compacted,
+            offsets_are_sequences=reader.offsets_are_sequences,
         )
         if message is None:
             return 0

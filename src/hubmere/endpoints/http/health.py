@@ -3,7 +3,8 @@
 `/health` has the format of the official emulator (reference: service 9), so that checks written for it keep working;
 `warnings` is added while there are problems. `/ready` lists the problems in detail: offline partitions, damaged ranges,
 and conditions of the machine (disk, clock). After a crash it also lists the partitions that are still being recovered:
-requests for them wait. Everything else is served, so the status stays 200.
+requests for them wait. Everything else is served, so the status stays 200. A gateway that is cut off from its cluster
+answers `/health` with 503.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from hubmere.broker import Broker, HubView
+from hubmere.broker import CLUSTER_CONDITION, Broker, ConditionSeverity, HubView
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
 from hubmere.model.damage import DamagedRange
@@ -19,13 +20,19 @@ from hubmere.model.damage import DamagedRange
 # Enough to see what they have in common. The response has the full count.
 _MAX_LISTED_PARTITIONS = 100
 _MAX_LISTED_RANGES = 100
+_UNAVAILABLE = 503
 
 
 async def get_health(request: Request) -> Response:
     """Liveness: the node answers. Each problem is one sentence in `warnings`."""
+    broker = request.context.broker
     body: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
-    if warnings := list(_warnings(request.context.broker)):
+    if warnings := list(_warnings(broker)):
         body["warnings"] = warnings
+    cluster = broker.conditions.find(CLUSTER_CONDITION)
+    if cluster is not None and cluster.severity is ConditionSeverity.CRITICAL:
+        # Another gateway can serve: a balancer should use it.
+        return _json_response(body | {"status": "unhealthy", "message": cluster.text}, _UNAVAILABLE)
     return _json_response(body)
 
 
@@ -86,5 +93,5 @@ def _damage(hub: HubView, partition: int, found: DamagedRange) -> dict[str, obje
     }
 
 
-def _json_response(body: dict[str, object]) -> Response:
-    return Response(json.dumps(body).encode(), 200, media_type=JSON_TYPE)
+def _json_response(body: dict[str, object], status: int = 200) -> Response:
+    return Response(json.dumps(body).encode(), status, media_type=JSON_TYPE)

@@ -19,7 +19,16 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hubmere.model.errors import CorruptBatch, InvalidArgument, PartitionOffline, ShuttingDown, StorageFull
+from hubmere.model.errors import (
+    CorruptBatch,
+    InvalidArgument,
+    LeaderEpochFenced,
+    LeaderEpochUnknown,
+    PartitionOffline,
+    Refusal,
+    ShuttingDown,
+    StorageFull,
+)
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
@@ -205,6 +214,23 @@ class LocalLog:
     def state(self) -> LogState:
         """Committed positions and size."""
         return self._reader.state
+
+    @property
+    def offsets_are_sequences(self) -> bool:
+        """Whether the offset of an event is its sequence number: compaction leaves gaps between byte offsets."""
+        return self._segments.is_compact
+
+    def is_current(self, position: Position | None, on_answer: Callable[[], None]) -> bool:
+        """The log is here: what it says is always current."""
+        return True
+
+    def check_position(self, sequence: int, leader_epoch: int) -> Refusal | None:
+        """Why nobody can read from a sequence number, or with this leader epoch."""
+        current = self._writer.leader_epoch
+        if leader_epoch >= 0 and leader_epoch != current:
+            is_old = leader_epoch < current
+            return LeaderEpochFenced(leader_epoch, current) if is_old else LeaderEpochUnknown(leader_epoch, current)
+        return self._reader.check_position(sequence)
 
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Whole batches from the one that contains `sequence`; None if it is not committed yet."""

@@ -58,6 +58,11 @@ class LogReader:
             raise self._out_of_range(sequence)
         return self._segments.read(sequence, max_bytes, visible_end)
 
+    def check_position(self, sequence: int) -> SequenceOutOfRange | None:
+        """Why nobody can read from a sequence number."""
+        is_inside = self._segments.log_start <= sequence <= self.committed.sequence
+        return None if is_inside else self._out_of_range(sequence)
+
     def _out_of_range(self, sequence: int) -> SequenceOutOfRange:
         return SequenceOutOfRange(sequence, self._segments.log_start, self.committed.sequence)
 
