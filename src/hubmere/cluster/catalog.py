@@ -1,0 +1,312 @@
+"""ClusterCatalog: the Catalog over the control log. Entities of all gateways, read from memory.
+
+A change takes these steps:
+
+1. `submit` checks it against `planned`, as a catalog on a disk does, and queues it.
+2. Changes of one gateway are appended one after the other, as rows with conditions: the versions of the rows that it
+   writes and of their parents.
+3. When the entry is read back, it is accepted or not, for every gateway alike. If a condition did not hold, another
+   gateway was faster: the change is planned again on the newer view, three times at most. A change that replaces an
+   entity which somebody else has changed meanwhile is refused as a conflict: it was decided on the old one.
+4. Changes of other gateways are applied to `view` too, and reported to `on_foreign`.
+
+Rows with keys are sealed with the cluster secret.
+"""
+
+import json
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hubmere.cluster.control.entries import Change, Condition, Entry, Write
+from hubmere.cluster.control.places import Verdict
+from hubmere.cluster.control.state import Outcome
+from hubmere.cluster.control_log import ControlLog
+from hubmere.cluster.sealing import Sealer
+from hubmere.model.entity import AccessRule, Hub, Namespace
+from hubmere.model.errors import AlreadyExists, Conflict, NotFound, Refusal, ShuttingDown, StorageFull
+from hubmere.model.names import fold
+from hubmere.store.catalog.blob_records import BlobStateRecord
+from hubmere.store.catalog.rows import TABLES, Item
+from hubmere.store.catalog.runtime_state import Deletion, Meta, StateRecord
+from hubmere.store.catalog.view import CatalogView, Create, Delete, Drop, Put, Replace, RowChange, Step
+from hubmere.store.engine import OnDurable
+
+log = logging.getLogger("hubmere.cluster")
+
+# A change that loses this often is refused; each time another gateway has made progress.
+_MOST_ATTEMPTS: Final = 4
+# Changes that may wait for the control log.
+MAX_PENDING: Final = 1_000
+# Rows that only have a version: it changes with every change of entities in a namespace.
+_SCOPE: Final = "scope/"
+_TABLES: Final = {table.name: table for table in TABLES.values()}
+# Kinds whose rows contain keys.
+_SEALED: Final[tuple[type[Item], ...]] = (AccessRule, Meta)
+
+# Called with the steps that another gateway has made, when `view` has them.
+OnForeign = Callable[[Sequence[Step]], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """One submitted change."""
+
+    steps: tuple[Step, ...]
+    changes: list[RowChange]
+    callback: OnDurable | None
+    replaced: dict[str, int]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    attempts: int = 0
+
+
+class ClusterCatalog:
+    """A Catalog over the control log. Thread rule: the loop's thread only."""
+
+    def __init__(self, control: ControlLog, sealer: Sealer) -> None:
+        self._control = control
+        self._sealer = sealer
+        self._view = CatalogView()
+        self._planned = CatalogView()
+        self._items: dict[str, Item] = {}
+        self._queue: deque[_Pending] = deque()
+        self._is_sent = False
+        self._is_closing = False
+        self.on_foreign: OnForeign | None = None
+        control.listen(self._on_applied)
+
+    def load(self) -> None:
+        """Take over the rows of the state, after a snapshot was loaded or the log was read."""
+        self._view = CatalogView()
+        items: list[Item] = []
+        for table in TABLES.values():
+            prefix = f"{table.name}/"
+            items += [
+                self._decode(key, row[1]) for key, row in self._control.state.rows.items() if key.startswith(prefix)
+            ]
+        self._items = {}
+        self._change_view(RowChange(item) for item in items)
+        self._planned = self._view.copy()
+
+    # --- Catalog
+
+    @property
+    def view(self) -> CatalogView:
+        """Everything that was accepted."""
+        return self._view
+
+    @property
+    def planned(self) -> CatalogView:
+        """Everything that was accepted or submitted here."""
+        return self._planned
+
+    def pending_deletions(self) -> Sequence[Deletion]:
+        """Deleted hubs whose topics may still exist."""
+        return self._view.deletions()
+
+    def submit(self, *steps: Step, callback: OnDurable | None = None) -> None:
+        """Submit a change, all or nothing; the callback runs when it is accepted or refused."""
+        if self._is_closing:
+            raise ShuttingDown
+        if self._control.failure is not None:
+            raise StorageFull(self._control.failure)
+        if len(self._queue) >= MAX_PENDING:
+            raise StorageFull("too many changes wait for the control log")
+        changes = self._planned.plan(steps)
+        pending = _Pending(steps, changes, callback, self._replaced_versions(steps))
+        self._queue.append(pending)
+        self._send_next()
+
+    def put_if_absent(self, *items: Meta, callback: OnDurable) -> None:
+        """Write values that nobody has written yet; refused with a Conflict if another gateway was faster."""
+        steps = tuple(Put(item) for item in items)
+        absent = {row_key(item): 0 for item in items}
+        self._queue.append(_Pending(steps, self._planned.plan(steps), callback, absent))
+        self._send_next()
+
+    def apply(self, *steps: Step) -> None:
+        """Not possible: the answer comes from other machines, and nothing may wait for them."""
+        raise NotImplementedError("a cluster's catalog answers by callback")
+
+    def copy_if_changed(self) -> None:
+        """Nothing to copy: the brokers keep the catalog."""
+
+    def close(self) -> None:
+        """Refuse what is not decided."""
+        self._is_closing = True
+        while self._queue:
+            self._finish(self._queue.popleft(), ShuttingDown())
+
+    # --- own changes
+
+    def _replaced_versions(self, steps: Sequence[Step]) -> dict[str, int]:
+        state = self._control.state
+        keys = [row_key(step.item) for step in steps if isinstance(step, Replace)]
+        return {key: state.version_of(key) for key in keys}
+
+    def _send_next(self) -> None:
+        if self._is_sent or not self._queue:
+            return
+        pending = self._queue[0]
+        if not pending.changes:
+            self._queue.popleft()
+            self._finish(pending, None)
+            self._send_next()
+            return
+        self._is_sent = True
+        pending.attempts += 1
+        change = Change(
+            id=f"{pending.id}.{pending.attempts}",
+            session=self._control.lease.session,
+            conditions=self._conditions(pending.changes),
+            writes=(
+                *(Write(key=key, value="") for key in self._scopes(pending.changes)),
+                *(self._write(change) for change in pending.changes),
+            ),
+        )
+        self._control.append(change, lambda: self._on_lost(pending))
+
+    def _conditions(self, changes: Sequence[RowChange]) -> tuple[Condition, ...]:
+        """The rows that a change writes, with their versions, and the scopes in which it writes them."""
+        keys = dict.fromkeys((*self._scopes(changes), *(row_key(change.item) for change in changes)))
+        return tuple(Condition(key=key, version=self._control.state.version_of(key)) for key in keys)
+
+    def _scopes(self, changes: Sequence[RowChange]) -> list[str]:
+        """Changes of entities of one namespace follow each other: a hub cannot be made in one that is being deleted."""
+        names: dict[str, None] = {}
+        for change in changes:
+            item = change.item
+            if isinstance(item, StateRecord | BlobStateRecord):
+                continue
+            if isinstance(item, Namespace):
+                names[fold(item.name)] = None
+            elif (namespace := getattr(item, "namespace", None)) is not None:
+                names[fold(namespace)] = None
+            elif (hub := self._planned.hub_of_uid(getattr(item, "hub_uid", ""))) is not None:
+                names[fold(hub.namespace)] = None
+        return [f"{_SCOPE}{name}" for name in names]
+
+    def _on_lost(self, pending: _Pending) -> None:
+        """The entry did not get into the log, as far as is known."""
+        if self._queue and self._queue[0] is pending:
+            self._queue.popleft()
+            self._is_sent = False
+            self._finish(pending, StorageFull("the control log does not answer"))
+            self._replan()
+
+    def _finish(self, pending: _Pending, refusal: Refusal | None) -> None:
+        if pending.callback is not None:
+            pending.callback(refusal)
+
+    # --- what is read
+
+    def _on_applied(self, offset: int, entry: Entry, outcome: Outcome) -> None:
+        if not isinstance(entry, Change):
+            return
+        own = self._queue[0] if self._queue and self._is_sent else None
+        is_own = own is not None and entry.id == f"{own.id}.{own.attempts}"
+        if is_own:
+            assert own is not None
+            self._on_own(own, outcome)
+        elif outcome.verdict is Verdict.ACCEPTED:
+            self._on_foreign_change(entry)
+
+    def _on_own(self, own: _Pending, outcome: Outcome) -> None:
+        self._is_sent = False
+        if outcome.verdict is Verdict.ACCEPTED:
+            self._queue.popleft()
+            self._change_view(own.changes)
+            self._finish(own, None)
+        elif own.attempts >= _MOST_ATTEMPTS:
+            self._queue.popleft()
+            self._finish(own, Conflict("Another gateway changes the same entities at the same time; try again."))
+            self._replan()
+        else:
+            self._replan()
+        self._send_next()
+
+    def _on_foreign_change(self, change: Change) -> None:
+        steps: list[Step] = []
+        for write in change.writes:
+            step = self._foreign_step(write)
+            if step is not None:
+                steps.append(step)
+                self._change_view([RowChange(step.item, is_removal=isinstance(step, (Delete, Drop)))])
+        self._replan()
+        if self.on_foreign is not None:
+            self.on_foreign(steps)
+
+    def _foreign_step(self, write: Write) -> Step | None:
+        if write.key.startswith(_SCOPE):
+            return None
+        before = self._items.get(write.key)
+        if write.value is None:
+            if before is None:
+                return None
+            return Drop(before) if isinstance(before, StateRecord | BlobStateRecord) else Delete(before)
+        item = self._decode(write.key, write.value)
+        if isinstance(item, StateRecord | BlobStateRecord):
+            return Put(item)
+        return Create(item) if before is None else Replace(item)
+
+    def _change_view(self, changes: Iterable[RowChange]) -> None:
+        for change in changes:
+            key = row_key(change.item)
+            if change.is_removal:
+                self._items.pop(key, None)
+            else:
+                self._items[key] = change.item
+            self._view.apply_changes((change,))
+
+    def _replan(self) -> None:
+        """Plan the submitted changes again on the newer view; those that it does not allow are refused."""
+        self._planned = self._view.copy()
+        kept: deque[_Pending] = deque()
+        refusals: list[tuple[_Pending, Refusal]] = []
+        for number, pending in enumerate(self._queue):
+            if self._is_sent and number == 0:
+                # Its fate is in the log; it is planned again if it is refused there.
+                self._planned.apply_changes(pending.changes)
+                kept.append(pending)
+                continue
+            try:
+                self._check_replaced(pending)
+                pending.changes = self._planned.plan(pending.steps)
+            except (NotFound, AlreadyExists, Conflict) as refused:
+                refusals.append((pending, refused))
+            else:
+                kept.append(pending)
+        self._queue = kept
+        for pending, why in refusals:
+            self._finish(pending, why)
+
+    def _check_replaced(self, pending: _Pending) -> None:
+        for key, version in pending.replaced.items():
+            if self._control.state.version_of(key) != version:
+                raise Conflict("The entity was changed by another gateway at the same time; read it again and retry.")
+
+    # --- rows
+
+    def _write(self, change: RowChange) -> Write:
+        key = row_key(change.item)
+        return Write(key=key, value=None if change.is_removal else self._encode(key, change.item))
+
+    def _encode(self, key: str, item: Item) -> str:
+        text = json.dumps(TABLES[type(item)].to_row(item), separators=(",", ":"))
+        return self._sealer.seal(text, key) if isinstance(item, _SEALED) else text
+
+    def _decode(self, key: str, value: str) -> Item:
+        table = _TABLES[key.partition("/")[0]]
+        text = self._sealer.open(value, key) if table.kind in _SEALED else value
+        return table.from_row(tuple(json.loads(text)))
+
+
+def row_key(item: Item) -> str:
+    """The key of a row: the table, and the key of the item."""
+    table = TABLES[type(item)]
+    # A hub is found by its name, which is unique; its uid is in the row.
+    key = (fold(item.namespace), fold(item.name)) if isinstance(item, Hub) else item.key
+    return f"{table.name}/{json.dumps(list(key), separators=(',', ':'))}"

@@ -1,0 +1,1 @@
+"""The log engine on a Kafka cluster: closed batches in and out, never opened."""

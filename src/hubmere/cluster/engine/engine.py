@@ -1,0 +1,177 @@
+"""KafkaEngine: the logs of all hubs on a Kafka cluster, the LogEngine of a gateway."""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from hubmere.cluster.engine.cache import DEFAULT_CACHE_BYTES, FetchCache
+from hubmere.cluster.engine.fetchers import Fetchers
+from hubmere.cluster.engine.log import KafkaLog
+from hubmere.cluster.engine.topics import TopicDamaged, Topics, split_log_id
+from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
+from hubmere.cluster.upstream.upstream import Upstream
+from hubmere.model.errors import StorageFull
+from hubmere.model.histogram import Histogram
+from hubmere.store.engine import LogConfig, LogId, OnOpened
+from hubmere.store.recovery.damage_registry import DamageRegistry
+from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
+
+_LOGGER = logging.getLogger("hubmere.cluster")
+
+# Connections per broker for appends: requests of one partition keep their order on one of them.
+_LANES: Final = 4
+# Batches that wait for the cluster, in bytes: beyond this, publications are refused.
+MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
+_TRANSACTION_MS: Final = 60_000
+
+
+class KafkaEngine:
+    """All logs of a gateway. Thread rule: the loop's thread only."""
+
+    def __init__(self, upstream: Upstream, topics: Topics, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        self.upstream = upstream
+        self.topics = topics
+        self.cache = FetchCache(cache_bytes)
+        self.fetchers = Fetchers(self)
+        self.damage = DamageRegistry()
+        self.commit_latency = Histogram()
+        self.question_lane = "questions"
+        self._logs: dict[LogId, KafkaLog] = {}
+        self._provided: set[str] = set()
+        self._providing: dict[str, asyncio.Task[None]] = {}
+        self._producer: asyncio.Task[tuple[int, int]] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._free_lanes: dict[int, list[str]] = {}
+        self._deleting: set[str] = set()
+        self.waiting_bytes = 0
+        self._is_closed = False
+
+    # --- LogEngine
+
+    def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
+        """Open the log of a partition, at once: its topic is made when it is first used."""
+        on_opened(self.log(log, config))
+
+    def log(self, log_id: LogId, config: LogConfig) -> KafkaLog:
+        """The log of a partition."""
+        opened = self._logs.get(log_id)
+        if opened is None:
+            hub_uid, partition = split_log_id(log_id)
+            opened = self._logs[log_id] = KafkaLog(self, hub_uid, partition, config)
+        return opened
+
+    def exists(self, log: LogId) -> bool:
+        """Opening a log creates nothing: its topic is made when it is first used."""
+        return True
+
+    def find_unrecovered(self, on_found: Callable[[Sequence[LogId]], None]) -> None:
+        """The brokers recover their logs themselves."""
+
+    def delete(self, log: LogId) -> None:
+        """Delete the topic of a hub, when the first of its logs is deleted."""
+        hub_uid, _ = split_log_id(log)
+        opened = self._logs.pop(log, None)
+        if opened is not None:
+            opened.close()
+        if hub_uid not in self._deleting:
+            self._deleting.add(hub_uid)
+            self._provided.discard(hub_uid)
+            self.start_task(self._delete(hub_uid))
+
+    async def _delete(self, hub_uid: str) -> None:
+        try:
+            await self.topics.delete(hub_uid)
+        except UpstreamFailure as failure:
+            _LOGGER.warning("%s", failure)
+            self._deleting.discard(hub_uid)
+
+    def set_shortage(self, reason: str | None) -> None:
+        """The brokers watch their own disks."""
+
+    def maintain(self, now_ms: int) -> None:
+        """Nothing to do: the brokers keep the logs."""
+
+    def close(self) -> None:
+        """Refuse what is not acknowledged, and stop all tasks."""
+        self._is_closed = True
+        self.fetchers.close()
+        for opened in self._logs.values():
+            opened.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # --- used by the logs
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background; a failure is logged."""
+        if self._is_closed:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOGGER.error("a task of the log engine failed", exc_info=error)
+
+    async def provide(self, uid: str) -> None:
+        """See that the topic of a hub exists; callers at the same time share one attempt."""
+        if uid in self._provided:
+            return
+        task = self._providing.get(uid)
+        if task is None:
+            task = self._providing[uid] = asyncio.create_task(self._provide(uid))
+            task.add_done_callback(lambda done: self._on_provided(uid, done))
+        await asyncio.shield(task)
+
+    async def _provide(self, hub_uid: str) -> None:
+        await self.topics.provide(hub_uid)
+        self._provided.add(hub_uid)
+
+    def _on_provided(self, hub_uid: str, task: "asyncio.Task[None]") -> None:
+        self._providing.pop(hub_uid, None)
+        if not task.cancelled() and isinstance(task.exception(), TopicDamaged):
+            _LOGGER.error("%s", task.exception())
+
+    async def reconfigure(self, hub_uid: str, config: LogConfig) -> None:
+        """Give the topic of a hub another configuration, and the partitions that the hub has now."""
+        try:
+            if hub_uid in self._provided:
+                await self.topics.provide(hub_uid)
+                await self.topics.reconfigure(hub_uid, config)
+        except UpstreamFailure as failure:
+            _LOGGER.warning("the topic of hub %s was not reconfigured: %s", hub_uid, failure)
+
+    def lane_of(self, wanted: KafkaLog) -> str:
+        """The connection on which the appends of a log keep their order."""
+        return f"append-{(zlib.crc32(wanted.topic.encode()) + wanted.partition) % _LANES}"
+
+    def take_fetch_lane(self, broker: int) -> str:
+        """A connection for one long poll."""
+        free = self._free_lanes.setdefault(broker, [f"fetch-{number}" for number in range(8)])
+        return free.pop()
+
+    def return_fetch_lane(self, broker: int, lane: str) -> None:
+        """The long poll is over."""
+        self._free_lanes[broker].append(lane)
+
+    async def take_producer(self) -> tuple[int, int]:
+        """A producer id and epoch that nobody else has."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_TRANSACTION_MS)
+        answer = await self.upstream.ask_any(request)
+        if answer.error_code:
+            raise RequestRefused("InitProducerId", answer.error_code)
+        return answer.producer_id, answer.producer_epoch
+
+    def admit_waiting(self, size_bytes: int) -> None:
+        """Refuse a publication that would make too much wait for the cluster."""
+        if self.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
+            raise StorageFull("too many events wait for the Kafka cluster")
+
+    def count_waiting(self, size_bytes: int) -> None:
+        """Count batches that wait for the cluster, or no longer do."""
+        self.waiting_bytes += size_bytes

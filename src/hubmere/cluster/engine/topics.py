@@ -1,0 +1,171 @@
+"""The topics of hubs: one per hub, named by the cluster's prefix and the hub's uid, made on first use.
+
+A uid is never used twice, so a topic of that name is the hub's, whoever made it. A hub whose topic has gone, or has
+another id than the one that was recorded, is refused: starting it again at 0 under the same uid would mislead readers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hubmere.cluster.upstream.failures import RequestRefused
+from hubmere.cluster.upstream.upstream import MOVED, Upstream, with_patience
+from hubmere.store.engine import LogConfig, LogId
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.admin import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeletableTopic,
+    DeleteTopicsRequest,
+    GrowingTopic,
+    TopicConfig,
+)
+from hubmere.wire.kafka.messages.configs import (
+    ChangedConfig,
+    ChangedResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+    ResourceType,
+)
+
+_CREATE_MS: Final = 30_000
+# A new topic is known to all brokers within this time.
+_SPREAD_SECONDS: Final = 20.0
+
+
+class TopicDamaged(Exception):
+    """The topic of a hub was deleted or shrunk by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """How topics are made: copies, and how many of them must be in sync. `largest_batch_bytes` bounds one batch."""
+
+    prefix: str
+    replication: int = 3
+    in_sync: int = 2
+    largest_batch_bytes: int = 20 * 1024 * 1024
+
+
+def split_log_id(log: LogId) -> tuple[str, int]:
+    """The hub's uid and the partition."""
+    uid, _, partition = log.rpartition("-")
+    return uid, int(partition)
+
+
+class Topics:
+    """Makes, grows and deletes the topics of hubs. Thread rule: the loop's thread only.
+
+    `partition_count_of` and `config_of` tell what the catalog says of a hub; `is_recorded` whether its topic was made
+    before, and `record` keeps that.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        plan: TopicPlan,
+        partition_count_of: Callable[[str], int],
+        config_of: Callable[[str], LogConfig],
+        *,
+        is_recorded: Callable[[str], bool] = lambda _: False,
+        record: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._upstream = upstream
+        self._plan = plan
+        self._partition_count_of = partition_count_of
+        self._config_of = config_of
+        self._is_recorded = is_recorded
+        self._record = record
+
+    def name_of(self, hub_uid: str) -> str:
+        """The topic of a hub."""
+        return f"{self._plan.prefix}hub.{hub_uid}"
+
+    async def provide(self, hub_uid: str) -> None:
+        """Make or grow the topic of a hub if necessary; then every partition has a leader."""
+        name = self.name_of(hub_uid)
+        wanted = self._partition_count_of(hub_uid)
+        codes = await self._upstream.refresh((name,))
+        if codes[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if self._is_recorded(hub_uid):
+                raise TopicDamaged(f"the topic {name} does not exist any more: it was deleted by hand")
+            await self._create(name, wanted, self._config_of(hub_uid))
+        count = self._upstream.partition_count(name) or 0
+        if 0 < count < wanted:
+            await self._grow(name, wanted)
+        await with_patience(lambda: self._await_leaders(name, wanted), seconds=_SPREAD_SECONDS)
+        if not self._is_recorded(hub_uid):
+            self._record(hub_uid)
+
+    async def _create(self, name: str, partitions: int, config: LogConfig) -> None:
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=self._plan.replication,
+            configs=tuple(
+                TopicConfig(name=key, value=value) for key, value in topic_configs(config, self._plan).items()
+            ),
+        )
+        answer = await self._upstream.ask_any(CreateTopicsRequest(topics=(topic,), timeout_ms=_CREATE_MS))
+        (made,) = answer.topics
+        if made.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise RequestRefused(f"the topic {name} cannot be made", made.error_code, made.error_message)
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        request = CreatePartitionsRequest(
+            topics=(GrowingTopic(name=name, count=partitions),), timeout_ms=_CREATE_MS, validate_only=False
+        )
+        (grown,) = (await self._upstream.ask_any(request)).results
+        # Another gateway may have been faster.
+        if grown.error_code not in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
+            raise RequestRefused(f"the topic {name} cannot get more partitions", grown.error_code, grown.error_message)
+
+    async def _await_leaders(self, name: str, partitions: int) -> None:
+        code = (await self._upstream.refresh((name,)))[name]
+        if code and code not in MOVED:
+            raise RequestRefused(f"the topic {name}", code)
+        if any(self._upstream.leader(name, number) is None for number in range(partitions)):
+            raise RequestRefused(f"the topic {name}", ErrorCode.LEADER_NOT_AVAILABLE)
+
+    async def reconfigure(self, hub_uid: str, config: LogConfig) -> None:
+        """Give the topic of a hub another configuration."""
+        configs = topic_configs(config, self._plan)
+        # The policy of a topic is fixed at its creation.
+        configs.pop("cleanup.policy")
+        resource = ChangedResource(
+            resource_type=ResourceType.TOPIC,
+            resource_name=self.name_of(hub_uid),
+            configs=tuple(
+                ChangedConfig(name=key, config_operation=ConfigOperation.SET, value=value)
+                for key, value in configs.items()
+            ),
+        )
+        await self._upstream.ask_any(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+
+    async def delete(self, hub_uid: str) -> None:
+        """Delete the topic of a hub; one that does not exist is fine."""
+        topic = DeletableTopic(name=self.name_of(hub_uid))
+        answer = await self._upstream.ask_any(DeleteTopicsRequest(topics=(topic,), timeout_ms=_CREATE_MS))
+        (gone,) = answer.responses
+        if gone.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise RequestRefused(f"the topic {gone.name} cannot be deleted", gone.error_code, gone.error_message)
+
+
+def topic_configs(config: LogConfig, plan: TopicPlan) -> dict[str, str]:
+    """The configuration of a hub's topic."""
+    has_age = config.retention_ms is not None
+    policy = ("compact,delete" if has_age else "compact") if config.compact else "delete"
+    return {
+        "cleanup.policy": policy,
+        "retention.ms": str(config.retention_ms if config.retention_ms is not None else -1),
+        "retention.bytes": str(config.retention_bytes if config.retention_bytes is not None else -1),
+        "segment.bytes": str(max(config.segment_bytes, 1024 * 1024)),
+        "segment.ms": str(config.segment_ms),
+        "message.timestamp.type": "LogAppendTime" if config.append_time else "CreateTime",
+        "max.message.bytes": str(plan.largest_batch_bytes),
+        "min.insync.replicas": str(plan.in_sync),
+        "unclean.leader.election.enable": "false",
+        "delete.retention.ms": str(config.tombstone_retention_ms),
+        "min.compaction.lag.ms": str(config.min_compaction_lag_ms),
+    }

@@ -1,0 +1,222 @@
+"""ClusterPlaces: places of exclusive readers over the control log (`control.places` has the rules).
+
+A claim is appended to the log, and granted or refused when it is read back. A granted place waits a few seconds for the
+reader that asked for it; a client that has gone meanwhile loses it again.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from hubmere.cluster.control.entries import Claim, Release
+from hubmere.cluster.control.lease import ClaimEvent, EventKind
+from hubmere.cluster.control.places import Holder
+from hubmere.cluster.control_log import ControlLog
+from hubmere.model.errors import EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal, StorageFull
+
+log = logging.getLogger("hubmere.cluster")
+
+# How long a granted place waits for its reader, which takes it in the same turn unless its client has gone.
+_UNUSED_SECONDS: Final = 5.0
+
+OnLost = Callable[[Refusal], None]
+
+
+class Asked(Protocol):
+    """What a reader asks for (`broker.places.PlaceRequest`)."""
+
+    @property
+    def hub_uid(self) -> str:
+        """The hub."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch; None to share the place."""
+
+    @property
+    def name(self) -> str:
+        """The reader's name."""
+
+    @property
+    def limit(self) -> int | None:
+        """Readers without an epoch that may share the place."""
+
+
+_Key = tuple[str, str, int, int | None, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Claimed:
+    """One claim of this gateway."""
+
+    id: str
+    key: _Key
+    limit: int | None
+    on_answer: Callable[[], None] | None
+    refusal: Refusal | None = None
+    on_lost: OnLost | None = None
+    unused: asyncio.TimerHandle | None = None
+
+
+class ClusterPlace:
+    """A place that was granted to one reader."""
+
+    __slots__ = ("_claimed", "_places")
+
+    def __init__(self, places: "ClusterPlaces", claimed: _Claimed) -> None:
+        self._places = places
+        self._claimed = claimed
+
+    @property
+    def may_deliver(self) -> bool:
+        """Whether this gateway has proved to the others, less than a lease ago, that it is alive."""
+        return self._places.has_lease
+
+    def hold(self, on_lost: OnLost) -> None:
+        """A reader uses the place from now on."""
+        self._claimed.on_lost = on_lost
+
+    def release(self) -> None:
+        """Give the place back."""
+        self._places.release(self._claimed)
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Decided claims that wait for their readers."""
+
+    ready: deque[_Claimed] = field(default_factory=deque)
+
+
+class ClusterPlaces:
+    """The places of one gateway's readers. Thread rule: the loop's thread only."""
+
+    def __init__(self, control: ControlLog) -> None:
+        self._control = control
+        self._claims: dict[str, _Claimed] = {}
+        self._answers: dict[_Key, _Answers] = {}
+        control.listen_to_claims(self._on_event)
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether this gateway may deliver."""
+        return self._control.has_lease
+
+    def take(self, asked: Asked, on_answer: Callable[[], None]) -> ClusterPlace | None:
+        """A place that was granted; None if it is being asked for. Raises why it is refused."""
+        key = (asked.hub_uid, asked.group, asked.partition, asked.epoch, asked.name)
+        answers = self._answers.get(key)
+        if answers is not None and answers.ready:
+            claimed = answers.ready.popleft()
+            if not answers.ready:
+                del self._answers[key]
+            if claimed.unused is not None:
+                claimed.unused.cancel()
+            if claimed.refusal is not None:
+                raise claimed.refusal
+            return ClusterPlace(self, claimed)
+        self._claim(key, asked.limit, on_answer)
+        return None
+
+    def _claim(self, key: _Key, limit: int | None, on_answer: Callable[[], None]) -> None:
+        if self._control.failure is not None:
+            raise StorageFull(self._control.failure)
+        uid, group, partition, epoch, name = key
+        claimed = _Claimed(secrets.token_hex(8), key, limit, on_answer)
+        self._claims[claimed.id] = claimed
+        claim = Claim(
+            id=claimed.id,
+            session=self._control.lease.session,
+            place=f"{uid}/{partition}/{group}",
+            epoch=epoch,
+            name=name,
+            limit=limit,
+        )
+        self._control.append(claim, lambda: self._on_not_appended(claimed))
+
+    def release(self, claimed: _Claimed) -> None:
+        """Give a claim back; doing it twice is harmless."""
+        if self._claims.pop(claimed.id, None) is not None:
+            self._control.lease.forget(claimed.id)
+            self._control.append(Release(id=claimed.id))
+
+    # --- what the log says
+
+    def _on_not_appended(self, claimed: _Claimed) -> None:
+        """The log could not be reached. If the claim gets there all the same, it is given back then."""
+        self._answer(claimed, StorageFull("the control log of the cluster does not answer"))
+
+    def _on_event(self, event: ClaimEvent) -> None:
+        claimed = self._claims.get(event.id)
+        if claimed is None:
+            if event.kind is not EventKind.REFUSED:
+                # Nobody waits for it any more.
+                self._control.lease.forget(event.id)
+                self._control.append(Release(id=event.id))
+        elif event.kind is EventKind.GRANTED:
+            self._answer(claimed, None)
+        elif event.kind is EventKind.REFUSED:
+            self._answer(claimed, _refusal(claimed, event.others))
+        else:
+            self._lose(claimed, event.others)
+
+    def _answer(self, claimed: _Claimed, refusal: Refusal | None) -> None:
+        on_answer, claimed.on_answer = claimed.on_answer, None
+        if on_answer is None:
+            return
+        claimed.refusal = refusal
+        if refusal is not None:
+            self._claims.pop(claimed.id, None)
+        self._answers.setdefault(claimed.key, _Answers()).ready.append(claimed)
+        claimed.unused = asyncio.get_running_loop().call_later(_UNUSED_SECONDS, self._on_unused, claimed)
+        on_answer()
+
+    def _on_unused(self, claimed: _Claimed) -> None:
+        answers = self._answers.get(claimed.key)
+        if answers is not None and claimed in answers.ready:
+            answers.ready.remove(claimed)
+            if not answers.ready:
+                del self._answers[claimed.key]
+            self.release(claimed)
+
+    def _lose(self, claimed: _Claimed, others: tuple[Holder, ...]) -> None:
+        """Stop the reader first, then tell the others that it has stopped."""
+        epoch, name = claimed.key[3], claimed.key[4]
+        refusal: Refusal = StorageFull("this gateway was cut off from its cluster")
+        if others and others[0].epoch is not None:
+            refusal = ReaderStolen(new_epoch=others[0].epoch, new_name=others[0].name, epoch=epoch, name=name)
+        on_lost, claimed.on_lost = claimed.on_lost, None
+        self._claims.pop(claimed.id, None)
+        try:
+            if on_lost is not None:
+                on_lost(refusal)
+            else:
+                claimed.refusal = refusal
+                self._answer(claimed, refusal)
+        finally:
+            self._control.append(Release(id=claimed.id))
+
+
+def _refusal(claimed: _Claimed, holders: tuple[Holder, ...]) -> Refusal:
+    """The refusal that one node gives in this case."""
+    epoch, name = claimed.key[3], claimed.key[4]
+    owner = next((holder for holder in holders if holder.epoch is not None), None)
+    if owner is not None and owner.epoch is not None:
+        if epoch is None:
+            return EpochRequired(owner.epoch)
+        return EpochTooLow(current=owner.epoch, requested=epoch, current_name=owner.name, name=name)
+    if holders and claimed.limit is not None:
+        return ReceiverLimit(claimed.limit, [holder.name for holder in holders])
+    return StorageFull("this gateway begins a new session with its cluster")

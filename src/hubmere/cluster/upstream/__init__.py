@@ -1,0 +1,1 @@
+"""The connections of a gateway to the brokers of its Kafka cluster."""

@@ -1,0 +1,266 @@
+"""Upstream: the Kafka cluster as a gateway sees it. Which broker leads what, and connections to all of them.
+
+Connections are made when they are first used, and again when they broke, after a pause that grows. A *lane* is one of
+several connections to a broker: requests on one lane keep their order, requests on two do not wait for each other.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from hubmere.cluster.upstream.connection import Access, BrokerConnection
+from hubmere.cluster.upstream.failures import BrokerUnreachable, RequestRefused, UpstreamFailure
+from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from hubmere.wire.kafka.messages.offsets import FindCoordinatorRequest
+
+log = logging.getLogger("hubmere.cluster")
+
+T = TypeVar("T")
+
+# Pauses between attempts to connect: short at first, since a broker restarts within seconds.
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+# How long a request waits for its answer before its connection is given up. Longer than a broker's own request timeout.
+REQUEST_SECONDS: Final = 30.0
+# A name under which connections for rare questions are kept.
+QUESTIONS: Final = "questions"
+
+# Codes after which the leader or the coordinator has to be looked up again.
+MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leader of a partition."""
+
+    broker: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """One broker of the cluster."""
+
+    id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Host and port as one text."""
+        return f"{self.host}:{self.port}"
+
+
+class Upstream:
+    """The cluster. Thread rule: the loop's thread only."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], access: Access, *, client_id: str) -> None:
+        self._bootstrap = tuple(bootstrap)
+        self._access = access
+        self._client_id = client_id
+        self.brokers: dict[int, Broker] = {}
+        self.controller = -1
+        self.cluster_id = ""
+        self._leaders: dict[tuple[str, int], Leader] = {}
+        self._partition_counts: dict[str, int] = {}
+        self._connections: dict[tuple[int, str], BrokerConnection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Task[BrokerConnection]] = {}
+        self._first: BrokerConnection | None = None
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+
+    # --- connections
+
+    async def connect(self) -> None:
+        """Reach any broker and learn which others there are; raises the last failure if none can be reached."""
+        await self.refresh(())
+
+    async def close(self) -> None:
+        """Close every connection."""
+        tasks = [*self._opening.values(), *self._refreshing.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in (*self._connections.values(), *(() if self._first is None else (self._first,))):
+            connection.close()
+        self._connections.clear()
+
+    async def connection(self, broker: int, lane: str) -> BrokerConnection:
+        """The connection of a lane to a broker, made if there is none."""
+        key = (broker, lane)
+        existing = self._connections.get(key)
+        if existing is not None and existing.is_open:
+            return existing
+        task = self._opening.get(key)
+        if task is None:
+            task = self._opening[key] = asyncio.create_task(self._open(broker, lane))
+            task.add_done_callback(lambda done: self._on_opened(key, done))
+        return await asyncio.shield(task)
+
+    async def _open(self, broker: int, lane: str) -> BrokerConnection:
+        known = self.brokers.get(broker)
+        if known is None:
+            raise BrokerUnreachable(str(broker), "no such broker is known")
+        return await BrokerConnection.open(known.host, known.port, self._access, client_id=self._client_id)
+
+    def _on_opened(self, key: tuple[int, str], task: "asyncio.Task[BrokerConnection]") -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled() and task.exception() is None:
+            self._connections[key] = task.result()
+
+    def close_lane(self, lane: str) -> None:
+        """Close the connections of a lane."""
+        for key in [key for key in self._connections if key[1] == lane]:
+            self._connections.pop(key).close()
+
+    async def _any_connection(self) -> BrokerConnection:
+        for (_, lane), connection in self._connections.items():
+            if lane == QUESTIONS and connection.is_open:
+                return connection
+        if self._first is not None and self._first.is_open:
+            return self._first
+        places = [*((broker.host, broker.port) for broker in self.brokers.values()), *self._bootstrap]
+        random.shuffle(places)
+        failure: UpstreamFailure | None = None
+        for host, port in places:
+            try:
+                self._first = await BrokerConnection.open(host, port, self._access, client_id=self._client_id)
+            except BrokerUnreachable as unreachable:
+                failure = unreachable
+            else:
+                return self._first
+        assert failure is not None
+        raise failure
+
+    # --- asking
+
+    async def ask(self, broker: int, body: object, *, lane: str = QUESTIONS, seconds: float = REQUEST_SECONDS) -> Any:
+        """Ask one broker; a broker that does not answer in time loses its connection."""
+        connection = await self.connection(broker, lane)
+        return await self._answer(connection, body, seconds)
+
+    async def ask_any(self, body: object, *, seconds: float = REQUEST_SECONDS) -> Any:
+        """Ask any broker: for requests that all of them answer, or pass on to the controller."""
+        return await self._answer(await self._any_connection(), body, seconds)
+
+    async def _answer(self, connection: BrokerConnection, body: object, seconds: float) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                return await connection.ask(body)
+        except TimeoutError:
+            connection.close(f"no answer within {seconds:g} s")
+            raise BrokerUnreachable(connection.address, f"no answer within {seconds:g} s") from None
+
+    async def ask_coordinator(
+        self, kind: int, key: str, body: object, *, lane: str = QUESTIONS, seconds: float = REQUEST_SECONDS
+    ) -> Any:
+        """Ask the coordinator of a group or of a transactional id; the caller reads error codes.
+
+        A JoinGroup waits for other members, so every client needs a lane of its own.
+        """
+        broker = await self.coordinator(kind, key)
+        try:
+            return await self.ask(broker, body, lane=lane, seconds=seconds)
+        except BrokerUnreachable:
+            self.forget_coordinator(kind, key)
+            raise
+
+    async def coordinator(self, kind: int, key: str) -> int:
+        """The broker that coordinates a group (0) or a transactional id (1)."""
+        known = self._coordinators.get((kind, key))
+        if known is not None and known in self.brokers:
+            return known
+        answer = await self.ask_any(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,)))
+        (found,) = answer.coordinators
+        if found.error_code:
+            raise RequestRefused(f"FindCoordinator for {key}", found.error_code, found.error_message)
+        self.brokers[found.node_id] = Broker(id=found.node_id, host=found.host, port=found.port)
+        self._coordinators[kind, key] = found.node_id
+        broker: int = found.node_id
+        return broker
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        """Look a coordinator up again at its next use."""
+        self._coordinators.pop((kind, key), None)
+
+    # --- metadata
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """The leader of a partition, as far as it is known."""
+        return self._leaders.get((topic, partition))
+
+    def partition_count(self, topic: str) -> int | None:
+        """The number of partitions of a topic, as far as it is known."""
+        return self._partition_counts.get(topic)
+
+    async def refresh(self, topics: Sequence[str]) -> dict[str, int]:
+        """Ask for the leaders of topics; returns the error code of each."""
+        names = tuple(MetadataRequestTopic(name=topic) for topic in topics)
+        answer = await self.ask_any(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        found = (Broker(id=each.node_id, host=each.host, port=each.port) for each in answer.brokers)
+        self.brokers = {broker.id: broker for broker in found}
+        self.controller, self.cluster_id = answer.controller_id, answer.cluster_id or ""
+        codes: dict[str, int] = {}
+        for topic in answer.topics:
+            codes[topic.name] = topic.error_code
+            if topic.error_code == ErrorCode.NONE:
+                self._partition_counts[topic.name] = len(topic.partitions)
+            for part in topic.partitions:
+                key = (topic.name, part.index)
+                known = self._leaders.get(key)
+                if part.leader_id < 0:
+                    self._leaders.pop(key, None)
+                elif known is None or part.leader_epoch >= known.epoch:
+                    self._leaders[key] = Leader(part.leader_id, part.leader_epoch)
+        return codes
+
+    async def refresh_shared(self, topic: str) -> None:
+        """As `refresh` for one topic; callers at the same time share one question, and failures are not raised."""
+        task = self._refreshing.get(topic)
+        if task is None:
+            task = self._refreshing[topic] = asyncio.create_task(self._refresh_quietly(topic))
+            task.add_done_callback(lambda _: self._refreshing.pop(topic, None))
+        await asyncio.shield(task)
+
+    async def _refresh_quietly(self, topic: str) -> None:
+        try:
+            await self.refresh((topic,))
+        except UpstreamFailure as failure:
+            log.debug("the leaders of %s are not known: %s", topic, failure)
+
+
+async def with_patience(attempt: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+    """Repeat what fails in a passing way, with growing pauses, until the time is over; raises the last failure."""
+    loop = asyncio.get_running_loop()
+    deadline, pause_s = loop.time() + seconds, _FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except UpstreamFailure as failure:
+            is_passing = not isinstance(failure, RequestRefused) or failure.code in MOVED
+            if failure.is_lasting or not is_passing or loop.time() + pause_s > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

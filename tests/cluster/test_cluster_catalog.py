@@ -1,0 +1,232 @@
+"""The catalog over the control log: several gateways, one history."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hubmere.cluster.catalog import ClusterCatalog, row_key
+from hubmere.cluster.control.entries import Entry, decode_entry, encode_entry
+from hubmere.cluster.control.lease import Lease
+from hubmere.cluster.control.state import ControlState, Outcome
+from hubmere.cluster.sealing import Sealer, WrongSecret
+from hubmere.model.errors import AlreadyExists, Conflict, Refusal, StorageFull
+from hubmere.model.spec import root_rule
+from hubmere.store.catalog.runtime_state import Meta
+from hubmere.store.catalog.view import Create, Delete, Replace, Step
+from model.builders import NOW_MS, a_hub, a_namespace
+
+NAMESPACE = a_namespace()
+
+
+class Log:
+    """An ordered log in memory; gateways read it when `deliver` is called."""
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+        self.gateways: list[Gateway] = []
+
+    def deliver(self) -> None:
+        """Let everybody read to the end, also what is appended meanwhile."""
+        while any(gateway.state.next_offset < len(self.entries) for gateway in self.gateways):
+            for gateway in self.gateways:
+                gateway.read()
+
+
+class Gateway:
+    """What a catalog sees of its control log."""
+
+    def __init__(self, log: Log, secret: bytes = b"s") -> None:
+        self.log = log
+        self.lease = Lease(f"g{len(log.gateways)}")
+        self.state = ControlState()
+        self.failure: str | None = None
+        self.loses = False
+        self._listeners: list[Callable[[int, Entry, Outcome], None]] = []
+        self.foreign: list[Step] = []
+        log.gateways.append(self)
+        self.catalog = ClusterCatalog(self, Sealer(secret))  # type: ignore[arg-type]
+        self.catalog.on_foreign = self.foreign.extend
+
+    def listen(self, listener: Callable[[int, Entry, Outcome], None]) -> None:
+        self._listeners.append(listener)
+
+    def append(self, entry: Entry, on_failed: Callable[[], None] | None = None) -> None:
+        if self.loses:
+            assert on_failed is not None
+            on_failed()
+        else:
+            self.log.entries.append(encode_entry(entry))
+
+    def read(self) -> None:
+        while self.state.next_offset < len(self.log.entries):
+            offset = self.state.next_offset
+            entry = decode_entry(self.log.entries[offset])
+            outcome = self.state.apply(offset, entry)
+            for listener in self._listeners:
+                listener(offset, entry, outcome)
+
+    def submit(self, *steps: Step) -> list[Refusal | None]:
+        answers: list[Refusal | None] = []
+        self.catalog.submit(*steps, callback=answers.append)
+        return answers
+
+
+def two_gateways() -> tuple[Log, Gateway, Gateway]:
+    log = Log()
+    one, other = Gateway(log), Gateway(log)
+    one.submit(Create(NAMESPACE))
+    log.deliver()
+    return log, one, other
+
+
+def test_a_change_of_one_gateway_is_seen_by_all() -> None:
+    """Entities are managed from any gateway."""
+    log, one, other = two_gateways()
+
+    answers = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
+    assert answers == []  # nothing is acknowledged before it is in the log
+    log.deliver()
+
+    assert answers == [None]
+    assert [hub.name for hub in other.catalog.view.hubs(NAMESPACE.name)] == ["eh1"]
+    assert [type(step) for step in other.foreign] == [Create, Create]
+
+
+def test_two_gateways_that_create_the_same_hub_make_one() -> None:
+    """The second gets the refusal that one node would give."""
+    log, one, other = two_gateways()
+
+    first, second = (
+        one.submit(Create(a_hub("eh1", namespace=NAMESPACE))),
+        other.submit(Create(a_hub("eh1", namespace=NAMESPACE))),
+    )
+    log.deliver()
+
+    assert first == [None]
+    assert isinstance(second[0], AlreadyExists)
+    assert one.state.digest == other.state.digest
+
+
+def test_two_gateways_that_create_different_hubs_make_both() -> None:
+    """A change that lost only the order is planned again, not refused."""
+    log, one, other = two_gateways()
+
+    answers = [
+        *[one.submit(Create(a_hub(f"a{number}", namespace=NAMESPACE))) for number in range(3)],
+        *[other.submit(Create(a_hub(f"b{number}", namespace=NAMESPACE))) for number in range(3)],
+    ]
+    log.deliver()
+
+    assert answers == [[None]] * 6
+    for gateway in (one, other):
+        names = [hub.name for hub in gateway.catalog.view.hubs(NAMESPACE.name)]
+        assert names == ["a0", "a1", "a2", "b0", "b1", "b2"]
+        assert [hub.name for hub in gateway.catalog.planned.hubs(NAMESPACE.name)] == names
+
+
+def test_an_update_that_was_decided_on_an_old_row_is_a_conflict() -> None:
+    """The last writer does not silently undo what it has not seen."""
+    log, one, other = two_gateways()
+    hub = a_hub("eh1", namespace=NAMESPACE)
+    one.submit(Create(hub))
+    log.deliver()
+
+    first, second = one.submit(Replace(hub)), other.submit(Replace(hub))
+    log.deliver()
+
+    assert first == [None]
+    assert isinstance(second[0], Conflict)
+
+
+def test_a_hub_cannot_be_made_in_a_namespace_that_is_being_deleted() -> None:
+    """No hub is left without its namespace."""
+    log, one, other = two_gateways()
+
+    gone, made = one.submit(Delete(NAMESPACE, NOW_MS)), other.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
+    log.deliver()
+
+    assert gone == [None]
+    assert isinstance(made[0], Refusal)
+    assert list(one.catalog.view.items()) == list(other.catalog.view.items()) == []
+
+
+def test_a_gateway_that_starts_later_reads_the_same_catalog() -> None:
+    """The control log is the catalog: nothing else is needed to start."""
+    log, one, _ = two_gateways()
+    rule = root_rule(NAMESPACE, now_ms=NOW_MS)
+    one.submit(Create(rule), Create(a_hub("eh1", namespace=NAMESPACE)))
+    log.deliver()
+
+    late = Gateway(log)
+    late.read()
+
+    assert list(late.catalog.view.items()) == list(one.catalog.view.items())
+
+
+def test_keys_are_not_readable_in_the_log() -> None:
+    """Whoever reads the topic sees names, never keys."""
+    log, one, _ = two_gateways()
+    rule = root_rule(NAMESPACE, now_ms=NOW_MS)
+    one.submit(Create(rule))
+    log.deliver()
+
+    written = b"".join(log.entries)
+    assert rule.primary_key.encode() not in written
+    assert rule.name.lower().encode() in written
+
+
+def test_a_gateway_with_another_secret_cannot_read_the_rules() -> None:
+    """It must not start, rather than serve without keys."""
+    log, one, _ = two_gateways()
+    one.submit(Create(root_rule(NAMESPACE, now_ms=NOW_MS)))
+    log.deliver()
+
+    with pytest.raises(WrongSecret):
+        Gateway(log, secret=b"other").read()
+
+
+def test_a_sealed_value_cannot_be_moved_to_another_row() -> None:
+    """A key that is copied to another rule's row is refused."""
+    sealer = Sealer(b"s")
+
+    assert sealer.open(sealer.seal("key", "a"), "a") == "key"
+    with pytest.raises(WrongSecret):
+        sealer.open(sealer.seal("key", "a"), "b")
+
+
+def test_a_change_that_does_not_reach_the_log_is_refused() -> None:
+    """Management answers that it is busy, and plans on what is there."""
+    _, one, _ = two_gateways()
+    one.loses = True
+
+    answers = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
+
+    assert isinstance(answers[0], StorageFull)
+    assert one.catalog.planned.hubs(NAMESPACE.name) == []
+
+
+def test_a_value_that_must_be_made_once_is_made_once() -> None:
+    """Two gateways that start first at the same time agree on one certificate authority."""
+    log, one, other = two_gateways()
+    answers: list[Refusal | None] = []
+
+    one.catalog.put_if_absent(Meta(name="ca", text="1"), callback=answers.append)
+    other.catalog.put_if_absent(Meta(name="ca", text="2"), callback=answers.append)
+    log.deliver()
+
+    assert sorted(type(answer).__name__ for answer in answers) == ["Conflict", "NoneType"]
+    assert one.catalog.view.meta("ca") == other.catalog.view.meta("ca") == "1"
+
+
+def test_a_catalog_that_cannot_read_the_log_refuses_changes() -> None:
+    """A gateway that met an entry which it does not know must not decide any more."""
+    _, one, _ = two_gateways()
+    one.failure = "entry 7 of the control log cannot be read"
+
+    with pytest.raises(StorageFull):
+        one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
+
+
+def test_the_key_of_a_hub_row_is_its_name() -> None:
+    """Two hubs of one name, created at the same time, are one row: only one of them can be accepted."""
+    assert row_key(a_hub("EH1", namespace=NAMESPACE)) == row_key(a_hub("eh1", namespace=NAMESPACE))

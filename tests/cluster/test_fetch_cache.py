@@ -1,0 +1,86 @@
+"""Fetched batches in memory: found by sequence number, bounded in bytes, with the aborted ranges of a fetch."""
+
+from hubmere.cluster.engine.cache import FetchCache, Fetched, parse_fetched
+from hubmere.records.records import Marker, Record, encode_batch, encode_marker
+
+
+def a_batch(first: int, count: int = 2, size: int = 10) -> bytes:
+    records = [
+        Record(sequence_number=first + number, time_ms=5, key=None, value=b"x" * size, headers=())
+        for number in range(count)
+    ]
+    return bytes(encode_batch(records, base_sequence_number=first))
+
+
+def fetched(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Fetched:
+    parsed = parse_fetched(memoryview(b"".join(batches)), aborted)
+    assert parsed is not None
+    return parsed
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_number() -> None:
+    """A reader in the middle of a batch gets the whole batch."""
+    cache = FetchCache().partition()
+    cache.add(fetched(a_batch(10), a_batch(12), a_batch(14)))
+
+    chunk = cache.read(13, 1_000_000)
+
+    assert chunk is not None
+    assert (chunk.first_sequence, chunk.next_sequence, bytes(chunk.data)) == (12, 16, a_batch(12) + a_batch(14))
+
+
+def test_a_read_gives_at_least_one_batch_and_no_more_than_asked_for() -> None:
+    """A batch that is larger than what was asked for is given all the same: half of it is of no use."""
+    cache = FetchCache().partition()
+    cache.add(fetched(a_batch(0), a_batch(2)))
+
+    chunk = cache.read(0, 1)
+
+    assert chunk is not None
+    assert (chunk.first_sequence, chunk.next_sequence) == (0, 2)
+
+
+def test_what_was_not_fetched_is_not_there() -> None:
+    """A gap between two fetches is fetched again, never skipped."""
+    cache = FetchCache().partition()
+    cache.add(fetched(a_batch(0)))
+    cache.add(fetched(a_batch(10)))
+
+    assert cache.read(5, 100) is None
+    assert cache.read(12, 100) is None
+
+
+def test_the_batch_that_was_cut_off_is_dropped() -> None:
+    """Kafka fills a response up to its limit: the last batch may be incomplete."""
+    parsed = parse_fetched(memoryview(a_batch(0) + a_batch(2)[:-3]), ())
+
+    assert parsed is not None
+    assert parsed.next_sequence == 2
+    assert parse_fetched(memoryview(a_batch(0)[:40]), ()) is None
+
+
+def test_the_cache_is_bounded_over_all_partitions() -> None:
+    """The least recently used batches are dropped first."""
+    size = len(a_batch(0, size=1_000))
+    shared = FetchCache(max_bytes=2 * size)
+    one, other = shared.partition(), shared.partition()
+    one.add(fetched(a_batch(0, size=1_000)))
+    one.add(fetched(a_batch(2, size=1_000)))
+    one.read(0, 1)
+
+    other.add(fetched(a_batch(0, size=1_000)))
+
+    assert one.read(0, 1) is not None
+    assert one.read(2, 1) is None
+    assert shared.size_bytes == 2 * size
+
+
+def test_an_aborted_transaction_ends_at_its_marker() -> None:
+    """Kafka tells where it begins; readers skip its events up to the abort marker, and no later ones."""
+    marker = bytes(encode_marker(Marker(7, 0, is_commit=False), time_ms=5, base_sequence_number=4))
+    cache = FetchCache().partition()
+    cache.add(fetched(a_batch(0), a_batch(2), marker, a_batch(5), aborted=((7, 2), (9, 5))))
+
+    ranges = cache.aborted(0, 7)
+
+    assert ranges == [(7, 2, 4), (9, 5, 6)]
