@@ -6,7 +6,7 @@ sessions, rebalances, transactions.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Final
 
 from hubmere.broker import Broker, ConsumerGroupConfig
@@ -16,6 +16,8 @@ from hubmere.endpoints.kafka.admin import topics as admin
 from hubmere.endpoints.kafka.bounds import with_bounds
 from hubmere.endpoints.kafka.fetch import fetch
 from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
+from hubmere.endpoints.kafka.forward import handlers as forward
+from hubmere.endpoints.kafka.forward.port import Coordination
 from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
 from hubmere.endpoints.kafka.groups import offsets
@@ -33,8 +35,11 @@ from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.wire.kafka.connection import ServedApis
 from hubmere.wire.kafka.messages import APIS
+from hubmere.wire.kafka.messages.admin import DELETE_RECORDS
 from hubmere.wire.kafka.messages.metadata import API_VERSIONS
+from hubmere.wire.kafka.messages.offsets import OFFSET_DELETE
 from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from hubmere.wire.kafka.messages.transactions import DESCRIBE_PRODUCERS
 
 log = logging.getLogger("hubmere.kafka")
 
@@ -59,6 +64,26 @@ _KEYS: Final = (API_VERSIONS.key, *_SASL, *_HANDLERS)
 _SIGN_IN_HANDLERS: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
 HANDLERS: Final[Mapping[int, Handler]] = with_bounds({**_SIGN_IN_HANDLERS, **_HANDLERS})
 
+# What a gateway does not serve: Kafka's own coordinators would have to be asked, and requests for it are not passed on.
+_NOT_FORWARDED: Final = frozenset(
+    (
+        *kafka_consumer_groups.HANDLERS,
+        *transactions.HANDLERS,
+        OFFSET_DELETE.key,
+        DELETE_RECORDS.key,
+        DESCRIBE_PRODUCERS.key,
+    )
+)
+
+
+def gateway_handlers() -> tuple[Mapping[int, Handler], Mapping[int, Handler]]:
+    """The handlers of a gateway, for all requests and for those before sign-in."""
+    own = {key: handler for key, handler in _HANDLERS.items() if key not in _NOT_FORWARDED}
+    served = {**own, **forward.HANDLERS}
+    keys = (API_VERSIONS.key, *_SASL, *served)
+    sign_in = {**_SASL, API_VERSIONS.key: metadata.api_versions(keys)}
+    return with_bounds({**sign_in, **served}), sign_in
+
 
 class KafkaEndpoint:
     """Creates the session of each connection. Thread rule: the loop's thread only; created while the loop runs."""
@@ -74,7 +99,11 @@ class KafkaEndpoint:
         auto_create_hubs: bool,
         consumer_groups: ConsumerGroupConfig | None = None,
         memory: MemoryBudget | None = None,
+        coordination: Coordination | None = None,
     ) -> None:
+        """`coordination` is given to a gateway, which passes groups and positions on."""
+        handlers, sign_in_handlers = (HANDLERS, _SIGN_IN_HANDLERS) if coordination is None else gateway_handlers()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._clock = clock
         self._coordinators = broker.coordinators
         self._loop = asyncio.get_running_loop()
@@ -86,9 +115,11 @@ class KafkaEndpoint:
             clock=clock,
             addresses=addresses,
             memory=memory or MemoryBudget(),
-            served=ServedApis({key: APIS[key].versions for key in HANDLERS}),
-            handlers=HANDLERS,
-            sign_in_handlers=_SIGN_IN_HANDLERS,
+            served=ServedApis({key: APIS[key].versions for key in handlers}),
+            handlers=handlers,
+            sign_in_handlers=sign_in_handlers,
+            coordination=coordination,
+            start_task=self._start_task,
             connection_view=connection_view,
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
@@ -113,6 +144,18 @@ class KafkaEndpoint:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for task in self._tasks:
+            task.cancel()
+
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a forwarded request failed", exc_info=error)
 
     def _watch_deadlines(self) -> None:
         """Set the timer to the next deadline, unless it fires before that."""

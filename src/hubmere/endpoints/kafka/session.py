@@ -65,7 +65,9 @@ class KafkaSession(SessionClient):
         "client_id",
         "fetch_sessions",
         "fetched_partitions",
+        "forwarded",
         "has_gathered",
+        "host",
         "is_closing",
         "is_lost",
         "mechanism",
@@ -87,6 +89,8 @@ class KafkaSession(SessionClient):
         self.software = ""
         # Called when the connection is lost, by handlers that watch something.
         self.cleanups: dict[Callable[[], None], None] = {}
+        # The names under which requests of this connection are passed on to a cluster.
+        self.forwarded: set[str] = set()
         # Whether the connection is gone: nobody reads a response.
         self.is_lost = False
         self.pressure = BackPressure()

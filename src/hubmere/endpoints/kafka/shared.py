@@ -1,6 +1,6 @@
 """What all Kafka connections of a node share: the broker, the clock, and the handler of each request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from hubmere.wire.kafka.connection import Request, ServedApis
 
 if TYPE_CHECKING:
     from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
+    from hubmere.endpoints.kafka.forward.port import Coordination
     from hubmere.endpoints.kafka.session import KafkaSession
 
 # The id of the only node that clients see.
@@ -41,4 +42,7 @@ class Shared:
     group_replies: GroupReplies
     run_coalescer: RunCoalescer
     fetch_deadlines: "SharedDeadlines"
+    # Where groups, offsets and positions are asked for; None if this node has them.
+    coordination: "Coordination | None"
+    start_task: Callable[[Coroutine[None, None, None]], None]
     watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator

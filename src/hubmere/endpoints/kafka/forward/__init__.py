@@ -1,0 +1,1 @@
+"""Requests that a gateway passes on to the coordinators and leaders of its Kafka cluster."""

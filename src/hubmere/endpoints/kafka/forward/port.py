@@ -1,0 +1,46 @@
+"""Coordination: groups, committed offsets and producer ids that are kept elsewhere.
+
+On one node the broker's own coordinators do this. On a cluster Kafka's coordinators do, and the handlers of this
+package pass requests on; the composition gives them an implementation of `Coordination`.
+"""
+
+from typing import Any, Protocol
+
+
+class CoordinationFailed(Exception):
+    """The coordinator, or the leader of a partition, cannot be reached now; the client should try again."""
+
+
+class Coordination(Protocol):
+    """Where requests are passed on to. Thread rule: the loop's thread only.
+
+    `client` names a connection: its requests keep their order. Requests and responses have the names of the cluster:
+    see `topic_of` and `group_of`. All questions raise CoordinationFailed.
+    """
+
+    def topic_of(self, hub_uid: str) -> str:
+        """The topic of a hub."""
+
+    def uid_of(self, topic: str) -> str | None:
+        """The uid of the hub whose topic this is."""
+
+    def group_of(self, namespace: str, group_id: str) -> str:
+        """The group's id in the cluster; groups belong to a namespace."""
+
+    def local_group_of(self, namespace: str, group: str) -> str | None:
+        """The id of a group of a namespace; None for a group of another one."""
+
+    async def ask_coordinator(self, client: str, group: str, body: object, version: int) -> Any:
+        """Ask the coordinator of a group."""
+
+    async def ask_leaders(self, client: str, body: Any, version: int) -> Any:
+        """Ask the leaders of all partitions that a request names; one answer."""
+
+    async def ask_all(self, body: object, version: int) -> list[Any]:
+        """Ask every broker."""
+
+    async def new_producer_id(self) -> tuple[int, int]:
+        """A producer id and its epoch."""
+
+    def end_client(self, client: str) -> None:
+        """A connection is closed."""

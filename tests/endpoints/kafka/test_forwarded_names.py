@@ -1,0 +1,113 @@
+"""Names of topics and groups in requests that a gateway passes on, also inside the bytes of consumers."""
+
+import pytest
+
+from hubmere.endpoints.kafka.forward.names import map_assignment, map_names, map_subscription
+from hubmere.wire.kafka.messages.consumer_protocol import (
+    ConsumerAssignment,
+    ConsumerSubscription,
+    TopicPartitions,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from hubmere.wire.kafka.messages.fetch import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from hubmere.wire.kafka.messages.groups import JoinGroupProtocol, JoinGroupRequest
+from hubmere.wire.kafka.messages.offsets import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+)
+
+
+def topic(name: str) -> str:
+    return f"t-{name}"
+
+
+def group(name: str) -> str:
+    return f"g-{name}"
+
+
+def test_topics_and_groups_of_a_commit_are_renamed() -> None:
+    """The declarations say where names are; offsets and metadata stay as they are."""
+    part = OffsetCommitPartition(index=1, committed_offset=7, committed_metadata="orders")
+    request = OffsetCommitRequest(
+        group_id="readers", member_id="m", topics=(OffsetCommitTopic(name="orders", partitions=(part,)),)
+    )
+
+    renamed = map_names(request, topic=topic, group=group)
+
+    assert renamed.group_id == "g-readers"
+    assert renamed.member_id == "m"
+    assert renamed.topics == (OffsetCommitTopic(name="t-orders", partitions=(part,)),)
+
+
+def test_names_in_lists_of_groups_are_renamed() -> None:
+    """OffsetFetch asks about many groups since KIP-709."""
+    asked = OffsetFetchGroup(group_id="a", topics=(OffsetFetchTopic(name="orders", partition_indexes=(0, 1)),))
+
+    renamed = map_names(OffsetFetchRequest(groups=(asked,)), topic=topic, group=group)
+
+    assert renamed.groups[0].group_id == "g-a"
+    assert renamed.groups[0].topics[0].name == "t-orders"
+
+
+def test_names_of_protocols_are_not_topics() -> None:
+    """`name` without partitions is something else."""
+    request = JoinGroupRequest(
+        group_id="a",
+        session_timeout_ms=1,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol(name="range", metadata=b""),),
+    )
+
+    assert map_names(request, topic=topic, group=group).protocols[0].name == "range"
+
+
+def test_positions_are_renamed() -> None:
+    """ListOffsets goes to the leaders of the partitions."""
+    part = ListOffsetsPartition(index=0, timestamp_ms=-1)
+    request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="orders", partitions=(part,)),))
+
+    assert map_names(request, topic=topic, group=group).topics[0].name == "t-orders"
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_topics_inside_a_subscription_are_renamed(version: int) -> None:
+    """Kafka's coordinator expires offsets of topics to which nobody subscribes: it must see its own names."""
+    owned = TopicPartitions(topic="orders", partitions=(0,)) if version else None
+    subscription = ConsumerSubscription(
+        topics=("orders", "bills"), user_data=b"x", owned_partitions=() if owned is None else (owned,)
+    )
+    data = write_subscription(subscription, version)
+
+    renamed = map_subscription(data, topic)
+
+    assert renamed[:2] == data[:2]
+    found = read_subscription(renamed)
+    assert (found.topics, found.user_data) == (("t-orders", "t-bills"), b"x")
+    assert [each.topic for each in found.owned_partitions] == (["t-orders"] if version else [])
+    assert map_subscription(renamed, lambda name: name.removeprefix("t-")) == data
+
+
+def test_topics_inside_an_assignment_are_renamed_and_back() -> None:
+    """The leader assigns by its own names, and each member reads its own."""
+    assigned = ConsumerAssignment(assigned_partitions=(TopicPartitions(topic="orders", partitions=(0, 3)),))
+    data = write_assignment(assigned)
+
+    renamed = map_assignment(data, topic)
+
+    assert read_assignment(renamed).assigned_partitions[0].topic == "t-orders"
+    assert map_assignment(renamed, lambda name: name.removeprefix("t-")) == data
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"connect's own bytes"])
+def test_bytes_of_other_protocols_stay_as_they_are(data: bytes) -> None:
+    """Kafka Connect and others put something else there."""
+    assert map_assignment(data, topic) == data
+    assert map_subscription(data, topic) == data
