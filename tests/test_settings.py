@@ -14,6 +14,19 @@ from hubmere.settings.tree import BY_KEY
 # For each setting one value that is not its default, as text and as the value that is read from it.
 SAMPLES: dict[str, tuple[str, object]] = {
     "local_identity": ("true", True),
+    "store": ("local", "local"),
+    "cluster_kafka": ("b1:9092,b2:9093", (("b1", 9092), ("b2", 9093))),
+    "cluster_secret_file": (__file__, Path(__file__)),
+    "cluster_prefix": ("events.", "events."),
+    "cluster_replication": ("5", 5),
+    "cluster_min_insync": ("3", 3),
+    "cluster_unsafe": ("true", True),
+    "cluster_sasl": ("plain", "plain"),
+    "cluster_sasl_user": ("gateway", "gateway"),
+    "cluster_sasl_password_file": (__file__, Path(__file__)),
+    "cluster_tls": ("true", True),
+    "cluster_tls_ca": ("ca.pem", Path("ca.pem")),
+    "cluster_start_timeout_s": ("60", 60.0),
     "token_algorithms": ("RS256,ES256", ("RS256", "ES256")),
     "data": ("/srv/events", Path("/srv/events")),
     "namespace": ("contoso", "contoso"),
@@ -126,8 +139,12 @@ def a_file(folder: Path, text: str, name: str = "hubmere.toml") -> Path:
 
 
 def with_partner(key: str, values: dict[str, str]) -> dict[str, str]:
-    """Certificate and key are given together or not at all."""
+    """Certificate and key are given together or not at all; settings of a cluster with those that it needs."""
     pair = {"tls_certificate": "tls_key", "tls_key": "tls_certificate"}
+    if key.startswith("cluster_"):
+        # What a gateway cannot do without.
+        needed = ("cluster_kafka", "cluster_secret_file", "cluster_sasl_password_file")
+        return {**{name: SAMPLES[name][0] for name in needed}, "store": "cluster", **values}
     return {**values, pair[key]: SAMPLES[pair[key]][0]} if key in pair else values
 
 

@@ -72,6 +72,7 @@ def _fail_with(error: Exception) -> NoReturn:
     from hubmere.broker.provisioning import ProvisioningFailed
     from hubmere.endpoints.http.server.uvicorn_seam import UvicornMismatch
     from hubmere.endpoints.listener import PortInUse
+    from hubmere.node.cluster import ClusterUnusable
     from hubmere.node.node import MissingExtra
     from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
@@ -84,6 +85,7 @@ def _fail_with(error: Exception) -> NoReturn:
         FolderInUse: Exit.FOLDER_IN_USE,
         CatalogUnusable: Exit.DAMAGED,
         MissingExtra: Exit.USAGE,
+        ClusterUnusable: Exit.USAGE,
         ProvisioningFailed: Exit.USAGE,
         UvicornMismatch: Exit.FAILED,
     }

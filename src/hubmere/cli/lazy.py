@@ -28,6 +28,7 @@ MODULES = {
     "links": "links",
     "audit": "audit",
     "demo": "demo",
+    "cluster": "cluster",
     "georecovery-alias": "resources.georecovery",
     "georecovery": "resources.georecovery",
 }

@@ -18,7 +18,7 @@ from hubmere.endpoints.opening import run_when_open
 from hubmere.model.errors import Refusal
 from hubmere.node.clocks import NodeClocks
 from hubmere.node.disks import NodeDisk
-from hubmere.node.storage import NodeStorage
+from hubmere.node.storage import Storage
 from hubmere.settings import Settings
 
 log = logging.getLogger("hubmere.node")
@@ -36,7 +36,7 @@ class Background:
         self,
         settings: Settings,
         broker: Broker,
-        storage: NodeStorage,
+        storage: Storage,
         clocks: NodeClocks,
         actor: Callable[[], Actor],
     ) -> None:
@@ -58,6 +58,7 @@ class Background:
             await asyncio.sleep(_TICK_SECONDS)
             self._clocks.check(self._broker.conditions)
             self._disk.check()
+            self._storage.check(self._broker.conditions)
             for ended in self._broker.upkeep.tick(self._actor()):
                 log.warning("%s", ended)
             self._expire_openings()

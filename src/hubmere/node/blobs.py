@@ -16,7 +16,8 @@ _DEVELOPMENT_KEY: Final = base64.b64decode(
 
 def blob_keys(settings: Settings, secrets: NodeSecrets) -> dict[str, bytes]:
     """The storage accounts of a node, each with its key."""
-    if not settings.blobs:
+    # A blob's body is a file of one node: gateways have none.
+    if not settings.blobs or settings.is_gateway:
         return {}
     development = {DEVELOPMENT_ACCOUNT: _DEVELOPMENT_KEY} if settings.blob_development_account else {}
     return {settings.blob_account: secrets.blob_key(), **development}
@@ -25,7 +26,7 @@ def blob_keys(settings: Settings, secrets: NodeSecrets) -> dict[str, bytes]:
 def blob_connection_string(settings: Settings, addresses: Addresses, secrets: NodeSecrets) -> str | None:
     """The connection string of the storage account: plain HTTP where it is served, because of the private CA."""
     scheme, port = ("http", addresses.http) if addresses.http is not None else ("https", addresses.https)
-    if not settings.blobs or port is None:
+    if not settings.blobs or settings.is_gateway or port is None:
         return None
     account, key = settings.blob_account, base64.b64encode(secrets.blob_key()).decode()
     endpoint = f"{scheme}://{addresses.host}:{port}/{account}"

@@ -22,7 +22,7 @@ class NodeClocks:
     """The clocks of one node. Thread rule: the loop's thread only."""
 
     def __init__(self, source: SystemClock, settings: Settings) -> None:
-        self._data = None if settings.memory else settings.data
+        self._data = settings.data if settings.has_data_folder else None
         self._files = Files()
         self._confirm_s = settings.clock_confirm_s
         now = Anchor(source.now_ms(), source.since_boot())

@@ -18,7 +18,7 @@ class NodeDisk:
 
     def __init__(self, settings: Settings, engine: LogEngine, conditions: Conditions) -> None:
         self._watch: DiskMonitor | None = None
-        if not settings.memory:
+        if settings.has_data_folder:
             self._watch = DiskMonitor(
                 Files(),
                 settings.data,

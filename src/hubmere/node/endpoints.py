@@ -16,6 +16,7 @@ from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import HttpApp, build_app
 from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
+from hubmere.endpoints.kafka.forward.port import Coordination
 from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import StreamSession
@@ -57,7 +58,9 @@ class NodeEndpoints:
         history: HistoryStore,
         data_folder: str,
         open_identity: "Callable[[Addresses], LocalIdentity] | None" = None,
+        coordination: Coordination | None = None,
     ) -> None:
+        self._coordination = coordination
         self._settings = settings
         self._broker = broker
         self._clock = clock
@@ -181,6 +184,7 @@ class NodeEndpoints:
                 max_size=settings.group_consumer_max_size,
             ),
             memory=memory,
+            coordination=self._coordination,
         )
 
     def _build_http(self, amqp: AmqpEndpoint, memory: MemoryBudget, coalescer: Coalescer, tls: NodeTls) -> HttpApp:

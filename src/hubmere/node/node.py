@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hubmere import __version__
@@ -29,7 +30,7 @@ from hubmere.node.identity import build_identities, start_fetching
 from hubmere.node.loop_probe import LoopProbe
 from hubmere.node.provisioning import provision
 from hubmere.node.ready import READY_FILE, Ready, build_ready, write_ready_file
-from hubmere.node.storage import NodeStorage
+from hubmere.node.storage import choose_storage
 from hubmere.node.tls import open_tls
 from hubmere.settings import Settings
 
@@ -55,7 +56,7 @@ class Node:
         self._settings = settings
         self._clocks = NodeClocks(source or SystemClock(), settings)
         self._clock: Clock = self._clocks.stamps
-        self._storage = NodeStorage(settings)
+        self._storage = choose_storage(settings)
         self._endpoints: NodeEndpoints | None = None
         self._spans: Spans | None = None
         self._key_fetcher: KeyFetcher | None = None
@@ -71,8 +72,9 @@ class Node:
         """Open the data folder, put everything into service, and return once every port accepts connections."""
         self._failed = asyncio.get_running_loop().create_future()
         settings, storage = self._settings, self._storage
-        storage.open()
+        await storage.open()
         broker = self.broker = self._build_broker()
+        storage.follow(lambda steps: broker.manager.follow(steps, self._clock.monotonic()))
         await provision(settings, broker, self._actor)
         open_identity = await self._prepare_local_identity(broker)
         tls = open_tls(settings, broker, storage.secrets)
@@ -86,6 +88,7 @@ class Node:
             history=storage.history,
             data_folder=self._data_folder,
             open_identity=open_identity,
+            coordination=storage.coordination,
         )
         await endpoints.open(tls)
         self._start_capture(broker, endpoints, admin_token)
@@ -141,6 +144,7 @@ class Node:
             audit=storage.audit,
             blob_bodies=storage.bodies,
             blob_keys=blob_keys(settings, storage.secrets),
+            places=storage.places,
         )
         broker.latencies.commit = storage.commit_latency
         if settings.otlp_endpoint is not None:
@@ -160,6 +164,8 @@ class Node:
         return Actor(name=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
 
     def _start_capture(self, broker: Broker, endpoints: NodeEndpoints, admin_token: str) -> None:
+        if self._settings.is_gateway:
+            return  # gateways do not run the capture job
         job = CaptureJob(
             settings=self._settings, addresses=endpoints.addresses, base=self._storage.folder, admin_token=admin_token
         )
@@ -170,8 +176,12 @@ class Node:
         settings = self._settings
         namespace = broker.entities.namespace(settings.namespace)
         rule = broker.entities.rule(namespace, ROOT_RULE)
+        addresses = endpoints.addresses
+        if settings.is_gateway:
+            # Each gateway says where it is itself; clients are told the addresses of the balancer.
+            addresses = replace(addresses, advertised=())
         return build_ready(
-            endpoints.addresses,
+            addresses,
             rule,
             key=EMULATOR_KEY if settings.is_emulator else rule.primary_key,
             data=self._data_folder,
@@ -184,7 +194,10 @@ class Node:
 
     @property
     def _data_folder(self) -> str:
-        return "(memory)" if self._settings.memory else str(self._settings.data.resolve())
+        settings = self._settings
+        if settings.is_gateway:
+            return "(Kafka " + ",".join(f"{host}:{port}" for host, port in settings.cluster_kafka) + ")"
+        return str(settings.data.resolve()) if settings.has_data_folder else "(memory)"
 
     def _write_ready_file(self, ready: Ready) -> None:
         """Write the ready file of the data folder, by which commands on this machine find the node."""
@@ -236,7 +249,7 @@ class Node:
             await self._endpoints.stop()
         if self._key_fetcher is not None:
             await self._key_fetcher.stop()
-        storage.close()
+        await storage.close()
         if storage.is_locked:
             self._clocks.save()
         if self._spans is not None:

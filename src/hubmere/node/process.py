@@ -55,7 +55,7 @@ def _announce(settings: Settings, ready: Ready) -> None:
     if settings.log_format == "json":
         log.info("%s", render_line(ready))
     else:
-        ready_file = settings.ready_file or (None if settings.memory else settings.data / READY_FILE)
+        ready_file = settings.ready_file or (settings.data / READY_FILE if settings.has_data_folder else None)
         banner = render_banner(ready, is_terminal=sys.stdout.isatty(), ready_file=ready_file)
         print(banner, flush=True)  # noqa: T201 - the banner is the output
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.provisioning import Creation, Provisioning, ProvisioningFailed, WantedHub
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import AlreadyExists, Refusal
 from hubmere.model.names import emulator_hub_name, hub_name
 from hubmere.model.spec import HubSpec
 from hubmere.settings import HubSetting, Settings
@@ -43,7 +43,9 @@ async def _create(creation: Creation) -> None:
     created: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
     try:
         creation.start(created.set_result)
-        if (refusal := await created) is not None:
+        refusal = await created
+        # Gateways of one cluster start at the same time: another one may have been faster.
+        if refusal is not None and not isinstance(refusal, AlreadyExists):
             raise refusal
     except Refusal as refusal:
         raise ProvisioningFailed(creation.entity, refusal) from None

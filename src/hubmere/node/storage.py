@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from hubmere.broker.conditions import Conditions
 from hubmere.model.histogram import Histogram
 from hubmere.model.history import HistoryStore
 from hubmere.settings import Settings
@@ -14,14 +16,103 @@ from hubmere.store.blob_files import BLOBS_FOLDER, BlobFiles, BodyStore, MemoryB
 from hubmere.store.catalog.blob_records import BodyPart, decode_parts
 from hubmere.store.catalog.guard import check_after_opening, check_before_opening
 from hubmere.store.catalog.sqlite import CATALOG_FILE, MEMORY, SqliteCatalog
-from hubmere.store.engine import LogEngine
+from hubmere.store.catalog.view import Step
+from hubmere.store.engine import Catalog, LogEngine
 from hubmere.store.files import Lock, acquire_lock, max_open_files
 from hubmere.store.history import HistoryFiles, MemoryHistory
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
 from hubmere.store.secrets import NodeSecrets
 
+if TYPE_CHECKING:
+    from hubmere.broker.places import Places
+    from hubmere.endpoints.kafka.forward.port import Coordination
+
 log = logging.getLogger("hubmere.node")
+
+OnForeign = Callable[[Sequence[Step]], None]
+
+
+class StoredCatalog(Catalog, Protocol):
+    """A catalog of which copies may be kept."""
+
+    def copy_if_changed(self) -> None:
+        """Copy the catalog if it has changed since the last copy; may run on any thread."""
+
+
+class Storage(Protocol):
+    """Where a node keeps its events and entities: a data folder, memory, or a Kafka cluster.
+
+    `folder` has the secrets of the node; `engine` and `catalog` exist once `open` has returned.
+    """
+
+    @property
+    def engine(self) -> LogEngine:
+        """The logs."""
+
+    @property
+    def catalog(self) -> StoredCatalog:
+        """The entities."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the secrets."""
+
+    @property
+    def secrets(self) -> NodeSecrets:
+        """The secrets."""
+
+    @property
+    def audit(self) -> AuditLog:
+        """The audit log."""
+
+    @property
+    def commit_latency(self) -> Histogram:
+        """How long appends take until they are durable."""
+
+    @property
+    def history(self) -> HistoryStore:
+        """The history of metrics."""
+
+    @property
+    def bodies(self) -> BodyStore:
+        """The bodies of blobs."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this node owns a data folder on disk."""
+
+    async def open(self) -> None:
+        """Open catalog and log engine."""
+
+    def follow(self, on_foreign: OnForeign) -> None:
+        """Report changes of entities that were not made by this node."""
+
+    def check(self, conditions: Conditions) -> None:
+        """Called every second: set or clear what is wrong with the storage."""
+
+    async def close(self) -> None:
+        """Complete what can be completed, and close everything; the folder stays locked until `release`."""
+
+    def release(self) -> None:
+        """Let the folder go."""
+
+    @property
+    def places(self) -> "Places | None":
+        """Who decides which reader has a partition; None if the broker does."""
+
+    @property
+    def coordination(self) -> "Coordination | None":
+        """Where requests of Kafka groups are passed on to; None if the broker has the groups."""
+
+
+def choose_storage(settings: Settings) -> Storage:
+    """The storage of the settings; what a cluster needs is imported by gateways only."""
+    if not settings.is_gateway:
+        return NodeStorage(settings)
+    from hubmere.node.cluster import ClusterStorage
+
+    return ClusterStorage(settings)
 
 
 class NodeStorage:
@@ -51,7 +142,7 @@ class NodeStorage:
         """Whether this node owns a data folder on disk; False in memory, and until the folder is locked."""
         return self._lock is not None
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Lock the data folder and open catalog and log engine; refuses a folder that is damaged or in use."""
         loop = asyncio.get_running_loop()
 
@@ -87,7 +178,23 @@ class NodeStorage:
         self.engine, self.commit_latency = engine, engine.commit_latency
         self._close = [engine.close, self.bodies.close, self.catalog.close]
 
-    def close(self) -> None:
+    @property
+    def places(self) -> None:
+        """The broker decides which reader has a partition."""
+        return
+
+    @property
+    def coordination(self) -> None:
+        """The broker has the groups."""
+        return
+
+    def check(self, conditions: Conditions) -> None:
+        """The disk is watched by `NodeDisk`."""
+
+    def follow(self, on_foreign: OnForeign) -> None:
+        """Nobody else changes the entities of a data folder."""
+
+    async def close(self) -> None:
         """Complete the group commits and close the files; the folder stays locked until `release`."""
         for close in self._close:
             close()

@@ -246,6 +246,25 @@ def optional_size(low: int, high: int) -> Kind[int | None]:
     return Kind(kind.metavar, kind.allowed, kind.read, lambda value: "" if value is None else _show_size(value))
 
 
+def _read_addresses(value: object) -> tuple[tuple[str, int], ...]:
+    """Addresses of servers, separated by commas."""
+    texts = value if isinstance(value, list) else read_text(value).split(",")
+    found = []
+    for text in texts:
+        host, colon, port = read_text(text).rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit():
+            raise ValueError("not an address")
+        found.append((_read_host(host), _between(int(port), 1, 65535)))
+    return tuple(found)
+
+
+def _show_addresses(addresses: tuple[tuple[str, int], ...]) -> str:
+    return ",".join(f"{host}:{port}" for host, port in addresses)
+
+
+ADDRESSES: Kind[tuple[tuple[str, int], ...]] = Kind(
+    "HOST:PORT,...", "addresses such as b1:9092,b2:9092", _read_addresses, _show_addresses
+)
 PATH: Kind[Path] = Kind("PATH", "a path", _read_path)
 OPTIONAL_PATH: Kind[Path | None] = Kind("PATH", "a path", _read_path)
 TEXT: Kind[str] = Kind("TEXT", "a text", read_text)

@@ -30,6 +30,9 @@ CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 LIMITS_PREFIX = ENV_PREFIX + "LIMITS_"
 _DEFAULT = "the default"
 _TABLES = ("hubs", "limits", CAPTURE_TABLE, IDENTITY_TABLE, PARTNERS_TABLE)
+# Settings of the data folder, which a gateway does not have; and settings that only a gateway has.
+_OF_LOCAL_STORE = ("data", "memory", "durability", "disk_warn_percent", "disk_reserve_bytes")
+_OF_CLUSTER = tuple(setting.key for setting in SETTINGS if setting.key.startswith("cluster_"))
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Settings:
@@ -129,6 +132,7 @@ class _Sources:
         self._check_ports(settings)
         self._check_consumer_groups(settings)
         self._check_local_identity(settings)
+        self._check_cluster(settings)
         if self._problems:
             raise BadSettings(self._problems)
         return settings
@@ -212,6 +216,34 @@ class _Sources:
             self._refuse(interval, self._origin(interval), interval_s, f"less than {session} ({session_s:g})")
         else:
             self._refuse(session, self._origin(session), session_s, f"more than {interval} ({interval_s:g})")
+
+    def _check_cluster(self, settings: Settings) -> None:
+        """A gateway needs its cluster and its secret, and keeps nothing itself."""
+        if settings.store != "cluster":
+            for key in _OF_CLUSTER:
+                if key in self._given:
+                    self._refuse(key, self._origin(key), self._given[key].value, "only with store = cluster")
+            return
+        for key in _OF_LOCAL_STORE:
+            if key in self._given and self._given[key].value is not False:
+                self._refuse(key, self._origin(key), self._given[key].value, "no value with store = cluster")
+        if not settings.cluster_kafka:
+            self._refuse("cluster_kafka", _DEFAULT, None, "the addresses of Kafka brokers, with store = cluster")
+        self._check_secret("cluster_secret_file", settings.cluster_secret_file, is_needed=True)
+        signs_in = settings.cluster_sasl != "none"
+        self._check_secret("cluster_sasl_password_file", settings.cluster_sasl_password_file, is_needed=signs_in)
+
+    def _check_secret(self, key: str, path: Path | None, *, is_needed: bool) -> None:
+        if path is None:
+            if is_needed:
+                self._refuse(key, _DEFAULT, None, "a file that is not empty")
+            return
+        try:
+            is_good = bool(path.read_bytes().strip())
+        except OSError:
+            is_good = False
+        if not is_good:
+            self._refuse(key, self._origin(key), str(path), "a readable file that is not empty")
 
     def _check_ports(self, settings: Settings) -> None:
         taken: dict[int, str] = {}

@@ -18,6 +18,7 @@ from hubmere.model.names import NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
 from hubmere.model.tier import Override
 from hubmere.settings.identity import IdentityTables
 from hubmere.settings.kinds import (
+    ADDRESSES,
     ADVERTISED,
     GIB,
     HOST,
@@ -47,6 +48,8 @@ MAX_PARTITIONS = 10_000
 
 Tier = Literal["basic", "standard", "premium", "dedicated", "developer", "unlimited"]
 Durability = Literal["fsync", "os"]
+Store = Literal["local", "cluster"]
+ClusterSasl = Literal["none", "plain", "scram-sha-256", "scram-sha-512"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -54,6 +57,8 @@ _NODE, _NETWORK, _TLS, _STORAGE, _SERVICE, _LOGS = "Node", "Network", "TLS", "St
 _CAPTURE, _IDENTITY = "Capture", "Identity"
 # What a token of an issuer may be signed with. Symmetric algorithms and `none` are never accepted.
 TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
+_CAPTURE = "Capture"
+_CLUSTER = "Cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,6 +450,56 @@ class Settings:
         "Address of an OpenTelemetry collector (OTLP over HTTP) that gets spans; needs hubmere[otel].",
     )
 
+    store: Store = _setting(
+        _CLUSTER,
+        choice("local", "cluster"),
+        "local",
+        "Where events and entities are kept: local is the data folder of this node; cluster is an Apache Kafka "
+        "cluster, which any number of gateways share.",
+    )
+    cluster_kafka: tuple[tuple[str, int], ...] = _setting(
+        _CLUSTER, ADDRESSES, (), "Brokers of the Kafka cluster to connect to first."
+    )
+    cluster_secret_file: Path | None = _setting(
+        _CLUSTER,
+        OPTIONAL_PATH,
+        None,
+        "File with the secret that all gateways of a cluster share: it seals the keys that they keep in Kafka.",
+    )
+    cluster_prefix: str = _setting(
+        _CLUSTER, TEXT, "hubmere.", "Beginning of the names of all topics and groups that gateways use in Kafka."
+    )
+    cluster_replication: int = _setting(_CLUSTER, count(1, 9), 3, "Copies of every event that the Kafka cluster keeps.")
+    cluster_min_insync: int = _setting(
+        _CLUSTER, count(1, 9), 2, "Copies that must exist before a publication is acknowledged."
+    )
+    cluster_unsafe: bool = _setting(
+        _CLUSTER,
+        SWITCH,
+        False,
+        "Start although an acknowledged event would have one copy only. For trying out: a lost broker loses events.",
+    )
+    cluster_sasl: ClusterSasl = _setting(
+        _CLUSTER,
+        choice("none", "plain", "scram-sha-256", "scram-sha-512"),
+        "none",
+        "How the gateway signs in to the Kafka brokers.",
+    )
+    cluster_sasl_user: str = _setting(_CLUSTER, TEXT, "", "User name for the Kafka brokers.")
+    cluster_sasl_password_file: Path | None = _setting(
+        _CLUSTER, OPTIONAL_PATH, None, "File with the password for the Kafka brokers."
+    )
+    cluster_tls: bool = _setting(_CLUSTER, SWITCH, False, "Connect to the Kafka brokers over TLS.")
+    cluster_tls_ca: Path | None = _setting(
+        _CLUSTER, OPTIONAL_PATH, None, "Certificate authorities to trust for the Kafka brokers; else the system's."
+    )
+    cluster_start_timeout_s: float = _setting(
+        _CLUSTER,
+        seconds(0, 86_400),
+        0.0,
+        "Longest time to wait at start for a reachable broker; 0 waits for ever.",
+    )
+
     # From the file (and, for limits, the environment) only: tables have no flag.
     limits: Mapping[str, Override] = field(default_factory=lambda: MappingProxyType({}))
     hubs: tuple[HubSetting, ...] = ()
@@ -458,6 +513,16 @@ class Settings:
     def client_hosts(self) -> tuple[str, ...]:
         """Every host name that clients may use: for the certificate and for tokens."""
         return tuple(dict.fromkeys((*self.hostname, *(entry.host for entry in self.advertised_listeners))))
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether events are kept by a Kafka cluster."""
+        return self.store == "cluster"
+
+    @property
+    def has_data_folder(self) -> bool:
+        """Whether the node keeps anything on its own disk."""
+        return not self.memory and not self.is_gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""A cluster to try out: local Kafka brokers, gateways, and one address in front of them."""

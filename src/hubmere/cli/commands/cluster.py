@@ -1,0 +1,64 @@
+"""`hubmere cluster`: a cluster of gateways to try out, and the state of a real one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hubmere.cli.commands.resources.verbs import AzCommand, a_group, option, with_signature
+from hubmere.cli.exit_codes import CommandFailed, Exit
+
+
+def _demo(given: dict[str, Any]) -> None:
+    from hubmere.cli.cluster.demo import Plan, run
+
+    run(
+        Plan(
+            gateways=given["gateways"],
+            brokers=given["brokers"],
+            data=given["data"],
+            ready_file=given["ready_file"],
+        )
+    )
+
+
+def _status(given: dict[str, Any]) -> None:
+    from hubmere.cli.cluster.status import StatusFailed, read_status
+    from hubmere.node.cluster import kafka_access
+    from hubmere.settings import load
+
+    flags = {"store": "cluster", **{name: given[name] for name in ("cluster_kafka", "cluster_secret_file")}}
+    flags |= {name: given[name] for name in ("cluster_prefix", "cluster_sasl", "cluster_sasl_user")}
+    settings = load(flags, os.environ)
+    try:
+        status = read_status(settings.cluster_kafka, settings.cluster_prefix, kafka_access(settings))
+    except StatusFailed as failed:
+        raise CommandFailed(Exit.FAILED, str(failed)) from failed
+    print(json.dumps(status, indent=2))  # noqa: T201 - the output of the command
+
+
+app = a_group("A cluster of gateways in front of Apache Kafka.")
+_DEMO_OPTIONS = (
+    option("gateways", int, "--gateways", default=3, min=1, max=9, metavar="N", help="Gateways. Default: 3."),
+    option("brokers", int, "--brokers", default=3, min=1, max=9, metavar="N", help="Kafka brokers. Default: 3."),
+    option("data", Path | None, "--data", metavar="FOLDER", help="Keep the brokers' data here. Default: nowhere."),
+    option("ready_file", Path | None, "--ready-file", metavar="PATH", help="JSON file, written once all of it serves."),
+)
+_DEMO_HELP = """Start local Kafka brokers, gateways in front of them, and one address for all gateways.
+
+The jars come from `make kafka-jars`, or from the folder in HUBMERE_KAFKA_JARS. Ctrl-C ends everything.
+"""
+_TEXT = str | None
+_STATUS_OPTIONS = (
+    option("cluster_kafka", _TEXT, "--cluster-kafka", metavar="HOST:PORT,...", help="Brokers of the Kafka cluster."),
+    option("cluster_prefix", _TEXT, "--cluster-prefix", metavar="TEXT", help="Prefix of the gateways' topics."),
+    option("cluster_secret_file", _TEXT, "--cluster-secret-file", metavar="PATH", help="File with the cluster secret."),
+    option("cluster_sasl", _TEXT, "--cluster-sasl", metavar="NAME", help="How to sign in to the brokers."),
+    option("cluster_sasl_user", _TEXT, "--cluster-sasl-user", metavar="TEXT", help="User name for the brokers."),
+)
+_STATUS_HELP = """Print gateways, brokers and the state of the control log, as JSON.
+
+Settings that are not given come from the variables of `hubmere up`, such as HUBMERE_CLUSTER_KAFKA.
+"""
+app.command("demo", help=_DEMO_HELP, cls=AzCommand)(with_signature(_demo, _DEMO_OPTIONS))
+app.command("status", help=_STATUS_HELP, cls=AzCommand)(with_signature(_status, _STATUS_OPTIONS))

@@ -1,0 +1,280 @@
+"""The storage of a gateway: a Kafka cluster instead of a data folder. Connects, checks the cluster, and opens the
+catalog over its control log.
+
+A gateway keeps nothing: its folder is temporary, and has only the files that TLS needs. What all gateways must share
+(certificate authority, admin token) is in the control log, sealed with the cluster secret.
+"""
+
+import asyncio
+import logging
+import ssl
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from hubmere import __version__
+from hubmere.broker.conditions import CLUSTER, Condition, Conditions, ConditionSeverity
+from hubmere.broker.live import log_config
+from hubmere.cluster.catalog import ClusterCatalog, OnForeign
+from hubmere.cluster.control_log import ControlLog
+from hubmere.cluster.engine.engine import KafkaEngine
+from hubmere.cluster.engine.topics import TopicPlan, Topics
+from hubmere.cluster.forwarding import KafkaCoordination
+from hubmere.cluster.places import ClusterPlaces
+from hubmere.cluster.sealing import Sealer, WrongSecret
+from hubmere.cluster.upstream.connection import Access
+from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
+from hubmere.cluster.upstream.upstream import Upstream
+from hubmere.endpoints import certificates
+from hubmere.endpoints.kafka.forward.port import Coordination, CoordinationFailed
+from hubmere.model.clock import SystemClock
+from hubmere.model.errors import Refusal
+from hubmere.model.histogram import Histogram
+from hubmere.settings import Settings
+from hubmere.store.audit import AuditLog
+from hubmere.store.blob_files import MemoryBodies
+from hubmere.store.catalog.runtime_state import Meta
+from hubmere.store.catalog.view import Put
+from hubmere.store.engine import LogConfig, LogEngine
+from hubmere.store.history import MemoryHistory
+from hubmere.store.secrets import NodeSecrets
+
+log = logging.getLogger("hubmere.node")
+
+_TELL_SECONDS: Final = 10.0
+_ATTEMPT_SECONDS: Final = 1.0
+_WRITE_SECONDS: Final = 30.0
+# Rows of the control log that are not entities.
+_SECRET_ROW: Final = "secret."  # noqa: S105  the beginning of a name
+_TOPIC_ROW: Final = "topic."
+# What all gateways share, as files below the folder.
+_SHARED_FILES: Final = ("admin-token", "tls/ca.pem", "tls/ca-key.pem", "tls/issued.json")
+
+
+class ClusterUnusable(Exception):
+    """The gateway must not start on this cluster; says why in one sentence."""
+
+
+class ClusterStorage:
+    """What a gateway has instead of a data folder. Thread rule: the loop's thread only."""
+
+    catalog: ClusterCatalog
+    control: ControlLog
+    places: ClusterPlaces
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._temporary = tempfile.TemporaryDirectory(prefix="hubmere-")
+        self.folder = Path(self._temporary.name)
+        self.secrets = NodeSecrets(self.folder)
+        self.audit = AuditLog()
+        self.upstream = Upstream(settings.cluster_kafka, kafka_access(settings), client_id="hubmere-gateway")
+        self.history = MemoryHistory()
+        self.bodies = MemoryBodies()
+        self.is_locked = False
+        self._engine: KafkaEngine | None = None
+
+    async def open(self) -> None:
+        """Connect, check the cluster, and read the control log to its end."""
+        settings = self._settings
+        await self._connect()
+        self._check_size()
+        self.control = ControlLog(
+            self.upstream,
+            f"{settings.cluster_prefix}control",
+            replication=settings.cluster_replication,
+            in_sync=settings.cluster_min_insync,
+            now_ms=SystemClock().now_ms,
+            address=settings.hostname[0] if settings.hostname else settings.host,
+            version=__version__,
+        )
+        self.catalog = ClusterCatalog(self.control, Sealer(_secret(settings)))
+        try:
+            await self.control.start()
+            self.catalog.load()
+        except RequestRefused as refused:
+            raise ClusterUnusable(f"the control log cannot be opened: {refused}") from refused
+        except WrongSecret as wrong:
+            raise ClusterUnusable(
+                f"the prefix {settings.cluster_prefix} is used by gateways with another cluster secret: {wrong}"
+            ) from wrong
+        if self.control.failure is not None:
+            raise ClusterUnusable(self.control.failure)
+        self.places = ClusterPlaces(self.control)
+        self.control.begin_session()
+        await self._share_secrets()
+        self._engine = KafkaEngine(self.upstream, self._topics())
+
+    async def _connect(self) -> None:
+        """Reach any broker; one line every ten seconds says why that does not work."""
+        loop = asyncio.get_running_loop()
+        began, told = loop.time(), -_TELL_SECONDS
+        limit_s = self._settings.cluster_start_timeout_s
+        while True:
+            try:
+                return await self.upstream.connect()
+            except UpstreamFailure as failure:
+                if failure.is_lasting:
+                    raise ClusterUnusable(str(failure)) from failure
+                if limit_s and loop.time() - began > limit_s:
+                    raise ClusterUnusable(f"no Kafka broker was reached within {limit_s:g} s: {failure}") from failure
+                if loop.time() - told >= _TELL_SECONDS:
+                    told = loop.time()
+                    log.warning("waiting for the Kafka cluster: %s", failure)
+            await asyncio.sleep(_ATTEMPT_SECONDS)
+
+    def _check_size(self) -> None:
+        settings = self._settings
+        brokers = len(self.upstream.brokers)
+        if settings.cluster_replication > brokers:
+            raise ClusterUnusable(
+                f"the Kafka cluster has {brokers} broker(s), and cluster_replication is {settings.cluster_replication}"
+            )
+        if settings.cluster_min_insync > settings.cluster_replication:
+            raise ClusterUnusable(
+                f"cluster_min_insync is {settings.cluster_min_insync}, more than cluster_replication "
+                f"({settings.cluster_replication})"
+            )
+        if settings.cluster_min_insync < 2 and not settings.cluster_unsafe:
+            raise ClusterUnusable(
+                "with cluster_min_insync below 2 the loss of one broker loses acknowledged events; "
+                "--cluster-unsafe starts all the same"
+            )
+
+    def _topics(self) -> Topics:
+        settings, catalog = self._settings, self.catalog
+        plan = TopicPlan(
+            prefix=settings.cluster_prefix,
+            replication=settings.cluster_replication,
+            in_sync=settings.cluster_min_insync,
+        )
+
+        def partition_count(hub_uid: str) -> int:
+            hub = catalog.view.hub_of_uid(hub_uid)
+            return 1 if hub is None else hub.partition_count
+
+        def config(hub_uid: str) -> LogConfig:
+            hub = catalog.view.hub_of_uid(hub_uid)
+            return LogConfig() if hub is None else log_config(hub, settings.segment_bytes)
+
+        return Topics(
+            self.upstream,
+            plan,
+            partition_count,
+            config,
+            is_recorded=lambda uid: catalog.view.meta(_TOPIC_ROW + uid) is not None,
+            record=lambda uid: catalog.submit(Put(Meta(name=_TOPIC_ROW + uid, text="made"))),
+        )
+
+    @property
+    def _kafka(self) -> KafkaEngine:
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def engine(self) -> LogEngine:
+        """The logs on the cluster."""
+        return self._kafka
+
+    @property
+    def commit_latency(self) -> Histogram:
+        """How long appends take until enough brokers have them."""
+        return self._kafka.commit_latency
+
+    @property
+    def coordination(self) -> Coordination:
+        """Where requests of Kafka groups are passed on to."""
+        return KafkaCoordination(
+            self.upstream,
+            self._settings.cluster_prefix,
+            provide=self._kafka.provide,
+            failed=CoordinationFailed,
+        )
+
+    # --- what all gateways share
+
+    async def _share_secrets(self) -> None:
+        """Take over the certificate authority and the admin token of the cluster, or make them for all."""
+        if self._shared_texts() is None:
+            self.secrets.admin_token()
+            self.secrets.ensure_tls(("localhost",), datetime.now(UTC), certificates)
+            metas = [
+                Meta(name=_SECRET_ROW + name, text=(self.folder / name).read_text(encoding="utf-8"))
+                for name in _SHARED_FILES
+            ]
+            done: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+            self.catalog.put_if_absent(*metas, callback=done.set_result)
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await done
+        texts = self._shared_texts()
+        if texts is None:
+            raise ClusterUnusable("the secrets of the cluster cannot be written to the control log")
+        (self.folder / "tls").mkdir(mode=0o700, exist_ok=True)
+        for name, text in texts.items():
+            path = self.folder / name
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+
+    def _shared_texts(self) -> dict[str, str] | None:
+        found = {name: self.catalog.view.meta(_SECRET_ROW + name) for name in _SHARED_FILES}
+        texts = {name: text for name, text in found.items() if text is not None}
+        return texts if len(texts) == len(_SHARED_FILES) else None
+
+    # --- stop
+
+    def follow(self, on_foreign: OnForeign) -> None:
+        """Report changes of entities by other gateways."""
+        self.catalog.on_foreign = on_foreign
+
+    def check(self, conditions: Conditions) -> None:
+        """Say whether this gateway is cut off from its cluster, or runs without a second copy of events."""
+        severity = ConditionSeverity.CRITICAL
+        remedy = "Check the Kafka brokers, and the network between them and this gateway."
+        if self.control.failure is not None:
+            text, remedy = self.control.failure, "Upgrade this gateway to the release of the others."
+        elif not self.control.has_lease:
+            text = "This gateway is cut off from its Kafka cluster: exclusive readers and management wait."
+        elif self._settings.cluster_unsafe:
+            severity = ConditionSeverity.WARNING
+            text = "Acknowledged events may have one copy only (cluster_unsafe): a lost broker loses them."
+            remedy = "Run three brokers with cluster_replication 3 and cluster_min_insync 2, without cluster_unsafe."
+        else:
+            if conditions.clear(CLUSTER):
+                log.warning("the Kafka cluster is reached again")
+            return
+        if conditions.set(Condition(name=CLUSTER, severity=severity, text=text, remedy=remedy)):
+            log.warning("%s", text)
+
+    async def close(self) -> None:
+        """Tell the others that this gateway stops, and refuse what is not acknowledged."""
+        if hasattr(self, "control"):
+            await self.control.stop()
+        if self._engine is not None:
+            self._engine.close()
+        if hasattr(self, "catalog"):
+            self.catalog.close()
+        await self.upstream.close()
+
+    def release(self) -> None:
+        """Delete the temporary folder."""
+        self.audit.close()
+        self._temporary.cleanup()
+
+
+def _secret(settings: Settings) -> bytes:
+    assert settings.cluster_secret_file is not None
+    return settings.cluster_secret_file.read_bytes().strip()
+
+
+def kafka_access(settings: Settings) -> Access:
+    """How to sign in to the brokers."""
+    tls: ssl.SSLContext | None = None
+    if settings.cluster_tls:
+        ca = None if settings.cluster_tls_ca is None else str(settings.cluster_tls_ca)
+        tls = ssl.create_default_context(cafile=ca)
+    password = ""
+    if settings.cluster_sasl_password_file is not None:
+        password = settings.cluster_sasl_password_file.read_text(encoding="utf-8").strip()
+    mechanism = None if settings.cluster_sasl == "none" else settings.cluster_sasl.upper()
+    return Access(mechanism=mechanism, user=settings.cluster_sasl_user, password=password, tls=tls)

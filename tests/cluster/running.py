@@ -1,0 +1,86 @@
+"""A whole cluster for tests: three Kafka brokers and two or three gateways, as `hubmere cluster demo` starts them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubmere.cli.cluster.brokers import BrokersFailed, find_jars
+
+# Three virtual machines on a busy one: far above what they need.
+START_SECONDS = 240.0
+_END_SECONDS = 60.0
+
+
+class Cluster:
+    """A running cluster: its ready file, and the way to harm it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", ready: dict[str, Any]) -> None:
+        self.process = process
+        self.ready = ready
+
+    @property
+    def connection_string(self) -> str:
+        """Through the one address in front of all gateways, without TLS."""
+        return str(self.ready["emulator_connection_string"])
+
+    def gateway(self, number: int) -> dict[str, Any]:
+        """One gateway's own addresses."""
+        gateway: dict[str, Any] = self.ready["gateways"][number]
+        return gateway
+
+    def kafka(self, number: int | None = None) -> dict[str, str]:
+        """Settings of a Kafka client, of all gateways or of one."""
+        place = self.ready if number is None else self.gateway(number)
+        return {
+            "bootstrap.servers": str(place["kafka"]),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": str(place["connection_string"]),
+        }
+
+    def kill_gateway(self, number: int) -> None:
+        os.kill(self.gateway(number)["pid"], signal.SIGKILL)
+
+    def kill_broker(self, number: int) -> None:
+        os.kill(self.ready["brokers"][number]["pid"], signal.SIGKILL)
+
+
+@contextmanager
+def running_cluster(folder: Path, *, gateways: int = 2, brokers: int = 3) -> Iterator[Cluster]:
+    """A cluster for the length of a `with` block; skips where Kafka's jars are not installed."""
+    try:
+        find_jars()
+    except BrokersFailed as missing:
+        pytest.skip(str(missing))
+    ready_file, log = folder / "ready.json", folder / "demo.log"
+    size = [f"--gateways={gateways}", f"--brokers={brokers}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "hubmere", "cluster", "demo", f"--ready-file={ready_file}", *size),
+                f"--data={folder / 'data'}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not ready_file.exists():
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+            time.sleep(0.2)
+        yield Cluster(process, json.loads(ready_file.read_text(encoding="utf-8")))
+    finally:
+        process.terminate()
+        process.wait(_END_SECONDS)

@@ -1,0 +1,278 @@
+"""Two gateways in front of three Kafka brokers, driven by the clients that users have.
+
+One cluster for the whole file. One test kills a broker and a gateway: it runs last.
+"""
+
+import gc
+import json
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
+from azure.eventhub.exceptions import EventHubError
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from cluster.running import START_SECONDS, Cluster, running_cluster
+
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.slow,
+    pytest.mark.timeout(START_SECONDS + 240),
+    # The SDKs close their connections in their own time.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+PATIENCE_S = 90.0
+_ARM = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default/providers/Microsoft.EventHub"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+        # Sockets that the SDKs left open are closed here, where nobody minds.
+        gc.collect()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return condition()
+
+
+def create_hub(cluster: Cluster, name: str, *, gateway: int = 0, partitions: int = 2) -> None:
+    place = cluster.gateway(gateway)
+    url = f"{place['http']}{_ARM}/namespaces/hubmere/eventhubs/{name}?api-version=2024-01-01"
+    body = {"properties": {"partitionCount": partitions, "messageRetentionInDays": 1}}
+    headers = {"Authorization": f"Bearer {place['admin_token']}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, method="PUT", data=json.dumps(body).encode(), headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        assert response.status == 200
+
+
+def publish(connection_string: str, hub: str, *bodies: str, partition: str = "0") -> None:
+    with EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub) as producer:
+        batch = producer.create_batch(partition_id=partition)
+        for body in bodies:
+            batch.add(EventData(body))
+        producer.send_batch(batch)
+
+
+class AmqpReader:
+    """A reader of a hub or of one partition, with what it has received."""
+
+    def __init__(self, connection_string: str, hub: str, **options: object) -> None:
+        self.events: list[tuple[str, str, int]] = []
+        self.errors: list[Exception] = []
+        self._client = EventHubConsumerClient.from_connection_string(
+            connection_string, "$Default", eventhub_name=hub, retry_total=0
+        )
+        options.setdefault("starting_position", "-1")
+        self._thread = threading.Thread(target=self._run, kwargs=options, daemon=True)
+        self._thread.start()
+
+    def _run(self, **options: object) -> None:
+        self._client.receive(self._on_event, on_error=self._on_error, **options)
+
+    def _on_event(self, context: object, event: EventData | None) -> None:
+        if event is not None:
+            partition = str(getattr(context, "partition_id", ""))
+            self.events.append((partition, event.body_as_str(), event.sequence_number or 0))
+
+    def _on_error(self, _: object, error: Exception) -> None:
+        self.errors.append(error)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [body for _, body, _ in self.events]
+
+    def close(self) -> None:
+        self._client.close()
+        self._thread.join(PATIENCE_S)
+
+
+def test_a_hub_that_one_gateway_creates_is_served_by_the_other(cluster: Cluster) -> None:
+    """Any gateway serves any hub: published through one, read through the other, by another protocol too."""
+    create_hub(cluster, "shared", gateway=0)
+    first, second = (str(cluster.gateway(number)["emulator_connection_string"]) for number in range(2))
+
+    publish(second, "shared", "one", "two")
+    producer = Producer(cluster.kafka(0))
+    producer.produce("shared", b"three", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+    reader = AmqpReader(first, "shared", partition_id="0")
+    try:
+        assert eventually(lambda: len(reader.events) == 3)
+        assert [(body, sequence) for _, body, sequence in reader.events] == [("one", 0), ("two", 1), ("three", 2)]
+    finally:
+        reader.close()
+
+
+def test_the_end_of_a_partition_is_true_on_every_gateway(cluster: Cluster) -> None:
+    """Processors decide by it: what one gateway has acknowledged, the other one counts at once."""
+    create_hub(cluster, "ends")
+    first, second = (str(cluster.gateway(number)["emulator_connection_string"]) for number in range(2))
+    with EventHubProducerClient.from_connection_string(second, eventhub_name="ends") as looking:
+        assert looking.get_partition_properties("0")["is_empty"]
+        for count in range(1, 6):
+            publish(first, "ends", "x")
+
+            properties = looking.get_partition_properties("0")
+
+            assert properties["last_enqueued_sequence_number"] == count - 1
+            assert properties["last_enqueued_offset"] == str(count - 1)
+
+
+def test_a_consumer_that_moves_to_another_gateway_is_not_reset(cluster: Cluster) -> None:
+    """A gateway that knows an older end must not call a position out of range: the reader would skip or repeat."""
+    create_hub(cluster, "moves", partitions=1)
+    producer = Producer(cluster.kafka(0))
+    behind = Consumer({**cluster.kafka(1), "group.id": "unused", "auto.offset.reset": "error"})
+    try:
+        for count in range(1, 11):
+            producer.produce("moves", b"first", partition=0)
+            assert producer.flush(PATIENCE_S) == 0
+            # The other gateway has not heard of this event: the consumer stands behind the end that it knows.
+            behind.assign([TopicPartition("moves", 0, 2 * count - 1)])
+            producer.produce("moves", b"second", partition=0)
+            assert producer.flush(PATIENCE_S) == 0
+            message = behind.poll(PATIENCE_S)
+            assert message is not None
+            assert (message.error(), message.offset(), message.value()) == (None, 2 * count - 1, b"second")
+    finally:
+        behind.close()
+
+
+def test_a_kafka_group_reads_through_different_gateways(cluster: Cluster) -> None:
+    """Groups and committed offsets are the cluster's: a member that moves goes on where it was."""
+    create_hub(cluster, "grouped")
+    producer = Producer({**cluster.kafka(), "enable.idempotence": True})
+    for number in range(40):
+        producer.produce("grouped", b"%d" % number, partition=number % 2)
+    assert producer.flush(PATIENCE_S) == 0
+
+    seen: list[bytes] = []
+    for gateway in (0, 1):
+        options = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({**cluster.kafka(gateway), **options})
+        consumer.subscribe(["grouped"])
+        deadline = time.monotonic() + PATIENCE_S
+        taken = 0
+        while taken < 20 and time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                seen.append(message.value() or b"")
+                taken += 1
+                consumer.commit(message, asynchronous=False)
+        consumer.close()
+
+    assert Counter(seen) == Counter(b"%d" % number for number in range(40))
+
+
+def test_an_exclusive_reader_is_exclusive_across_gateways(cluster: Cluster) -> None:
+    """The higher epoch wins on whatever gateway; a lower one gets the service's refusal."""
+    create_hub(cluster, "exclusive")
+    first, second = (str(cluster.gateway(number)["emulator_connection_string"]) for number in range(2))
+    old = AmqpReader(first, "exclusive", partition_id="0", owner_level=1)
+    publish(first, "exclusive", "before")
+    assert eventually(lambda: old.bodies == ["before"])
+
+    new = AmqpReader(second, "exclusive", partition_id="0", owner_level=2)
+    assert eventually(lambda: new.bodies == ["before"])
+    assert eventually(lambda: bool(old.errors))
+    publish(first, "exclusive", "after")
+    assert eventually(lambda: new.bodies == ["before", "after"])
+
+    low = AmqpReader(first, "exclusive", partition_id="0", owner_level=1)
+    assert eventually(lambda: bool(low.errors))
+    assert "higher epoch" in str(low.errors[0])
+    assert (old.bodies, low.bodies) == (["before"], [])
+    for reader in (old, new, low):
+        reader.close()
+
+
+class Sender(threading.Thread):
+    """Sends numbered events one after the other, and remembers which were acknowledged.
+
+    An event that was refused is never sent again. The SDK itself repeats one that was under way when its connection
+    broke, and nothing else.
+    """
+
+    def __init__(self, cluster: Cluster, hub: str, number: int, stopping: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._cluster = cluster
+        self._hub = hub
+        self._number = number
+        self._stopping = stopping
+        self.acknowledged: list[str] = []
+
+    def run(self) -> None:
+        count = 0
+        while not self._stopping.is_set():
+            producer = EventHubProducerClient.from_connection_string(
+                self._cluster.connection_string, eventhub_name=self._hub, retry_total=0
+            )
+            with producer:
+                while not self._stopping.is_set():
+                    body = f"{self._number}-{count}"
+                    count += 1
+                    try:
+                        producer.send_event(EventData(body), partition_id=str(self._number % 2))
+                    except EventHubError:
+                        break
+                    self.acknowledged.append(body)
+
+
+def await_progress(senders: list[Sender]) -> None:
+    """Wait until every sender has sent some more."""
+    before = [len(sender.acknowledged) for sender in senders]
+    assert eventually(lambda: all(len(s.acknowledged) > n + 20 for s, n in zip(senders, before, strict=True)))
+
+
+def send_while(cluster: Cluster, hub: str, harm: Callable[[], None]) -> list[list[int]]:
+    """Send from four clients while something happens; the numbers that each has in the log, in the log's order."""
+    stopping = threading.Event()
+    senders = [Sender(cluster, hub, number, stopping) for number in range(4)]
+    for sender in senders:
+        sender.start()
+    await_progress(senders)
+    harm()
+    await_progress(senders)
+    stopping.set()
+    for sender in senders:
+        sender.join(PATIENCE_S)
+    acknowledged = {body for sender in senders for body in sender.acknowledged}
+    reader = AmqpReader(str(cluster.gateway(1)["emulator_connection_string"]), hub)
+    try:
+        assert eventually(lambda: acknowledged <= set(reader.bodies))
+    finally:
+        reader.close()
+    bodies = [body for _, body, _ in sorted(reader.events, key=lambda event: event[2])]
+    return [[int(b.partition("-")[2]) for b in bodies if b.startswith(f"{number}-")] for number in range(4)]
+
+
+@pytest.mark.harmful
+def test_a_killed_broker_and_a_killed_gateway_lose_nothing(cluster: Cluster) -> None:
+    """Acknowledged events lost: 0; in the order of each sender; a gateway's own retries make no duplicates."""
+    for hub in ("broker-killed", "gateway-killed"):
+        create_hub(cluster, hub, gateway=1)
+        for partition in ("0", "1"):
+            publish(cluster.connection_string, hub, "first", partition=partition)
+
+    for numbers in send_while(cluster, "broker-killed", lambda: cluster.kill_broker(0)):
+        assert numbers == sorted(set(numbers))
+
+    for numbers in send_while(cluster, "gateway-killed", lambda: cluster.kill_gateway(0)):
+        firsts = list(dict.fromkeys(numbers))
+        assert firsts == sorted(firsts)
+        # The event that was under way is repeated by the SDK: nobody knows whether the killed gateway had it.
+        assert len(numbers) - len(firsts) <= 1
