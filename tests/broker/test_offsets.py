@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.builders import NOW_MS, Bench, a_batch
+from broker.builders import NOW_MS, Bench
 from hubmere.broker.coordinator.offsets import MAX_METADATA_BYTES, RETENTION_MS, Commit, Offsets
 from hubmere.broker.coordinator.refusals import OffsetMetadataTooLarge
 from hubmere.model.errors import PartitionNotFound, Refusal
@@ -47,7 +47,7 @@ def test_groups_and_partitions_are_kept_apart(bench: Bench, offsets: Offsets) ->
 
 @pytest.mark.parametrize("logical", [-1, -2])
 def test_logical_offset_replaces_the_committed_one(bench: Bench, offsets: Offsets, logical: int) -> None:
-    """Kafka keeps negative offsets: clients commit them to return to their default start. They have no lag."""
+    """Kafka keeps negative offsets: clients commit them to return to their default start."""
     commit(bench, offsets, a_commit(bench, sequence=5), a_commit(bench, partition=1, sequence=1))
 
     commit(bench, offsets, a_commit(bench, sequence=logical))
@@ -55,7 +55,6 @@ def test_logical_offset_replaces_the_committed_one(bench: Bench, offsets: Offset
     found = offsets.find("g", bench.hub.entity, 0)
     assert found is not None
     assert found.sequence == logical
-    assert [lag.partition for lag in offsets.lags("g")] == [1]
 
 
 @pytest.mark.parametrize(("length", "is_taken"), [(MAX_METADATA_BYTES, True), (MAX_METADATA_BYTES + 1, False)])
@@ -73,15 +72,6 @@ def test_partition_must_be_there(bench: Bench, offsets: Offsets, partition: int)
     """Whatever client libraries believe."""
     with pytest.raises(PartitionNotFound):
         offsets.check("g", a_commit(bench, partition=partition))
-
-
-def test_lag_is_what_a_group_has_not_read(bench: Bench, offsets: Offsets) -> None:
-    """Operators look at this number first."""
-    bench.hub.log(0).append(a_batch(7), NOW_MS)
-    bench.turn.run()
-    commit(bench, offsets, a_commit(bench, sequence=3), a_commit(bench, partition=1, sequence=0))
-
-    assert [(lag.hub, lag.partition, lag.events) for lag in offsets.lags("g")] == [("orders", 0, 4), ("orders", 1, 0)]
 
 
 def test_commits_are_forgotten_on_demand(bench: Bench, offsets: Offsets) -> None:

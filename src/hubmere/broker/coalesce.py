@@ -9,8 +9,8 @@ Algorithm:
 1. `add` puts the events of one request into the open batch of their target: a hub and a partition, or a hub alone.
    The first event after a flush schedules the next flush with `defer`.
 2. A batch that would exceed its limit is published at once, and the events begin a new one. A long run of events
-   also makes its batch go at once, because waiting for others would gain nothing. `add_single` is for one event of a
-   client that has no other in flight: it publishes nothing itself, so that its caller needs no clock.
+   also makes its batch go at once, because waiting for others would gain nothing. `add_single` only queues one event of
+   a client with no other event in flight; it takes no time argument because it never publishes.
 3. At the end of the turn `flush` publishes every open batch.
 4. When the log has committed or refused a batch, the callback of each request is called once.
 5. A batch that contains a malformed event is split into its requests, so that only one request is refused.

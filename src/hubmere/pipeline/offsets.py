@@ -16,8 +16,8 @@ from hubmere.client.consumer import Bounds
 MIN_EVENTS_PER_TASK: Final = 32_768
 # A failed task is repeated: this bounds the work to repeat, whatever the number of cores.
 MAX_EVENTS_PER_TASK: Final = 1_000_000
-# Number of tasks in between. Not the number of cores: a micro-batch that is repeated on another machine must be split
-# the same way, because sinks identify tasks by number.
+# The number of tasks, unless the two limits above require another. It is not the number of cores: a micro-batch that is
+# repeated on another machine must be split the same way, because sinks identify tasks by number.
 DEFAULT_TASKS: Final = 8
 
 

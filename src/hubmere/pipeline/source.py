@@ -1,9 +1,9 @@
 """The Spark data source `eventhubs`: options and columns of Microsoft's connector, without a jar.
 
-The driver plans ranges of sequence numbers, executors read them (`ranges`). A batch reads from its starting to its
-ending positions as they were when it was planned; a stream keeps its offsets in Spark's checkpoint and takes from each
-trigger what the limits admit. Runs unchanged on Spark 4.0 to 4.3: what an older one lacks (admission control, Arrow
-stream writers, filters) it does without.
+The driver plans which sequence numbers each micro-batch and each task reads; executors read them (`ranges`). A batch
+reads from its starting to its ending positions as they were when it was planned; a stream keeps its offsets in Spark's
+checkpoint and reads in each trigger what the limits admit. Runs unchanged on Spark 4.0 to 4.3, without what an older
+one lacks (admission control, Arrow stream writers, filters).
 """
 
 import logging
@@ -71,8 +71,8 @@ COLUMNS: Final = (
 )
 # How often a query checks for new partitions.
 _DISCOVERY_INTERVAL_S: Final = 1.0
-# Who calls `reader` when Spark is about to offer filters. It refuses readers that take filters while it offers none,
-# which is its default, so those are made only then (notes: Spark 4.1 and later, `filterPushdown.enabled`).
+# The Spark module that calls `reader` when filter pushdown is on (Spark 4.1 and later, `filterPushdown.enabled`). With
+# pushdown off, the default, Spark rejects a reader that accepts filters, so only this module gets one.
 _PUSHDOWN_MODULE: Final = "data_source_pushdown_filters"
 
 

@@ -1,4 +1,4 @@
-"""Events posted over HTTPS become record batches: each becomes an AMQP message first, so every reader sees the same.
+"""Events posted over HTTPS become AMQP messages, from which `ingest` makes record batches like those of AMQP.
 
 Decides which AMQP field a broker property fills and which AMQP type a user property gets. Parsing of requests belongs
 to the endpoint.

@@ -1,4 +1,4 @@
-"""Committed offsets of Kafka groups: persisted in the catalog, with the lag of each group.
+"""Committed offsets of Kafka groups, persisted in the catalog.
 
 A commit is acknowledged once it is durable. Whether a member may commit at all is the group's decision (`groups`).
 Offsets go when their hub goes, when their group is deleted, and a week after the group's last member has left.
@@ -33,20 +33,6 @@ class Commit(NamedTuple):
     sequence: int
     leader_epoch: int
     metadata: str
-
-
-class Lag(NamedTuple):
-    """How far a group is behind the end of a partition."""
-
-    hub: str
-    partition: int
-    committed: int
-    end: int
-
-    @property
-    def events(self) -> int:
-        """Events that the group has not read; retention may have deleted some of them."""
-        return max(self.end - self.committed, 0)
 
 
 class Offsets:
@@ -118,14 +104,6 @@ class Offsets:
     def hub_uids(self, group_id: str) -> set[str]:
         """The hubs that a group has committed for, including deleted ones."""
         return {offset.hub_uid for offset in self._catalog.view.group_offsets(self._key, group_id)}
-
-    def lags(self, group_id: str) -> list[Lag]:
-        """The lag of a group for each partition with a committed offset."""
-        return [
-            Lag(hub.name, offset.partition, offset.sequence, hub.log(offset.partition).state.committed)
-            for hub, offset in self._all(group_id)
-            if offset.sequence >= 0
-        ]
 
     def delete(self, group_id: str, places: Iterable[tuple[Hub, int]], done: Done) -> None:
         """Delete committed offsets of a group; missing ones are ignored."""

@@ -62,7 +62,7 @@ class TrustedIssuer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedToken:
-    """A token whose signature and times are right; its audience is checked for each use."""
+    """A token whose signature is valid. Its audience and its times are checked at each use."""
 
     identity: Identity
     audiences: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Throughput units: the ingress and egress limits of a namespace, shared fairly by its hubs.
 
-One unit is 1 MB/s or 1,000 events/s in, and 2 MB/s or 4,096 events/s out (reference: service 5). Ingress is admitted
-whole or refused whole; egress is delayed, never refused. Nothing here waits or reads a clock: time is an argument, in
-monotonic seconds.
+One unit is 1 MB/s or 1,000 events/s in, and 2 MB/s or 4,096 events/s out (reference: service 5). A publication
+over the limit is refused as a whole (AMQP, HTTP) or accepted with a delay (Kafka); reads are delayed. Nothing here
+waits or reads a clock: time is an argument, in monotonic seconds.
 """
 
 from dataclasses import dataclass

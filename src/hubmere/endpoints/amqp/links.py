@@ -208,9 +208,9 @@ class Links:
         """Detach every link that no claim allows any more; returns the reason if no claim is left at all."""
         caller = self._caller
         why = caller.review(judge, self._now_s)
-        then_s = self._now_s - self._context.token_grace_s
+        grace_start_s = self._now_s - self._context.token_grace_s
         for link, handler in self._hub_links():
-            if link.is_attached and not caller.keeps_open(handler.right, handler.resource, then_s):
+            if link.is_attached and not caller.keeps_open(handler.right, handler.resource, grace_start_s):
                 handler.evict(why or ClaimMissing(handler.right.names[0], f"sb://{handler.resource}"))
         return None if caller.is_authenticated else why
 
@@ -221,10 +221,10 @@ class Links:
         return None if expiry is None else expiry + grace_s - self._now_s
 
     def detach_expired(self) -> None:
-        """Detach every link whose last claim expired before the grace time for late renewals began."""
-        then_s = self._now_s - self._context.token_grace_s
+        """Detach every link whose last claim expired more than the grace time ago."""
+        grace_start_s = self._now_s - self._context.token_grace_s
         for link, handler in self._hub_links():
-            if link.is_attached and not self._caller.keeps_open(handler.right, handler.resource, then_s):
+            if link.is_attached and not self._caller.keeps_open(handler.right, handler.resource, grace_start_s):
                 handler.evict(RenewToken(link.name, handler.right.names[0], f"sb://{handler.resource}"))
 
     # --- monitoring

@@ -4,6 +4,8 @@ PLAIN accepts the user `$ConnectionString` with a whole connection string, whose
 name with its key for the node's own namespace. OAUTHBEARER (RFC 7628, KIP-255) accepts a token of an OAuth issuer. The
 namespace is the one that the client names with the extension `host`, else the one that the token was issued for, else
 the node's own. A refused client gets the reason, then its connection is closed.
+
+Sign-in also chooses the advertised host name, which later responses give as the address of the broker.
 """
 
 from ipaddress import ip_address
@@ -158,7 +160,8 @@ def read_bearer(response: bytes) -> tuple[str | None, BearerToken]:
 def _advertised_host(session: KafkaSession, host: str | None, namespace: str) -> str:
     """The host name in metadata: the one that the client used if it is the node's, else the configured one.
 
-    A local name counts as the node's only where no name is advertised: behind a port mapping it may be another machine.
+    If the listener advertises a name, `localhost` and addresses that the client used are ignored: behind a port mapping
+    they may mean another machine.
     """
     addresses, listener = session.shared.addresses, session.listener
     is_explicit = addresses.advertised_of(listener) is not None

@@ -1,9 +1,9 @@
 """Capture windows: when a file is closed, by size, by time or because the run must take everything. Pure functions.
 
 A partition has one open window: the next event that goes into a file, and the second at which the window began, which
-names the file. Windows lie in a row: the time they follow is that of the log, so that a job that was away writes the
-same files as one that was not, but for windows without events that passed meanwhile. A window that closes by size
-gives way to one that begins later by at least a second, since names have no finer time. Reference: service 6.
+names the file. Windows are consecutive and follow enqueue times, not the clock of the job: a job that was stopped
+writes the same files later, except for empty windows that passed meanwhile. After a window that closes by size the next
+one begins at least a second later, because names have whole seconds. Reference: service 6.
 """
 
 from dataclasses import dataclass

@@ -26,6 +26,7 @@ EXPIRY_MS = 24 * 3600 * 1000
 MAX_PRODUCERS = 10_000
 
 
+# Half of the range of sequences: a larger distance means an older batch, not a newer one.
 _HALF = 0x40000000
 
 _SNAPSHOT_HEAD = Struct(">hI")

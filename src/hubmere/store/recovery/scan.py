@@ -3,11 +3,11 @@
 Length, magic, checksum and sequence number of each batch must fit. For a batch that does not fit, the scan decides
 whether its events may have been acknowledged:
 
-1. They are before the committed end or before the recovery point: they were. Nothing is truncated; the range up to the
-   next intact batch becomes a gap that readers skip, and its sequence numbers are never used again.
-2. An intact batch follows: they may have been, so the same applies. One exception: the machine has rebooted since, and
-   the range contains an empty sector. Then a power cut interrupted the write, and nothing from there on was
-   acknowledged.
+1. Before the committed end or the recovery point: the events were acknowledged. Nothing is truncated; the range up to
+   the next intact batch becomes a gap that readers skip, and its sequence numbers are never used again.
+2. An intact batch follows: the events may have been acknowledged; they are treated as in 1. One exception: the machine
+   has rebooted since, and the range contains an empty sector. Then a power cut interrupted the write, and nothing from
+   there on was acknowledged.
 3. No intact batch follows: an interrupted write. It is truncated, and later segments are dropped.
 
 A file that ends before the committed end has lost acknowledged events: the range is recorded as missing.

@@ -1,7 +1,8 @@
 """Handlers for ApiVersions, Metadata and DescribeCluster (reference: kafka 2.6).
 
-There is one node, with id 0 and the host name and port that the client used. A client sees the topics that it may read,
-write or manage. Asking for a topic that does not exist creates it, if the settings and the client's rights allow it.
+There is one node, with id 0, the host name chosen at sign-in (`sasl`) and the port of the listener. A client sees the
+topics that it may read, write or manage. Asking for a topic that does not exist creates it, if the settings and the
+client's rights allow it.
 """
 
 import base64
