@@ -1,20 +1,24 @@
 """Handlers of the Blob endpoint: one function for each operation that is offered, found in a table."""
 
 import base64
-import binascii
 import hashlib
-import re
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
-from xml.etree import ElementTree
+from typing import TypeVar
 
 from hubmere.broker import blob_storage
+from hubmere.endpoints.http.blob.parameters import (
+    check_md5,
+    fold_prefixes,
+    lease_operation,
+    lease_request,
+    list_options,
+    page_of,
+    parse_block_list,
+)
 from hubmere.endpoints.http.blob.request import BlobRequest
 from hubmere.endpoints.http.blob.responses import (
     BlobResponse,
-    ListOptions,
     blob_headers,
     block_list,
     etag_headers,
@@ -26,14 +30,12 @@ from hubmere.endpoints.http.blob.responses import (
 )
 from hubmere.endpoints.http.context import PendingResult
 
-_MAX_RESULTS: Final = 5000
 _READ, _LIST, _DELETE = (
     blob_storage.BlobPermission.READ,
     blob_storage.BlobPermission.LIST,
     blob_storage.BlobPermission.DELETE,
 )
 _WRITE = blob_storage.BlobPermission.WRITE | blob_storage.BlobPermission.CREATE
-_MD5_BYTES: Final = 16
 
 T = TypeVar("T")
 
@@ -66,9 +68,9 @@ Handler = Callable[[BlobCall], Awaitable[BlobResponse]]
 
 async def _list_containers(call: BlobCall) -> BlobResponse:
     call.require(_LIST)
-    options = _list_options(call.request)
+    options = list_options(call.request)
     found = call.account.containers(options.prefix)
-    page, options = _page(found, options)
+    page, options = page_of(found, options)
     return xml_response(list_containers(page, call.endpoint, options, call.now_ms))
 
 
@@ -135,22 +137,22 @@ async def _delete_container(call: BlobCall) -> BlobResponse:
 
 async def _list_blobs(call: BlobCall) -> BlobResponse:
     call.require(_LIST)
-    container, options = call.request.container, _list_options(call.request)
+    container, options = call.request.container, list_options(call.request)
     found = call.account.blobs(container, options.prefix)
     prefixes: list[str] = []
     if options.delimiter:
-        found, prefixes = _fold_prefixes(found, options)
-    page, options = _page(found, options)
+        found, prefixes = fold_prefixes(found, options)
+    page, options = page_of(found, options)
     return xml_response(list_blobs(page, prefixes, call.endpoint, container, options, call.now_ms))
 
 
 async def _lease_container(call: BlobCall) -> BlobResponse:
     call.require(_WRITE | _DELETE)
     request = call.request
-    operation, status = _lease_operation(request)
+    operation, status = lease_operation(request)
     done = PendingResult[blob_storage.ContainerRecord]()
     call.account.lease_container(
-        request.container, operation, _lease_request(request), request.conditions, call.now_ms, done
+        request.container, operation, lease_request(request), request.conditions, call.now_ms, done
     )
     record = await done
     return _lease_response(call, record, status)
@@ -169,7 +171,7 @@ async def _put_blob(call: BlobCall) -> BlobResponse:
         raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.MISSING_REQUIRED_HEADER, HeaderName="x-ms-blob-type")
     if kind != "BlockBlob":
         raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.INVALID_BLOB_TYPE)
-    _check_md5(request.header("content-md5"), call.body)
+    check_md5(request.header("content-md5"), call.body)
     done = PendingResult[blob_storage.BlobRecord]()
     call.account.put_blob(
         request.container,
@@ -252,10 +254,10 @@ async def _delete_blob(call: BlobCall) -> BlobResponse:
 async def _lease_blob(call: BlobCall) -> BlobResponse:
     call.require(_WRITE | _DELETE)
     request = call.request
-    operation, status = _lease_operation(request)
+    operation, status = lease_operation(request)
     done = PendingResult[blob_storage.BlobRecord]()
     call.account.lease_blob(
-        request.container, request.blob, operation, _lease_request(request), request.conditions, call.now_ms, done
+        request.container, request.blob, operation, lease_request(request), request.conditions, call.now_ms, done
     )
     record = await done
     return _lease_response(call, record, status)
@@ -267,7 +269,7 @@ async def _lease_blob(call: BlobCall) -> BlobResponse:
 async def _put_block(call: BlobCall) -> BlobResponse:
     call.require(_WRITE)
     request = call.request
-    _check_md5(request.header("content-md5"), call.body)
+    check_md5(request.header("content-md5"), call.body)
     done = PendingResult[None]()
     call.account.stage_block(
         request.container,
@@ -288,7 +290,7 @@ async def _put_block(call: BlobCall) -> BlobResponse:
 async def _put_block_list(call: BlobCall) -> BlobResponse:
     call.require(_WRITE)
     request = call.request
-    wanted = _parse_block_list(call.body)
+    wanted = parse_block_list(call.body)
     properties = replace(
         request.blob_headers, content_type=request.header("x-ms-blob-content-type") or "application/octet-stream"
     )
@@ -382,15 +384,6 @@ def find_handler(request: BlobRequest) -> Handler:
 
 # --- shared steps ---
 
-_LEASE_OPERATIONS: Final = {
-    "acquire": (blob_storage.leases.acquire, 201),
-    "renew": (blob_storage.leases.renew, 200),
-    "change": (blob_storage.leases.change, 200),
-    "release": (blob_storage.leases.release, 200),
-    "break": (blob_storage.leases.break_lease, 202),
-}
-_GUID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
-
 
 def _find_blob(call: BlobCall) -> blob_storage.BlobRecord:
     if "snapshot" in call.request.query or "versionid" in call.request.query:
@@ -398,49 +391,6 @@ def _find_blob(call: BlobCall) -> blob_storage.BlobRecord:
             blob_storage.BlobErrorCode.UNSUPPORTED_QUERY_PARAMETER, QueryParameterName="snapshot"
         )
     return call.account.blob(call.request.container, call.request.blob, call.request.conditions, call.now_ms)
-
-
-def _lease_operation(request: BlobRequest) -> "tuple[Callable[[T, blob_storage.LeaseRequest, int], T], int]":
-    action = request.header("x-ms-lease-action").lower()
-    if action not in _LEASE_OPERATIONS:
-        name = "x-ms-lease-action"
-        raise blob_storage.BlobRefused(
-            blob_storage.BlobErrorCode.INVALID_HEADER_VALUE, HeaderName=name, HeaderValue=action
-        )
-    operation, status = _LEASE_OPERATIONS[action]
-    return operation, status  # type: ignore[return-value]  # each works on blobs and on containers
-
-
-def _lease_request(request: BlobRequest) -> blob_storage.LeaseRequest:
-    action = request.header("x-ms-lease-action").lower()
-    seconds = request.number("x-ms-lease-duration", None)
-    if action == "acquire" and seconds is None:
-        raise blob_storage.BlobRefused(
-            blob_storage.BlobErrorCode.MISSING_REQUIRED_HEADER, HeaderName="x-ms-lease-duration"
-        )
-    proposed = _guid(request, "x-ms-proposed-lease-id")
-    if action == "change" and not proposed:
-        raise blob_storage.BlobRefused(
-            blob_storage.BlobErrorCode.MISSING_REQUIRED_HEADER, HeaderName="x-ms-proposed-lease-id"
-        )
-    lease_id = _guid(request, "x-ms-lease-id")
-    if action in ("renew", "change", "release") and not lease_id:
-        raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.MISSING_REQUIRED_HEADER, HeaderName="x-ms-lease-id")
-    return blob_storage.LeaseRequest(
-        lease_id=lease_id,
-        proposed_id=proposed or str(uuid.uuid4()),
-        seconds=-1 if seconds is None else seconds,
-        break_seconds=request.number("x-ms-lease-break-period"),
-    )
-
-
-def _guid(request: BlobRequest, name: str) -> str:
-    text = request.header(name).lower()
-    if text and not _GUID.fullmatch(text):
-        raise blob_storage.BlobRefused(
-            blob_storage.BlobErrorCode.INVALID_HEADER_VALUE, HeaderName=name, HeaderValue=text
-        )
-    return text
 
 
 def _lease_response(
@@ -454,79 +404,5 @@ def _lease_response(
     return BlobResponse(status=status, headers=headers)
 
 
-def _list_options(request: BlobRequest) -> ListOptions:
-    text = request.query.get("maxresults", str(_MAX_RESULTS))
-    if not text.isdigit() or not int(text):
-        raise blob_storage.BlobRefused(
-            blob_storage.BlobErrorCode.INVALID_QUERY_PARAMETER_VALUE,
-            QueryParameterName="maxresults",
-            QueryParameterValue=text,
-        )
-    return ListOptions(
-        prefix=request.query.get("prefix", ""),
-        marker=request.query.get("marker", ""),
-        max_results=min(int(text), _MAX_RESULTS),
-        delimiter=request.query.get("delimiter", ""),
-        include=frozenset(request.query.get("include", "").split(",")),
-    )
-
-
-def _page(found: "list[_Named]", options: ListOptions) -> "tuple[list[_Named], ListOptions]":
-    """One page of a list; the marker is the name with which the next page begins."""
-    rest = [record for record in found if record.name >= options.marker]
-    page = rest[: options.max_results]
-    following = rest[options.max_results].name if len(rest) > options.max_results else ""
-    return page, replace(options, next_marker=following)
-
-
-_Named = TypeVar("_Named", blob_storage.BlobRecord, blob_storage.ContainerRecord)
-
-
-def _fold_prefixes(
-    found: list[blob_storage.BlobRecord], options: ListOptions
-) -> tuple[list[blob_storage.BlobRecord], list[str]]:
-    """Blobs without the delimiter after the prefix, and the common prefixes of the others."""
-    blobs: list[blob_storage.BlobRecord] = []
-    prefixes: dict[str, None] = {}
-    for record in found:
-        head, delimiter, _ = record.name[len(options.prefix) :].partition(options.delimiter)
-        if delimiter:
-            prefixes[options.prefix + head + delimiter] = None
-        else:
-            blobs.append(record)
-    return blobs, list(prefixes)
-
-
 def _md5_header(name: str, record: blob_storage.BlobRecord) -> dict[str, str]:
     return {name: record.content_md5} if record.content_md5 else {}
-
-
-def _check_md5(expected: str, body: bytes) -> None:
-    if not expected:
-        return
-    try:
-        digest = base64.b64decode(expected, validate=True)
-    except binascii.Error:
-        digest = b""
-    if len(digest) != _MD5_BYTES:
-        raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.INVALID_MD5)
-    actual = hashlib.md5(body, usedforsecurity=False).digest()
-    if actual != digest:
-        raise blob_storage.BlobRefused(
-            blob_storage.BlobErrorCode.MD5_MISMATCH,
-            UserSpecifiedMd5=expected,
-            ServerCalculatedMd5=base64.b64encode(actual).decode(),
-        )
-
-
-def _parse_block_list(body: bytes) -> list[tuple[str, str]]:
-    # A document type could define entities that expand without bound.
-    if b"<!DOCTYPE" in body.upper():
-        raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.INVALID_XML)
-    try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - without a document type there is nothing to expand
-    except ElementTree.ParseError:
-        raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.INVALID_XML) from None
-    if root.tag != "BlockList":
-        raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.INVALID_XML)
-    return [(item.tag, (item.text or "").strip()) for item in root]
