@@ -235,7 +235,8 @@ class Node:
     async def stop(self) -> None:
         """Close connections, complete group commits, close the files; also for a node whose start failed."""
         storage = self._storage
-        if self._endpoints is not None:
+        was_ready = self._probe is not None
+        if was_ready:
             open_count = 0 if self.broker is None else self.broker.counters.active_connections
             log.info("node %s is stopping with %d open connections", __version__, open_count)
         if storage.is_locked:
@@ -256,7 +257,7 @@ class Node:
             # The exporter has its own timeout for a collector that does not answer.
             await asyncio.to_thread(self._spans.close)
         storage.release()
-        if self._endpoints is not None:
+        if was_ready:
             log.info("node %s has stopped", __version__)
 
 
