@@ -28,6 +28,7 @@ for _name in ("connect", "read", "write", "pool"):
 _HERE = Path(__file__).parent
 # Folders and files of which every test is marked; the others mark single tests.
 FULL = (
+    "cluster/test_on_kafka.py",
     "conformance/go",
     "conformance/java",
     "conformance/js",
@@ -58,9 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     full = [_HERE / name for name in FULL]
     for item in items:
-        if any(item.path.is_relative_to(place) for place in full) or FULL_FIXTURES.intersection(
-            getattr(item, "fixturenames", ())
-        ):
+        fixtures = FULL_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+        # Tests of every store take Azurite for "az".
+        callspec = getattr(item, "callspec", None)
+        is_azure = callspec is not None and callspec.params.get("store") == "az"
+        if fixtures or is_azure or any(item.path.is_relative_to(folder) for folder in full):
             item.add_marker(pytest.mark.full)
 
 
