@@ -169,7 +169,7 @@ def test_what_is_published_becomes_files_exactly_once_whatever_is_killed(node: N
     publisher.by_amqp(1, EVENTS_PER_WINDOW)
     until(lambda: state(node).get("files", 0) >= 5, node)
     running = state(node)
-    lines = at(node, "capture", "list").lines
+    lines = at(node, "capture", "list", "-o", "table").lines
     files = captured(node)
     verified = at(node, "capture", "verify", "--eventhub-name", "orders")
 
