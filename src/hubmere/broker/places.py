@@ -1,4 +1,4 @@
-"""Places: who reads a partition in a consumer group, decided elsewhere for all gateways of a cluster.
+"""Interface to the decision who reads a partition in a group; on a cluster, `cluster.control.places` decides.
 
 On one node `Readers` decides. On a cluster the decision takes a moment, and readers of other gateways take part in it:
 

@@ -1,8 +1,8 @@
 """Revocation: review open connections when the rules of their namespace change.
 
 Algorithm:
-1. `LiveState` calls `review` when a change is durable: a rule was changed or deleted, a hub with its rules was deleted,
-   a namespace was deleted, or its network rules or `disableLocalAuth` changed.
+1. `LiveState` calls `review` when a change is durable: a rule or a role assignment was changed or deleted, a hub with
+   its rules or a namespace was deleted, or the namespace's network access, Kafka switch or `disableLocalAuth` changed.
 2. All connections that are open at this moment are put into `_pending`. Clients that connect later are judged by the
    new rules when they sign in.
 3. Connections are judged in slices of `SLICE_CONNECTIONS`, each in its own turn of the loop (`defer`), so that a node

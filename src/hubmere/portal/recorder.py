@@ -1,4 +1,4 @@
-"""Records the history of a node, all the time: rates of namespaces and hubs, and the lag of consumer groups.
+"""Records and downsamples the history of a node: rates of namespaces and hubs, and the lag of consumer groups.
 
 1. Once a second the recorder takes a sample of every namespace (`sampler`). It has one row per second for the namespace
    and for each hub with traffic; an idle hub has no rows and costs nothing.

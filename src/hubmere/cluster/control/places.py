@@ -1,14 +1,15 @@
 """Who reads a partition in a consumer group, over all gateways: the epoch rules as a state machine.
 
 A place is a partition in a consumer group, or a role. It has holders, and claims that must leave: those that were
-displaced by a higher epoch, or whose gateway was declared dead, and that have not been released. A claim that must
-leave blocks no claim, but a new claim waits for it: its gateway may still be delivering. The rules:
+displaced by a higher epoch, or whose gateway was declared dead, and that have not been released. Such a claim does not
+cause a new claim to be refused, but the new reader gets no events before it is released: its gateway may still be
+delivering. The rules:
 
 1. A claim with an epoch is refused below the holder's epoch; otherwise it displaces every holder.
 2. A claim without an epoch is refused where a holder has one, and above the limit of readers.
 3. A role is refused while it has a holder.
-4. An accepted claim may deliver once every claim that was leaving when it was accepted has been released, or after the
-   time in which a gateway that has not heard of it must have stopped (`lease`).
+4. An accepted claim may deliver once every claim that was leaving when it was accepted has been released. At the latest
+   it may deliver after the lease time, when a gateway that is cut off has stopped by itself (`lease`).
 """
 
 from dataclasses import dataclass, field

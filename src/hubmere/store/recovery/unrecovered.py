@@ -1,4 +1,4 @@
-"""Finds the logs that a crash left without a recovery point at their end, by their small files alone."""
+"""Finds the logs that need recovery after a crash, by reading their small metadata files and no segment."""
 
 from pathlib import Path
 
