@@ -33,6 +33,8 @@ _STOPPED_S = 0.05
 # Long turns that are known, by a function in their stack, with the reason. Remove an entry with its cause.
 KNOWN: Mapping[str, str] = {
     "in uncompressed_records": "a compressed batch is decompressed in one turn when it is delivered by AMQP",
+    "/nicegui/": "the portal builds a page or a dialog in one turn",
+    "/store/files.py": "a log that rolls, is trimmed or is deleted waits for the disk",
 }
 
 _TESTS, _SOURCE = str(Path(__file__).parent), str(Path(hubmere.__file__).parent)
