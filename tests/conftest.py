@@ -3,8 +3,8 @@
 `make test` needs Python and Java alone: it runs everything that is not marked `full`. `make test-all` runs the marked
 tests as well: clients of other languages, the browser, clusters, short torture and the installed wheel.
 
-A turn of a node's event loop of more than 100 ms fails the test that runs, with the stack that was running. No example
-of Hypothesis is judged by the clock.
+A turn of a node's event loop of more than 150 ms of its own fails the test that runs, with the stack that was running.
+No example of Hypothesis is judged by the clock.
 """
 
 import os

