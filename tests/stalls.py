@@ -29,8 +29,9 @@ _BEAT_S = 0.02
 # Ten minutes of the empty loop's delays.
 _SLOTS = 30_000
 _SLOT = struct.Struct("<dd")
-# Less than this of processor time in a turn without a stack: the whole process was stopped.
-_STOPPED_S = 0.05
+# Less than this of processor time in a turn without a stack: the whole process was stopped, or one call held the
+# interpreter lock, as the garbage collector does in a node that has loaded the portal.
+_STOPPED_S = 0.3
 
 # Long turns that are known, by a function in their stack, with the reason. Remove an entry with its cause.
 KNOWN: Mapping[str, str] = {
