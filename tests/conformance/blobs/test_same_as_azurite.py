@@ -302,6 +302,19 @@ def test_a_signature_for_one_blob_opens_no_other(arena: Arena) -> None:
     assert refusal.value.status_code == 403
 
 
+def test_pages_of_a_hierarchy_name_each_folder_once(arena: Arena) -> None:
+    """A tool that shows folders would otherwise list them again with every page."""
+    storage = Storage(arena.node.blob_connection_string)
+    storage.container.create_container()
+    for name in ("folder/1", "folder/2", "x", "y", "z"):
+        storage.container.upload_blob(name, b"")
+
+    pages = storage.container.walk_blobs(results_per_page=1).by_page()
+    found = [item.name for page in pages for item in page]
+
+    assert sorted(found) == ["folder/", "x", "y", "z"]
+
+
 def test_a_wrong_key_is_refused(arena: Arena) -> None:
     """And the key itself appears nowhere in the answer."""
     wrong = re.sub("AccountKey=[^;]*", "AccountKey=c2VjcmV0", arena.node.blob_connection_string)

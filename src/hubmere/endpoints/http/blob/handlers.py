@@ -142,6 +142,8 @@ async def _list_blobs(call: BlobCall) -> BlobResponse:
     prefixes: list[str] = []
     if options.delimiter:
         found, prefixes = fold_prefixes(found, options)
+        if options.marker:
+            prefixes = []  # the first page had them all
     page, options = page_of(found, options)
     return xml_response(list_blobs(page, prefixes, call.endpoint, container, options, call.now_ms))
 
