@@ -1,4 +1,4 @@
-"""Fixtures for the tests of those who use Hubmere: a node for the run, a hub for each test, both for asyncio, too.
+"""Fixtures for tests of applications: a node for the run, a hub for each test, both for asyncio, too.
 
 | fixture | scope | gives |
 | --- | --- | --- |

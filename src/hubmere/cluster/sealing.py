@@ -1,4 +1,4 @@
-"""Seals values for the control log with the cluster secret: whoever reads the topic sees names, never keys.
+"""Seals values for the control log with the cluster secret: a reader of the topic sees names, never keys.
 
 AES-256-GCM with a random nonce; the key is derived from the secret by HKDF-SHA256. The label (the row's key) is
 authenticated, so a sealed value cannot be moved to another row.
