@@ -19,6 +19,7 @@ from hubmere.store.secrets import NodeSecrets
 KEYS = (
     "pid", "version", "data", "namespace", "connection_string", "emulator_connection_string", "admin_token", "ca_file",
     "amqp", "amqps", "kafka", "kafkas", "http", "https", "portal", "blob_connection_string", "identity",
+    "local_http", "local_https",
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Finding the node: by its folder, its address or a connection string, and what is said when it is not there."""
 
 import json
+import socket
 import subprocess
 import sys
 from dataclasses import asdict
@@ -78,6 +79,30 @@ def test_token_leaves_the_machine_only_under_tls_where_that_is_possible(
     where = found(data=a_folder(tmp_path, **changes))
 
     assert where.url == url
+
+
+def test_commands_use_the_address_that_the_node_listens_on(tmp_path: Path) -> None:
+    """An advertised port is that of a port mapping or a proxy, which a program on the node's machine need not see."""
+    advertised = ["http://localhost:1", "https://events.example.org:3"]
+    with Node(data=tmp_path / "data", settings={"advertised_listeners": advertised}) as node:
+        assert node.http == "http://localhost:1"
+
+        assert at(node, "eventhub", "create", "--name", "orders").code == Exit.OK
+        assert at(node, "status", "-o", "json").json["namespaces"] == 1
+        assert at(node, "portal").out.startswith("http://localhost:1/portal/?token=")
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_address_for_clients_is_used_if_the_local_one_is_closed(tmp_path: Path, is_open: bool) -> None:
+    """The data folder of a node in a container may be mounted on its host, where only the mapped port is open."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        local = f"http://127.0.0.1:{server.getsockname()[1]}"
+        if not is_open:
+            server.close()
+
+        where = found(data=a_folder(tmp_path, local_http=local))
+
+    assert where.url == (local if is_open else "http://localhost:1")
 
 
 def test_credentials_are_not_in_texts() -> None:

@@ -9,6 +9,8 @@ from hubmere.model.names import fold
 # The port that SDKs use when a connection string names none.
 _DEFAULT_AMQPS_PORT = 5671
 _LOCALHOST = "localhost"
+# Addresses on which a node listens and to which nobody can connect, and the loopback address for each.
+_ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  compared, not bound
 # `*.example` in the settings stands for one host name per namespace.
 _WILDCARD = "*."
 
@@ -93,6 +95,12 @@ class Addresses:
             return None
         host = self.host_of(namespace or self.namespace, listener)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def bound_address_of(self, listener: str, listen_host: str) -> str | None:
+        """`host:port` by which a program on the node's own machine reaches a listener, whatever clients are told."""
+        port: int | None = getattr(self, listener)
+        host = _ANY.get(listen_host, listen_host)
+        return None if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def connection_string(self, rule: AccessRule, key: str, *, namespace: str | None = None) -> str:
         """Connection string of a rule, over TLS. The string of a hub's rule names the hub."""

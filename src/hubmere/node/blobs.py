@@ -25,9 +25,10 @@ def blob_keys(settings: Settings, secrets: NodeSecrets) -> dict[str, bytes]:
 
 def blob_connection_string(settings: Settings, addresses: Addresses, secrets: NodeSecrets) -> str | None:
     """The connection string of the storage account: plain HTTP where it is served, because of the private CA."""
-    scheme, port = ("http", addresses.http) if addresses.http is not None else ("https", addresses.https)
-    if not settings.blobs or settings.is_gateway or port is None:
+    scheme = "https" if addresses.http is None else "http"
+    address = addresses.address_of(scheme)
+    if not settings.blobs or settings.is_gateway or address is None:
         return None
     account, key = settings.blob_account, base64.b64encode(secrets.blob_key()).decode()
-    endpoint = f"{scheme}://{addresses.host}:{port}/{account}"
+    endpoint = f"{scheme}://{address}/{account}"
     return f"DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={key};BlobEndpoint={endpoint};"

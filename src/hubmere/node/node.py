@@ -184,6 +184,7 @@ class Node:
             addresses,
             rule,
             key=EMULATOR_KEY if settings.is_emulator else rule.primary_key,
+            listen_host=settings.host,
             data=self._data_folder,
             namespace=namespace.name,
             admin_token=admin_token,

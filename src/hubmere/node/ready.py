@@ -43,7 +43,11 @@ class ReadyIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Where a node is reached and with what: `host:port` for AMQP and Kafka, URLs for the rest, None if not served."""
+    """Where a node is reached and with what: `host:port` for AMQP and Kafka, URLs for the rest, None if not served.
+
+    `local_http` and `local_https` are for programs on the same machine. The other addresses are those that clients are
+    told, which a port mapping may change.
+    """
 
     pid: int
     version: str
@@ -62,6 +66,8 @@ class Ready:
     portal: str | None
     blob_connection_string: str | None = None
     identity: ReadyIdentity | None = None
+    local_http: str | None = None
+    local_https: str | None = None
 
 
 def build_ready(
@@ -69,6 +75,7 @@ def build_ready(
     rule: "AccessRule",
     *,
     key: str,
+    listen_host: str,
     data: str,
     namespace: str,
     admin_token: str,
@@ -77,6 +84,10 @@ def build_ready(
     identity: ReadyIdentity | None = None,
 ) -> Ready:
     """The `Ready` of this process; `rule` and `key` are what the connection strings contain."""
+
+    def local_url(listener: str) -> str | None:
+        address = addresses.bound_address_of(listener, listen_host)
+        return None if address is None else f"{listener}://{address}"
 
     def url(listener: str, path: str = "") -> str | None:
         address = addresses.address_of(listener)
@@ -101,6 +112,8 @@ def build_ready(
         portal=url("http", portal_path) or url("https", portal_path),
         blob_connection_string=blob_connection_string,
         identity=identity,
+        local_http=local_url("http"),
+        local_https=local_url("https"),
     )
 
 

@@ -10,6 +10,7 @@ from endpoints.kafka.test_admin import a_topic, create, grow
 from endpoints.kafka.test_groups import a_commit, a_join
 from endpoints.kafka.test_transactions import an_init
 from hubmere.broker.management.manager import Actor
+from hubmere.endpoints.refusal_log import RefusalLog
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import DeletableTopic, DeleteTopicsRequest
 from hubmere.wire.kafka.messages.fetch import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -40,6 +41,32 @@ def codes_of(client: RawClient, topic: str = "orders") -> dict[str, int]:
         "delete group": client.call(DeleteGroupsRequest(group_ids=("g",)), 2).results[0].error_code,
         "delete": client.call(deletion, 6).responses[0].error_code,
     }
+
+
+def test_refusals_are_logged_with_namespace_hub_and_client(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator who is asked why a client fails finds the reason in the log, for every kind of request on a hub."""
+    monkeypatch.setattr("hubmere.endpoints.kafka.client.REFUSALS", RefusalLog())
+    caplog.set_level("INFO", logger="hubmere.kafka")
+
+    # The log is limited by kind of refusal, hub and client, so the requests of one client are split.
+    with RawClient(node, node.add_rule("sender", "Send")) as client:
+        codes_of(client.sign_in())
+    with RawClient(node, node.add_rule("reader", "Listen")) as client:
+        client.sign_in().call(MetadataRequest(topics=(MetadataRequestTopic(name="missing"),)), 12)
+        only(client.call(a_fetch(topic="orders", offset=99), 11))
+
+    records = [record for record in caplog.records if record.getMessage().startswith("refused ")]
+    assert {(record.args[0], record.args[1]) for record in records if isinstance(record.args, tuple)} >= {
+        ("a Kafka fetch request", "hubmere/orders"),
+        ("a Kafka request for offsets", "hubmere/orders"),
+        ("the creation of a Kafka topic", "hubmere/made-beside-orders"),
+        ("more partitions of a Kafka topic", "hubmere/orders"),
+        ("the deletion of a Kafka topic", "hubmere/orders"),
+        ("a Kafka metadata request", "hubmere/missing"),
+    }
+    assert all("127.0.0.1" in record.getMessage() for record in records)
 
 
 def test_sender_may_only_send(node: KafkaNode) -> None:

@@ -28,7 +28,9 @@ def _portal(given: dict[str, Any]) -> None:
             if refused.status in _NO_PORTAL:
                 raise CommandFailed(Exit.FAILED, f"the node at {target.url} serves no portal") from None
             raise
-    link = f"{target.url}{path}"
+    # The link is for a browser, which may be on another machine than the node.
+    told = None if target.ready is None else target.ready["http"] or target.ready["https"]
+    link = f"{told or target.url}{path}"
     typer.echo(link)
     if given["open_"] and not webbrowser.open(link):
         raise CommandFailed(Exit.FAILED, "no browser could be opened; open the link yourself")

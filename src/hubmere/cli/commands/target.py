@@ -2,12 +2,13 @@
 
 A node is named by flags, else by a profile (`--profile`, HUBMERE_PROFILE), else by other variables, else by the profile
 in use, else it is the node on the default data folder. Flags and variables hold a connection string, a URL with a
-token, or a data folder, where a node keeps its ready file while it runs. Opens no connection. Credentials stay out of
-every text.
+token, or a data folder, where a node keeps its ready file while it runs. A node on this machine is used at the address
+that it listens on; only whether that address accepts connections is tried here. Credentials stay out of every text.
 """
 
 import json
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ PROFILE_VARIABLE = "HUBMERE_PROFILE"
 
 # A token is renewed at half its life, so that one request never meets its end.
 _TOKEN_LIFE_S = 3600
+# A listener of this machine accepts at once.
+_CONNECT_SECONDS = 10.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EMULATOR_SCHEME, _SCHEME = "http", "https"
 
@@ -231,12 +234,31 @@ def _local(data: Path, ca_file: str | None) -> NodeTarget:
 
 
 def _nearest_way(ready: Mapping[str, Any], ca_file: str | None) -> str | None:
-    """Plain HTTP where it stays on this machine, else TLS where its authority is known, else what there is."""
+    """Plain HTTP where it stays on this machine, else TLS where its authority is known, else what there is.
+
+    Clients may be told other addresses than the node listens on, which only they can use. The data folder of a node in
+    a container may be mounted here, and then only the addresses for clients are of use.
+    """
     plain: str | None = ready["http"]
     secure: str | None = ready["https"]
-    if plain and urlsplit(plain).hostname in _LOOPBACK:
+    local: str | None = ready.get("local_http") or (ready.get("local_https") if ready["ca_file"] else None)
+    is_near = plain is not None and urlsplit(plain).hostname in _LOOPBACK
+    if is_near and (local is None or urlsplit(plain).port == urlsplit(local).port):
+        return plain
+    if local and _accepts_connections(local):
+        return local
+    if is_near:
         return plain
     return secure if secure and (ca_file or ready["ca_file"]) else plain or secure
+
+
+def _accepts_connections(url: str) -> bool:
+    place = urlsplit(url)
+    try:
+        socket.create_connection((place.hostname or "", place.port or 0), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _nobody(data: Path) -> CommandFailed:

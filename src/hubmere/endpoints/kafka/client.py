@@ -3,9 +3,15 @@
 The part of a session that handlers ask; `session` has the part that reads, writes and keeps order.
 """
 
+import logging
+
 from hubmere.broker import Actor, Caller, Coordinator, NamespaceView, Principal
 from hubmere.endpoints.kafka.shared import Shared
+from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.endpoints.stream import Wire
+from hubmere.model.errors import Refusal
+
+log = logging.getLogger("hubmere.kafka")
 
 
 class SessionClient:
@@ -70,6 +76,10 @@ class SessionClient:
     def coordinator(self) -> Coordinator:
         """Groups, offsets and transactions of the client's namespace."""
         return self.caller.coordinator(self.now, self.now_ms)
+
+    def log_refusal(self, what: str, refusal: Refusal, hub: str) -> None:
+        """Log that a request of this client was refused; repeats are limited."""
+        REFUSALS.write(log, what, refusal, namespace=self.namespace.name, hub=hub, peer=self.wire.peer)
 
     def actor(self) -> Actor:
         """Who changes entities, for the audit log; Kafka responses cannot carry a tracking id."""

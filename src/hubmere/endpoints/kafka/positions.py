@@ -86,6 +86,7 @@ def _list_offset(
         code = _check_epoch(partition.current_leader_epoch, epoch)
         offset, time_ms = _NONE if code else _find_offset(view, partition.timestamp_ms, committed_only=committed_only)
     except Refusal as refusal:
+        session.log_refusal("a Kafka request for offsets", refusal, topic)
         code, (offset, time_ms), epoch = code_of(refusal), _NONE, -1
     return ListOffsetsPartitionResponse(
         index=partition.index, error_code=code, timestamp_ms=time_ms, offset=offset, leader_epoch=epoch
@@ -151,6 +152,7 @@ def _epoch_end(
         yield from until_open(view)
         epoch = view.leader_epoch
     except Refusal as refusal:
+        session.log_refusal("a Kafka request for offsets", refusal, topic)
         return EpochEndOffset(error_code=code_of(refusal), index=partition.index)
     code = _check_epoch(partition.current_leader_epoch, epoch)
     if code or partition.leader_epoch > epoch:

@@ -71,7 +71,7 @@ def _describe(
         values = _config_values(session, resource)
     except Refusal as caught:
         refusal = caught
-    code, message = error_of(refusal)
+    code, message = error_of(session, "a request for Kafka configuration", resource.resource_name, refusal)
     return DescribeConfigsResult(
         error_code=code,
         error_message=message,
@@ -187,10 +187,11 @@ def _alter_all(
 def _alter(
     session: KafkaSession, change: _Change, put: Callable[[AlteredResource], None], *, validate_only: bool
 ) -> None:
-    def done(refusal: Refusal | None) -> None:
-        put(_to_result(change, *error_of(refusal)))
-
     kind, name = change.resource
+
+    def done(refusal: Refusal | None) -> None:
+        put(_to_result(change, *error_of(session, "a change of Kafka configuration", name, refusal)))
+
     try:
         if kind != ResourceType.TOPIC:
             raise NotSupported("Changing the configuration of a broker by Kafka")

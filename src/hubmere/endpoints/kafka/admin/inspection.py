@@ -91,6 +91,7 @@ def _page(
     try:
         hub = session.caller.hub(name, _ANY, session.now_s)
     except Refusal as refusal:
+        session.log_refusal("a Kafka metadata request", refusal, name)
         return DescribedTopic(error_code=code_of(refusal), name=name, topic_id=ZERO_UUID, partitions=()), 0
     count = hub.entity.partition_count
     numbers = range(first, min(first + limit, count))
@@ -194,6 +195,7 @@ def _producers(
         yield from until_open(partition)
         states = partition.producers()
     except Refusal as refusal:
+        session.log_refusal("a Kafka request about producers", refusal, topic)
         return DescribeProducersPartition(
             index=index, error_code=code_of(refusal), error_message=refusal.text(), active_producers=()
         )

@@ -182,9 +182,9 @@ def _describe_topic(
         if body.allow_auto_topic_creation and session.shared.auto_create_hubs:
             _create(session, request, name, put)
         else:
-            put(encode_part(request, _error_topic(name, refusal)))
+            put(encode_part(request, _error_topic(session, name, refusal)))
     except Refusal as refusal:
-        put(encode_part(request, _error_topic(name, refusal)))
+        put(encode_part(request, _error_topic(session, name, refusal)))
     else:
         put(encode_part(request, (yield from _to_topic(session, request, hub, opens=True))))
 
@@ -194,11 +194,11 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         if refusal is None or isinstance(refusal, AlreadyExists):
             _describe_created(session, request, name, put)
         else:
-            put(encode_part(request, _error_topic(name, refusal)))
+            put(encode_part(request, _error_topic(session, name, refusal)))
 
     namespace = session.namespace
     if not session.caller.may(Rights.MANAGE):
-        put(encode_part(request, _error_topic(name, HubNotFound(namespace.resource(name)))))
+        put(encode_part(request, _error_topic(session, name, HubNotFound(namespace.resource(name)))))
         return
     if namespace.has_hub(name):
         # A hub has this name in another case: hub names ignore case, so this topic cannot be created.
@@ -210,7 +210,7 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         # Another request is creating it: clients ask again, as they do while Kafka elects a leader.
         put(encode_part(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))
     except Refusal as refusal:
-        put(encode_part(request, _error_topic(name, refusal)))
+        put(encode_part(request, _error_topic(session, name, refusal)))
 
 
 def _describe_created(session: KafkaSession, request: Request, name: str, put: Put) -> None:
@@ -218,7 +218,7 @@ def _describe_created(session: KafkaSession, request: Request, name: str, put: P
     try:
         described = _to_topic(session, request, session.caller.hub(name, _ANY, session.now_s), opens=True)
     except Refusal as refusal:
-        put(encode_part(request, _error_topic(name, refusal)))
+        put(encode_part(request, _error_topic(session, name, refusal)))
         return
     put(encode_part(request, run_to_end(described)))
 
@@ -262,7 +262,8 @@ def _topic(name: str | None, code: ErrorCode) -> MetadataTopic:
     return MetadataTopic(error_code=code, name=name, partitions=())
 
 
-def _error_topic(name: str, refusal: Refusal) -> MetadataTopic:
+def _error_topic(session: KafkaSession, name: str, refusal: Refusal) -> MetadataTopic:
+    session.log_refusal("a Kafka metadata request", refusal, name)
     return _topic(name, code_of(refusal))
 
 

@@ -75,9 +75,12 @@ def _code(refusal: Refusal) -> ErrorCode:
     return ErrorCode.POLICY_VIOLATION if isinstance(refusal, NotInTier) else code_of(refusal)
 
 
-def error_of(refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
-    """Error code and message for one topic or resource."""
-    return (ErrorCode.NONE, None) if refusal is None else (_code(refusal), refusal.text())
+def error_of(session: KafkaSession, what: str, name: str, refusal: Refusal | None) -> tuple[ErrorCode, str | None]:
+    """Error code and message for one topic or resource; a refusal is logged."""
+    if refusal is None:
+        return ErrorCode.NONE, None
+    session.log_refusal(what, refusal, name)
+    return _code(refusal), refusal.text()
 
 
 def config_defaults(session: KafkaSession) -> configs.Defaults:
@@ -142,7 +145,7 @@ def _hub_spec(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
 
 
 def _to_created_topic(session: KafkaSession, name: str, refusal: Refusal | None, created: list[Hub]) -> CreatedTopic:
-    code, message = error_of(refusal)
+    code, message = error_of(session, "the creation of a Kafka topic", name, refusal)
     if refusal is not None or not created:
         return CreatedTopic(name=name, error_code=code, error_message=message)
     hub = created[0]
@@ -215,7 +218,7 @@ def _delete(
     name = known.name if known is not None else topic.name or ""
 
     def done(refusal: Refusal | None) -> None:
-        code, message = error_of(refusal)
+        code, message = error_of(session, "the deletion of a Kafka topic", name, refusal)
         gather.put(index, DeletedTopic(name=name, topic_id=topic.topic_id, error_code=code, error_message=message))
 
     try:
@@ -251,7 +254,7 @@ def _grow(
     session: KafkaSession, topic: GrowingTopic, gather: Gather[GrownTopic], index: int, *, validate_only: bool
 ) -> None:
     def done(refusal: Refusal | None) -> None:
-        code, message = error_of(refusal)
+        code, message = error_of(session, "more partitions of a Kafka topic", topic.name, refusal)
         gather.put(index, GrownTopic(name=topic.name, error_code=code, error_message=message))
 
     try:
@@ -308,6 +311,7 @@ def _delete_partition_records(
         offset = partition.state.committed if part.offset == _HIGH_WATERMARK else part.offset
         log_start = session.caller.delete_records(topic, part.index, offset, session.now_s)
     except Refusal as refusal:
+        session.log_refusal("the deletion of Kafka records", refusal, topic)
         return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code_of(refusal))
     return DeleteRecordsPartitionResult(index=part.index, low_watermark=log_start, error_code=ErrorCode.NONE)
 

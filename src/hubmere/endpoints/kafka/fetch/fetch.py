@@ -255,6 +255,7 @@ class _Fetch:
             return self._read(partition, reader, space_bytes, is_first=is_first)
         except Refusal as refusal:
             partition.close_reader()
+            self._session.log_refusal("a Kafka fetch request", refusal, partition.topic)
             return _Result(partition, _error_answer(partition.index, code_of(refusal)))
 
     def _read(
@@ -274,6 +275,7 @@ class _Fetch:
         partition.on_read((end, stable_end, start), size_bytes)
         if refusal is not None:
             partition.on_refused()
+            self._session.log_refusal("a Kafka fetch request", refusal, partition.topic)
             return _Result(partition, _error_answer(partition.index, code_of(refusal), end, start))
         if offset == end and self._state.can_omit(partition):
             del self._state.due[partition]

@@ -15,7 +15,6 @@ partition and answered with one write to the socket:
 A few small requests that are all that a connection has sent are published together with those of others (`gathered`).
 """
 
-import logging
 from collections.abc import Mapping
 from itertools import chain
 from struct import Struct
@@ -28,7 +27,6 @@ from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.model.entity import Hub, TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal, ShuttingDown
 from hubmere.model.receipt import Receipt
@@ -57,8 +55,6 @@ from hubmere.wire.kafka.messages.produce import (
 )
 from hubmere.wire.kafka.primitives import Buffer
 from hubmere.wire.kafka.repeats import ProduceRun
-
-log = logging.getLogger("hubmere.kafka")
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -216,11 +212,7 @@ class _PendingRequest(_Pending):
                 return
         except Refusal as refusal:
             part.refuse(refusal)
-            session = self.session
-            REFUSALS.write(
-                log, "a Kafka produce request", refusal,
-                namespace=session.caller.namespace.name, hub=topic, peer=session.wire.peer,
-            )  # fmt: skip
+            self.session.log_refusal("a Kafka produce request", refusal, topic)
             if publisher is not None and isinstance(refusal, (InvalidBatch, CorruptBatch)):
                 part.code = self._exact_code(publisher, records) or part.code
         if publisher is not None:
