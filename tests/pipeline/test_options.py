@@ -138,10 +138,63 @@ def test_positions_are_read_for_all_and_for_single_partitions() -> None:
     assert read.starts == {3: EventPosition(sequence=42)}
 
 
+def test_ends_of_a_stream_have_short_names() -> None:
+    """Kafka's words, and the connector's offsets without the JSON around them."""
+    first, last = EventPosition.start_of_stream(), EventPosition.end_of_stream()
+
+    assert [options(startingPosition=text).start for text in ("earliest", "-1", "latest", "@latest")] == [
+        first, first, last, last,
+    ]  # fmt: skip
+
+
+def test_positions_of_partitions_may_be_named_by_their_numbers() -> None:
+    """The connector's keys are JSON inside JSON, which nobody likes to write."""
+    read = options(startingPositions='{"0": {"seqNo": 5}, "1": "latest"}', endingPositions='{"0": {"seqNo": 9}}')
+
+    assert read.starts == {0: EventPosition(sequence=5), 1: EventPosition.end_of_stream()}
+    assert (read.ends, read.has_ending) == ({0: EventPosition(sequence=9)}, True)
+
+
+def test_options_of_sparks_kafka_source_are_understood() -> None:
+    """A query that read the Kafka endpoint keeps its options but for the connection."""
+    read = read_options(
+        {
+            "eventhubs.connectionString": SERVICE,
+            "startingOffsets": '{"orders": {"0": 23, "1": -2, "2": -1}}',
+            "endingOffsets": "latest",
+            "maxOffsetsPerTrigger": "500",
+            "minOffsetsPerTrigger": "50",
+            "maxTriggerDelay": "5m",
+        }
+    )
+
+    assert read.starts == {
+        0: EventPosition(sequence=23),
+        1: EventPosition.start_of_stream(),
+        2: EventPosition.end_of_stream(),
+    }
+    assert not read.has_ending
+    assert (read.min_events, read.max_events, read.max_delay_s) == (50, 500, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30 seconds", 30.0), ("2 minutes", 120.0), ("1h", 3600.0), ("PT1M", 60.0)]
+)
+def test_delay_is_read_as_spark_writes_durations(text: str, seconds: float) -> None:
+    """`maxTriggerDelay` is Spark's option, so its durations are taken as well as those of the connector."""
+    assert options(maxTriggerDelay=text).max_delay_s == seconds
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
         ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger"),
+        ({"maxEventsPerTrigger": "5", "minEventsPerTrigger": "6"}, "minEventsPerTrigger"),
+        ({"maxEventsPerTrigger": "5", "maxOffsetsPerTrigger": "6"}, "maxOffsetsPerTrigger"),
+        ({"startingPosition": "latest", "startingOffsets": "earliest"}, "startingOffsets"),
+        ({"startingOffsets": '{"other": {"0": 1}}'}, "startingOffsets"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "startingOffsets"),
+        ({"maxTriggerDelay": "5 fortnights"}, "maxTriggerDelay"),
         ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss"),
         ({"tls": "perhaps"}, "tls"),

@@ -3,6 +3,7 @@
 import json
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import Range
 from hubmere.pipeline.options import read_options
 from hubmere.pipeline.source import COLUMNS, FilteredHubReader, RangesPartition
-from pipeline.queries import batch, conf, position, texts
+from pipeline.queries import batch, conf, position, run_stream, texts
 
 SEQUENCE = ("sequenceNumber",)
 
@@ -81,6 +82,26 @@ def test_batch_reads_exactly_between_its_positions(spark: SparkSession, hubs: Hu
 
     assert texts(numbered) == [f"event {number}" for number in range(20, 25)]
     assert texts(timed) == [f"late {number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"minEventsPerTrigger": "1000"}, [60]),
+        ({"minEventsPerTrigger": "20", "maxEventsPerTrigger": "25"}, [25, 25, 10]),
+        ({"maxBytesPerTrigger": "25000"}, [20, 20, 20]),
+        ({"endingPosition": '{"seqNo": 15}', "maxEventsPerTrigger": "10"}, [10, 5]),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_limits_hold_in_a_run_with_available_now(
+    spark: SparkSession, hubs: Hubs, tmp_path: Path, options: dict[str, str], expected: list[int]
+) -> None:
+    """A run takes what is there, however little, in micro-batches of the size that the limits allow."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, *([b"%d " % number + b"x" * 1000] * 10 for number in range(6)))
+
+    assert run_stream(spark, conf(hubs, hub, **options), tmp_path / "out", tmp_path / "checkpoint") == expected
 
 
 def test_row_leads_back_to_its_event_by_offset(spark: SparkSession, hubs: Hubs) -> None:

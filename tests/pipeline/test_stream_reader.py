@@ -2,17 +2,19 @@
 
 import pickle
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from client.hubs import Hubs, bodies
+from hubmere.client.connection import Connection
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import CheckpointMismatch, DataLost, HubRecreated
-from hubmere.pipeline.options import read_options
-from hubmere.pipeline.source import HubStreamReader
+from hubmere.pipeline.options import InvalidOption, read_options
+from hubmere.pipeline.source import HubBatchReader, HubStreamReader
 from pipeline.queries import conf, position
 
 
@@ -118,6 +120,92 @@ def test_bytes_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
 
     assert sum(taken) == 100
     assert len(taken) == 4
+
+
+def test_bytes_of_a_trigger_are_planned_with_one_request(
+    hubs: Hubs, a_reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node has the index; to search it from afar took some requests for each partition and trigger."""
+    hub = hubs.new(partitions=4)
+    for partition in range(4):
+        hubs.publish(hub, partition, *([b"%d " % number + b"x" * 1000] * 10 for number in range(10)))
+    reader = a_reader(hub, maxBytesPerTrigger="120000")
+    start = reader.initialOffset()
+    asked: list[str] = []
+    send = Connection.send
+
+    def record(connection: Connection, body: object) -> None:
+        asked.append(type(body).__name__)
+        send(connection, body)
+
+    monkeypatch.setattr(Connection, "send", record)
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+
+    # The first two are for the bounds of the partitions.
+    assert [name for name in asked if name != "MetadataRequest"] == ["ListOffsetsRequest"] * 3
+    assert all(20 <= number <= 40 for number in end[hub].values())
+
+
+def test_few_events_wait_for_more_until_the_delay_has_passed(
+    hubs: Hubs, a_reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with Spark's Kafka source: the first micro-batch does not wait, the least is all that decides then."""
+    hub = hubs.new(partitions=2)
+    now = 1000.0
+    monkeypatch.setattr("hubmere.pipeline.source.time", SimpleNamespace(monotonic=lambda: now))
+    reader = a_reader(hub, minEventsPerTrigger="10", maxTriggerDelay="60s")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(10)
+
+    hubs.publish(hub, 0, bodies(3))
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert numbers(first) == {hub: {"0": 3, "1": 0}}
+
+    hubs.publish(hub, 1, bodies(9))
+    now += 59.0
+    assert reader.latestOffset(first, limit) == first
+    hubs.publish(hub, 0, bodies(1, "tenth"))
+    tenth = reader.latestOffset(first, limit)
+    assert numbers(tenth) == {hub: {"0": 4, "1": 9}}
+
+    hubs.publish(hub, 0, bodies(1, "late"))
+    now += 59.0
+    assert reader.latestOffset(tenth, limit) == tenth
+    now += 1.0
+    assert numbers(reader.latestOffset(tenth, limit)) == {hub: {"0": 5, "1": 9}}
+
+
+def test_run_with_available_now_takes_few_events_at_once_within_the_limits(hubs: Hubs, a_reader: Readers) -> None:
+    """It must end, so it does not wait for the least; the most still holds."""
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(13))
+    reader = a_reader(hub, minEventsPerTrigger="5", maxEventsPerTrigger="5")
+    offset, limit, taken = reader.initialOffset(), reader.getDefaultReadLimit(), []
+
+    reader.prepareForTriggerAvailableNow()
+    while (reached := reader.latestOffset(offset, limit)) != offset:
+        taken.append(reached[hub]["0"] - offset[hub]["0"])
+        offset = reached
+
+    assert taken == [5, 5, 3]
+
+
+def test_stream_ends_at_its_ending_positions(hubs: Hubs, a_reader: Readers) -> None:
+    """A run over a part of the history; a position that lies ahead does not end it before its time."""
+    hub = hubs.new(partitions=2)
+    hubs.publish(hub, 0, bodies(5))
+    hubs.publish(hub, 1, bodies(9))
+    reader = a_reader(hub, endingPositions='{"0": {"seqNo": 7}, "1": {"seqNo": 4}}')
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert numbers(end) == {hub: {"0": 5, "1": 4}}
+
+    hubs.publish(hub, 0, bodies(5, "more"))
+    hubs.publish(hub, 1, bodies(5, "more"))
+    end = reader.latestOffset(end, ReadAllAvailable())
+    assert numbers(end) == {hub: {"0": 7, "1": 4}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_run_with_available_now_ends_where_the_hub_ended(hubs: Hubs, a_reader: Readers) -> None:
@@ -300,22 +388,34 @@ def committed(hubs: Hubs, hub: str, group: str, partitions: int) -> list[int]:
 
 def test_progress_is_told_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
     """So that lag can be watched with any Kafka tool; the checkpoint alone decides what is read."""
-    hub = hubs.new(partitions=2)
+    hub = hubs.node.create_hub(partitions=2, groups=["reports"])
     hubs.publish(hub, 1, bodies(5))
-    reader = a_reader(hub, consumerGroup="reports")
+    reader = a_reader(hub, consumerGroup="Reports")
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
     reader.commit(end)
     a_reader(hub).commit(end)
 
-    assert committed(hubs, hub, "reports", 2) == [0, 5]
+    assert committed(hubs, hub, "Reports", 2) == [0, 5]
+
+
+def test_consumer_group_that_does_not_exist_stops_the_query_at_its_start(hubs: Hubs, a_reader: Readers) -> None:
+    """A misspelt name would otherwise be found out by a missing line in a report of lag."""
+    hub = hubs.node.create_hub(partitions=1, groups=["reports"])
+
+    with pytest.raises(InvalidOption, match=r"no consumer group 'report'; it has '\$Default', 'reports'"):
+        a_reader(hub, consumerGroup="report").initialOffset()
+    with pytest.raises(InvalidOption, match="no consumer group 'report'"):
+        a_reader(hub, consumerGroup="report").latestOffset({hub: {"0": 0}}, ReadAllAvailable())
+    with pytest.raises(InvalidOption, match="no consumer group 'report'"):
+        HubBatchReader(read_options(conf(hubs, hub, consumerGroup="report")), SCHEMA).partitions()
 
 
 def test_progress_that_is_not_taken_does_not_stop_the_query(
     hubs: Hubs, a_reader: Readers, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another application is a member of the group: its offsets are its own."""
-    hub = hubs.new(partitions=1)
+    hub = hubs.node.create_hub(partitions=1, groups=["taken"])
     consumer = Consumer({**kafka_client(hubs), "group.id": "taken"})
     consumer.subscribe([hub])
     while not consumer.assignment():

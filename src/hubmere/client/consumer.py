@@ -283,8 +283,33 @@ class HubReader:
         return self.find_all_after_bytes({partition: ByteRange(start, end, size_bytes)})[partition]
 
     def find_all_after_bytes(self, ranges: Mapping[int, "ByteRange"]) -> dict[int, int]:
-        """`find_after_bytes` for many partitions at once; their requests are pipelined."""
-        return self._run_searches({partition: _find_after_bytes(*each) for partition, each in ranges.items()})
+        """`find_after_bytes` for many partitions at once: one request to a Hubmere node.
+
+        Another broker, and a compacted hub, leave the request without this answer: then batches are probed, with the
+        requests of all partitions pipelined.
+        """
+        found = self._ask_after_bytes(ranges)
+        left = {partition: each for partition, each in ranges.items() if partition not in found}
+        return found | self._run_searches({partition: _find_after_bytes(*each) for partition, each in left.items()})
+
+    def _ask_after_bytes(self, ranges: Mapping[int, "ByteRange"]) -> dict[int, int]:
+        """The ends that the node names itself."""
+        asked = tuple(
+            ListOffsetsPartition(
+                index=partition, timestamp_ms=LATEST_TIMESTAMP, start_offset=start, max_bytes=size_bytes
+            )
+            for partition, (start, end, size_bytes) in ranges.items()
+            if start < end
+        )
+        topics = (ListOffsetsTopic(name=self._hub, partitions=asked),)
+        request = ListOffsetsRequest(isolation_level=_READ_COMMITTED, topics=topics)
+        answer = self._client.call(lambda connection: connection.ask(request)) if asked else None
+        parts = [part for topic in answer.topics for part in topic.partitions] if answer is not None else []
+        return {
+            part.index: min(part.end_offset, ranges[part.index].end)
+            for part in parts
+            if not part.error_code and part.end_offset >= 0
+        }
 
     def _run_searches(self, searches: Mapping[int, "_Search"]) -> dict[int, int]:
         """Run searches together: each round fetches one batch of every partition whose search is not finished."""

@@ -20,7 +20,13 @@ from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import group_name
-from hubmere.pipeline.positions import EventPosition, InvalidPosition, read_position, read_positions
+from hubmere.pipeline.positions import (
+    EventPosition,
+    InvalidPosition,
+    read_kafka_offsets,
+    read_position,
+    read_positions,
+)
 
 T = TypeVar("T")
 
@@ -65,9 +71,16 @@ WITHOUT_EFFECT: Final = frozenset(
 # The supported options, in the spelling of the manual.
 _WITH_EFFECT: Final = (
     "connectionString", "name", "endpoint", "tls", "caFile", "consumerGroup", "startingPosition", "startingPositions",
-    "endingPosition", "endingPositions", "maxEventsPerTrigger", "maxBytesPerTrigger", "maxTasks", "failOnDataLoss",
-    "writeId", "receiverTimeout", "operationTimeout", "useAadAuth",
+    "endingPosition", "endingPositions", "maxEventsPerTrigger", "minEventsPerTrigger", "maxTriggerDelay",
+    "maxBytesPerTrigger", "maxTasks", "failOnDataLoss", "writeId", "receiverTimeout", "operationTimeout", "useAadAuth",
 )  # fmt: skip
+# Options of Spark's Kafka source, and the name that they have here.
+_OF_KAFKA: Final = {
+    "startingOffsets": "startingPosition", "endingOffsets": "endingPosition",
+    "maxOffsetsPerTrigger": "maxEventsPerTrigger", "minOffsetsPerTrigger": "minEventsPerTrigger",
+}  # fmt: skip
+# How long fewer events than `minEventsPerTrigger` wait: the default of Spark's Kafka source.
+_MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
 # Refused together with `useAadAuth`, ignored otherwise.
 _OF_AAD_AUTH: Final = ("aadAuthCallback", "AadAuthCallbackParams")
 # Options that Spark, its catalogs and its writers add to every source.
@@ -80,6 +93,11 @@ _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
     re.IGNORECASE,
 )
+_SPARK_DURATION: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
+_SPARK_UNITS: Final = {
+    "ms": 0.001, "millisecond": 0.001, "s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0,
+    "h": 3_600.0, "hour": 3_600.0, "d": 86_400.0, "day": 86_400.0,
+}  # fmt: skip
 _SECONDS_OF: Final = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0}
 
 
@@ -107,10 +125,17 @@ class Options:
     end: EventPosition = EventPosition.end_of_stream()  # noqa: RUF009  a frozen value
     ends: Mapping[int, EventPosition] = field(default_factory=dict)
     max_events: int | None = None
+    min_events: int | None = None
+    max_delay_s: float = _MAX_TRIGGER_DELAY_S
     max_bytes: int | None = None
     max_tasks: int | None = None
     fails_on_data_loss: bool = True
     write_id: str | None = None
+
+    @property
+    def has_ending(self) -> bool:
+        """Whether a position before the end of the stream is given as its end."""
+        return bool(self.ends) or self.end != EventPosition.end_of_stream()
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -121,15 +146,20 @@ def read_options(given: Mapping[str, str]) -> Options:
     if texts.switch("useAadAuth", default=False):
         raise InvalidOption(PREFIX + "useAadAuth", "is not supported; use a connection string")
     hub = str(connection.entity_path)
+    start, starts = _positions(texts, "starting", hub)
+    end, ends = _positions(texts, "ending", hub)
+    min_events, max_events = _events_per_trigger(texts)
     return Options(
         account=_account(texts, connection),
         hub=hub,
         group=texts.read("consumerGroup", _group, None),
-        start=texts.read("startingPosition", read_position, EventPosition.end_of_stream()),
-        starts=texts.read("startingPositions", lambda text: read_positions(text, hub), _NOWHERE),
-        end=texts.read("endingPosition", read_position, EventPosition.end_of_stream()),
-        ends=texts.read("endingPositions", lambda text: read_positions(text, hub), _NOWHERE),
-        max_events=texts.read("maxEventsPerTrigger", _positive, None),
+        start=start,
+        starts=starts,
+        end=end,
+        ends=ends,
+        max_events=max_events,
+        min_events=min_events,
+        max_delay_s=texts.read("maxTriggerDelay", _seconds, _MAX_TRIGGER_DELAY_S),
         max_bytes=texts.read("maxBytesPerTrigger", _positive, None),
         max_tasks=texts.read("maxTasks", _positive, None),
         fails_on_data_loss=texts.switch("failOnDataLoss", default=True),
@@ -139,7 +169,8 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 def _check_names(given: Mapping[str, str]) -> None:
     """Refuse an option that neither this source nor Spark has."""
-    known = {name.lower(): name for name in (*_WITH_EFFECT, *_OF_AAD_AUTH)} | {name: name for name in WITHOUT_EFFECT}
+    names = (*_WITH_EFFECT, *_OF_AAD_AUTH, *_OF_KAFKA)
+    known = {name.lower(): name for name in names} | {name: name for name in WITHOUT_EFFECT}
     for name in given:
         folded = name.lower()
         short = folded.removeprefix(PREFIX)
@@ -148,6 +179,35 @@ def _check_names(given: Mapping[str, str]) -> None:
             near = [known[each] for each in get_close_matches(short, known)]
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise InvalidOption(name, f"is not an option of this source{hint}")
+
+
+def _positions(texts: "_Texts", which: str, hub: str) -> tuple[EventPosition, Mapping[int, EventPosition]]:
+    """The position of all partitions and those of single ones, in the connector's form or in that of Spark's Kafka."""
+    every = texts.read(f"{which}Position", read_position, EventPosition.end_of_stream())
+    single = texts.read(f"{which}Positions", lambda text: read_positions(text, hub), _NOWHERE)
+    offsets = f"{which}Offsets"
+    text = (texts.get(offsets) or "").strip()
+    if not text:
+        return every, single
+    texts.refuse_both(offsets, f"{which}Position")
+    if text.startswith("{"):
+        return every, texts.read(offsets, lambda text: read_kafka_offsets(text, hub), _NOWHERE)
+    return texts.read(offsets, read_position, every), single
+
+
+def _events_per_trigger(texts: "_Texts") -> tuple[int | None, int | None]:
+    """The least and the most events of a trigger."""
+    found: list[int | None] = []
+    for name, of_kafka in (
+        ("minEventsPerTrigger", "minOffsetsPerTrigger"),
+        ("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
+    ):
+        texts.refuse_both(of_kafka, name)
+        found.append(texts.read(name, _positive, None) or texts.read(of_kafka, _positive, None))
+    least, most = found
+    if least is not None and most is not None and least > most:
+        raise InvalidOption(PREFIX + "minEventsPerTrigger", f"{least} is more than maxEventsPerTrigger, {most}")
+    return least, most
 
 
 class _Texts:
@@ -167,6 +227,11 @@ class _Texts:
             return read(text)
         except (InvalidPosition, ValueError) as error:
             raise InvalidOption(PREFIX + name, str(error)) from None
+
+    def refuse_both(self, of_kafka: str, name: str) -> None:
+        """An option and its name in Spark's Kafka source must not contradict each other."""
+        if self.get(of_kafka) is not None and self.get(name) is not None:
+            raise InvalidOption(of_kafka, f"is {name} under the name of Spark's Kafka source; give one of them")
 
     def switch(self, name: str, *, default: bool) -> bool:
         return self.read(name, _switch, default)
@@ -249,14 +314,19 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def _seconds(text: str) -> float:
-    """An ISO 8601 duration as the connector writes it (PT60S), its JSON form, or plain seconds."""
+    """A duration as the connector writes it (PT60S), its JSON form, Spark's (15m, 30 seconds), or plain seconds."""
     plain = text.strip().strip('"')
     if plain.replace(".", "", 1).isdecimal():
         return float(plain)
+    spark = _SPARK_DURATION.fullmatch(plain)
+    unit = spark["unit"].lower() if spark else ""
+    factor = _SPARK_UNITS.get(unit) or _SPARK_UNITS.get(unit.removesuffix("s"))
+    if spark is not None and factor is not None:
+        return float(spark["number"]) * factor
     found = _DURATION.fullmatch(plain)
     parts = {unit: number for unit, number in found.groupdict().items() if number} if found else {}
     if not parts:
-        raise ValueError(f"'{text}' is not a duration such as PT60S")
+        raise ValueError(f"'{text}' is not a duration such as PT60S or 60s")
     return sum(float(number) * _SECONDS_OF[unit] for unit, number in parts.items())
 
 

@@ -3,7 +3,8 @@
     {"offset": "-1" | "@latest" | "123" | null, "seqNo": -1 | n, "enqueuedTime": "2026-01-01T00:00:00.000Z" | null,
      "isInclusive": true}
 
-The first of offset, seqNo and enqueuedTime that is given decides. A start lies at the event (inclusive) or behind it;
+The first of offset, seqNo and enqueuedTime that is given decides. `earliest` and `latest`, Kafka's words, stand for the
+two ends, and so do the plain offsets `-1` and `@latest`. A start lies at the event (inclusive) or behind it;
 an end lies before the event that a sequence number names, as the connector plans it, and behind the last event of a
 time when that is inclusive. Positions outside of what a partition holds mean its beginning or its end.
 """
@@ -45,24 +46,54 @@ class EventPosition:
 
 
 def read_position(text: str) -> EventPosition:
-    """Parse a position from JSON."""
-    return _position(_object(text))
+    """Parse a position from JSON, or from the word for an end."""
+    offset = _ENDS.get(text.strip().strip('"').lower())
+    return EventPosition(offset=offset) if offset is not None else _position(_object(text))
 
 
 def read_positions(text: str, hub: str) -> dict[int, EventPosition]:
-    """Positions by partition: a JSON object whose keys are JSON texts `{"ehName": "hub", "partitionId": 0}`."""
+    """Positions by partition: a JSON object with a key for each, `{"ehName": "hub", "partitionId": 0}` or just `0`."""
     found: dict[int, EventPosition] = {}
     for key, value in _object(text).items():
-        name = _object(key)
-        partition = name.get("partitionId")
-        if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
-            raise InvalidPosition(f"'{key}' has no partitionId")
-        if name.get("ehName", hub) != hub:
-            raise InvalidPosition(f"'{key}' is not about the hub '{hub}'")
-        if not isinstance(value, dict):
+        partition = int(key) if key.isdecimal() else _partition_of(key, hub)
+        if isinstance(value, str):
+            found[partition] = read_position(value)
+        elif isinstance(value, dict):
+            found[partition] = _position(value)
+        else:
             raise InvalidPosition(f"the position of partition {partition} is not an object")
-        found[partition] = _position(value)
     return found
+
+
+def read_kafka_offsets(text: str, hub: str) -> dict[int, EventPosition]:
+    """Positions in the form of Spark's Kafka source: `{"hub": {"0": 23, "1": -2}}`, -2 the first and -1 the end."""
+    found: dict[int, EventPosition] = {}
+    for name, numbers in _object(text).items():
+        if name != hub or not isinstance(numbers, dict):
+            raise InvalidPosition(f'\'{text}\' is not of the form {{"{hub}": {{"0": 23}}}}')
+        for key, number in numbers.items():
+            if not key.isdecimal() or not isinstance(number, int) or number < _KAFKA_EARLIEST:
+                raise InvalidPosition(f"'{key}': {number} is not a partition and its offset")
+            found[int(key)] = _KAFKA_ENDS.get(number) or EventPosition(sequence=number)
+    return found
+
+
+def _partition_of(key: str, hub: str) -> int:
+    name = _object(key)
+    partition = name.get("partitionId")
+    if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
+        raise InvalidPosition(f"'{key}' has no partitionId")
+    if name.get("ehName", hub) != hub:
+        raise InvalidPosition(f"'{key}' is not about the hub '{hub}'")
+    return partition
+
+
+_ENDS: Final = {
+    "earliest": START_OF_STREAM, START_OF_STREAM: START_OF_STREAM, "latest": END_OF_STREAM,
+    END_OF_STREAM: END_OF_STREAM,
+}  # fmt: skip
+_KAFKA_EARLIEST: Final = -2
+_KAFKA_ENDS: Final = {_KAFKA_EARLIEST: EventPosition.start_of_stream(), -1: EventPosition.end_of_stream()}
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -25,13 +25,14 @@ from pyspark.sql.types import StructType
 
 from hubmere.client.connection import Client
 from hubmere.client.consumer import Bounds, ByteRange, HubDescription, HubReader
+from hubmere.client.facts import consumer_groups
 from hubmere.client.failures import ClientFailure
 from hubmere.client.pool import pooled_client
 from hubmere.client.progress import commit_offsets
 from hubmere.pipeline import offsets
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, HubOffset, HubRecreated, Range
-from hubmere.pipeline.options import Options, read_options
+from hubmere.pipeline.options import PREFIX, InvalidOption, Options, read_options
 from hubmere.pipeline.positions import resolve
 from hubmere.pipeline.ranges import read_ranges
 
@@ -41,6 +42,7 @@ try:
         ReadLimit,
         ReadMaxBytes,
         ReadMaxRows,
+        ReadMinRows,
         SupportsTriggerAvailableNow,
     )
 
@@ -175,6 +177,7 @@ class HubBatchReader(_Reading, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
         with pooled_client(self._options.account) as client:
+            check_group(client, self._options)
             reader = HubReader(client, self._options.hub)
             described = reader.describe()
             ranges = self._ranges(reader, described.partition_count)
@@ -221,6 +224,10 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._described_at = 0.0
         # Where a run with Trigger.AvailableNow ends.
         self._target: dict[int, int] | None = None
+        # Ending positions that the hub has reached, by partition.
+        self._endings: dict[int, int] = {}
+        # When the last micro-batch was planned: fewer events than the least wait from then on.
+        self._planned_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """State that is sent to executors: without the connection."""
@@ -239,7 +246,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """The end of the next micro-batch: the end of the hub, or less if the limits are reached."""
         reader = self._reader()
         bounds = self._bounds(reader)
-        ends = {partition: end for partition, (_, end) in bounds.items()} if self._target is None else self._target
+        ends = self._ends(reader, bounds) if self._target is None else self._target
         if start is None:
             return self._offset(ends)
         stored = HubOffset.from_json(self._options.hub, start)
@@ -247,6 +254,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         starts, _ = offsets.resume(begun, bounds)
         # A partition that no longer exists (the hub was created again) keeps its offset.
         reached = {partition: max(starts[partition], ends.get(partition, starts[partition])) for partition in starts}
+        if self._waits_for_more(sum(reached.values()) - sum(starts.values()), limit):
+            return dict(start)
         reached = self._admit(reader, starts, reached, limit)
         # Nothing new: Spark must get the same offset back.
         moved = {partition: end for partition, end in reached.items() if end != starts[partition]}
@@ -259,6 +268,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             return ReadMaxRows(self._options.max_events)
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
+        if self._options.min_events is not None:
+            return ReadMinRows(self._options.min_events)
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
@@ -267,8 +278,9 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return self._offset({partition: end for partition, (_, end) in bounds.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Record the present end of the hub as the end of the run."""
-        self._target = {partition: end for partition, (_, end) in self._bounds(self._reader()).items()}
+        """Record the present end of the hub, or the ending positions before it, as the end of the run."""
+        reader = self._reader()
+        self._target = self._ends(reader, self._bounds(reader))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
@@ -313,6 +325,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def _reader(self) -> HubReader:
         if self._client is None:
             self._client = Client(self._options.account)
+            check_group(self._client, self._options)
         return HubReader(self._client, self._options.hub)
 
     def _bounds(self, reader: HubReader) -> dict[int, Bounds]:
@@ -339,6 +352,31 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         log.warning("%s", recreated)
         return {}
 
+    def _ends(self, reader: HubReader, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+        """Where the stream ends for now: at the end of the hub, or at an ending position before it."""
+        options = self._options
+        open_bounds = {partition: each for partition, each in bounds.items() if partition not in self._endings}
+        if options.has_ending and open_bounds:
+            found = resolve(reader, open_bounds, options.end, options.ends, is_end=True)
+            # An ending position that the hub has passed stays where it is; one at the end may be yet to come.
+            self._endings |= {partition: end for partition, end in found.items() if end < bounds[partition].end}
+        return {partition: self._endings.get(partition, end) for partition, (_, end) in bounds.items()}
+
+    def _waits_for_more(self, waiting: int, limit: "ReadLimit | None") -> bool:
+        """Whether fewer events than the least of a trigger wait, and the longest delay has not passed.
+
+        The first micro-batch of a query does not wait, nor does one with Trigger.AvailableNow or Trigger.Once.
+        """
+        least, now = self._options.min_events, time.monotonic()
+        if least is None or not HAS_ADMISSION_CONTROL or limit is None or isinstance(limit, ReadAllAvailable):
+            return False
+        is_late = self._planned_at is None or now - self._planned_at >= self._options.max_delay_s
+        if 0 < waiting < least and not is_late and self._target is None:
+            return True
+        if waiting:
+            self._planned_at = now
+        return False
+
     def _admit(
         self, reader: HubReader, starts: Mapping[int, int], ends: dict[int, int], limit: "ReadLimit | None"
     ) -> dict[int, int]:
@@ -349,6 +387,18 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         if (max_bytes := self._options.max_bytes) is not None:
             ends = _admit_bytes(reader, starts, ends, max_bytes)
         return ends
+
+
+def check_group(client: Client, options: Options) -> None:
+    """Raise InvalidOption if the consumer group of the options does not exist; another broker cannot be asked."""
+    group = options.group
+    known = None if group is None else consumer_groups(client, options.hub)
+    if group is not None and known is not None and group.lower() not in map(str.lower, known):
+        raise InvalidOption(
+            PREFIX + "consumerGroup",
+            f"the hub '{options.hub}' has no consumer group '{group}'; it has {', '.join(map(repr, known))}; "
+            f"create it with: hubmere consumergroup create --eventhub-name {options.hub} --name {group}",
+        )
 
 
 def _admit_bytes(

@@ -85,12 +85,30 @@ def _list_offset(
         epoch = view.leader_epoch
         code = _check_epoch(partition.current_leader_epoch, epoch)
         offset, time_ms = _NONE if code else _find_offset(view, partition.timestamp_ms, committed_only=committed_only)
+        end = -1 if code else _end_after_bytes(view, partition, committed_only=committed_only)
     except Refusal as refusal:
         session.log_refusal("a Kafka request for offsets", refusal, topic)
-        code, (offset, time_ms), epoch = code_of(refusal), _NONE, -1
+        code, (offset, time_ms), epoch, end = code_of(refusal), _NONE, -1, -1
     return ListOffsetsPartitionResponse(
-        index=partition.index, error_code=code, timestamp_ms=time_ms, offset=offset, leader_epoch=epoch
+        index=partition.index, error_code=code, timestamp_ms=time_ms, offset=offset, leader_epoch=epoch, end_offset=end
     )
+
+
+def _end_after_bytes(view: PartitionView, asked: ListOffsetsPartition, *, committed_only: bool) -> int:
+    """Where a reader stops that takes whole batches of so many bytes, and one at least; -1 if it cannot be said.
+
+    Compacted logs have no byte offsets; a start that the log does not hold is for the reader to notice.
+    """
+    state, start = view.state, asked.start_offset
+    end = state.last_stable if committed_only else state.committed
+    if asked.max_bytes < 0 or view.offsets_are_sequences or not state.log_start <= start < end:
+        return -1
+    first = view.read(start, 1)
+    if first is None:
+        return -1
+    found = view.find(Position.offset(first.offset + asked.max_bytes, inclusive=True))
+    last = view.read(found, 1) if first.next_sequence < found < end else None
+    return min(end, max(found if last is None else last.first_sequence, first.next_sequence))
 
 
 def _check_epoch(asked: int, current: int) -> ErrorCode:

@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from hubmere.endpoints.kafka.admin import configs
+from hubmere.endpoints.kafka.admin.hub_facts import hub_facts
 from hubmere.endpoints.kafka.admin.topics import config_defaults, error_of, update_hub
 from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
@@ -84,9 +85,9 @@ def _describe(
 def _config_values(session: KafkaSession, resource: ConfigResource) -> list[configs.ConfigValue]:
     limits, names = session.namespace.limits, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
-        return configs.topic_configs(
-            session.caller.hub(resource.resource_name, _ANY, session.now_s).entity, config_defaults(session), names
-        )
+        hub = session.caller.hub(resource.resource_name, _ANY, session.now_s)
+        described = configs.topic_configs(hub.entity, config_defaults(session), names)
+        return described + hub_facts(session.shared.broker, hub, names)
     if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
         return configs.broker_configs(
             limits,

@@ -18,6 +18,8 @@ from hubmere.wire.kafka.schema import (
 # Kafka numbers its tags from 0; readers skip those that they do not know (KIP-482). Ours stand far away from them.
 PRIVATE_TAGS = 0x4000
 LOG_POSITION_TAG = PRIVATE_TAGS
+AFTER_BYTES_TAG = PRIVATE_TAGS
+MAX_BYTES_TAG = PRIVATE_TAGS + 1
 
 
 @struct
@@ -150,6 +152,9 @@ class ListOffsetsPartition:
     index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=4, default=-1)
     timestamp_ms: int = wire(INT64)
+    # Ours alone: ask also where a reader stops that begins at an offset and takes so many bytes of the log.
+    start_offset: int = wire(INT64, since=6, tag=AFTER_BYTES_TAG, default=-1)
+    max_bytes: int = wire(INT64, since=6, tag=MAX_BYTES_TAG, default=-1)
 
 
 @struct
@@ -178,6 +183,8 @@ class ListOffsetsPartitionResponse:
     timestamp_ms: int = wire(INT64, since=1, default=-1)
     offset: int = wire(INT64, since=1, default=-1)
     leader_epoch: int = wire(INT32, since=4, default=-1)
+    # Ours alone: the offset at which the reader of `start_offset` and `max_bytes` stops; -1 if nobody asked.
+    end_offset: int = wire(INT64, since=6, tag=AFTER_BYTES_TAG, default=-1)
 
 
 @struct

@@ -1,0 +1,33 @@
+"""What a node tells its own clients about a hub beyond Kafka: DescribeConfigs with the names of `model.facts`.
+
+Another Kafka broker leaves out entries that it does not know; the answer is then None, and callers do without.
+"""
+
+import json
+from typing import Any, Final
+
+from hubmere.client.connection import Client, Connection
+from hubmere.client.failures import Refused
+from hubmere.model.facts import CONSUMER_GROUPS
+from hubmere.wire.kafka.messages.configs import ConfigResource, DescribeConfigsRequest, ResourceType
+
+_TOPIC: Final = ResourceType.TOPIC
+
+
+def consumer_groups(client: Client, hub: str) -> list[str] | None:
+    """The consumer groups of a hub; None if the broker has no such thing."""
+    found = _ask(client, hub, CONSUMER_GROUPS)
+    return None if found is None else [str(name) for name in found]
+
+
+def _ask(client: Client, hub: str, name: str) -> Any:
+    resource = ConfigResource(resource_type=_TOPIC, resource_name=hub, configuration_keys=(name,))
+
+    def attempt(connection: Connection) -> Any:
+        (result,) = connection.ask(DescribeConfigsRequest(resources=(resource,))).results
+        if result.error_code:
+            raise Refused(f"hub '{hub}'", result.error_code)
+        value = next((entry.value for entry in result.configs if entry.name == name), None)
+        return None if value is None else json.loads(value)
+
+    return client.call(attempt)
