@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hubmere.broker.blobs.conditions import NO_CONDITIONS, Conditions
+from hubmere.broker.blobs.listing import ListRequest, read_page
 from hubmere.broker.blobs.processors import processor_partitions
 from hubmere.broker.blobs.records import BlobHeaders, decode_metadata
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
@@ -14,9 +15,11 @@ from hubmere.broker.blobs.service import INLINE_BYTES, BlobAccount
 from hubmere.model.errors import Refusal
 from hubmere.store.blob_files import BlobFiles, MemoryBodies
 from hubmere.store.catalog.blob_records import BlobRecord
+from hubmere.store.catalog.name_index import NameIndex
 from hubmere.store.catalog.sqlite import SqliteCatalog
 
 _NOW = 1_700_000_000_000
+BLOB: dict[str, Any] = {"account": "account", "container": "box", "etag": "", "created_ms": 0, "modified_ms": 0}
 
 
 class Storage:
@@ -169,7 +172,7 @@ def test_a_container_goes_with_everything_in_it(storage: Storage) -> None:
     storage.call("delete_container", "box", NO_CONDITIONS, _NOW)
     storage.call("create_container", "box", {}, _NOW)
 
-    assert storage.account.blobs("box") == []
+    assert storage.account.list_blobs("box", ListRequest()).records == []
     assert storage.bodies._bodies == {}
 
 
@@ -223,3 +226,67 @@ def test_a_body_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     files.close()
 
     assert isinstance(results[0], Refusal)
+
+
+def test_pages_join_to_the_whole_list(storage: Storage) -> None:
+    """Whatever the size of a page; folders are named once, and blobs and folders both count."""
+    names = ["a", "b/1", "b/2", "b/c/1", "b0", "c/1", "d", "e/" + chr(0x10FFFF), "f"]
+    for name in names:
+        storage.put(name)
+    for size in range(1, len(names) + 1):
+        assert pages(storage, size) == (names, [])
+        assert pages(storage, size, delimiter="/") == (["a", "b0", "d", "f"], ["b/", "c/", "e/"])
+        assert pages(storage, size, prefix="b/", delimiter="/") == (["b/1", "b/2"], ["b/c/"])
+        assert pages(storage, size, delimiter=chr(0x10FFFF)) == ([*names[:7], "f"], ["e/" + chr(0x10FFFF)])
+
+
+def test_list_follows_every_change(storage: Storage) -> None:
+    """The order is kept from the first list on, not worked out again."""
+    kept = {f"{number:03}" for number in range(0, 100, 2)}
+    for name in kept:
+        storage.put(name)
+    for number in range(100):
+        name = f"{number:03}"
+        if name in kept and number % 4:
+            storage.call("delete_blob", "box", name, NO_CONDITIONS, _NOW)
+            kept.discard(name)
+        else:
+            storage.put(name)
+            kept.add(name)
+
+        assert pages(storage, 7) == (sorted(kept), [])
+
+
+def pages(storage: Storage, size: int, **wanted: str) -> tuple[list[str], list[str]]:
+    """The names of the blobs and folders on all pages."""
+    names: list[str] = []
+    folders: list[str] = []
+    marker = ""
+    while True:
+        page = storage.account.list_blobs("box", ListRequest(marker=marker, max_results=size, **wanted))
+        assert len(page.records) + len(page.folders) <= size
+        names += [record.name for record in page.records]
+        folders += page.folders
+        marker = page.next_marker
+        if not marker:
+            return names, folders
+
+
+def test_page_of_a_long_list_looks_at_no_more_than_the_page(storage: Storage) -> None:
+    """A million blobs in a folder are one entry, and a page in the middle begins there."""
+    asked: list[str] = []
+    names = [f"folder/{number:06}" for number in range(1000)] + ["x", "y"]
+    index = NameIndex(names)
+    records = {name: BlobRecord(name=name, size_bytes=0, **BLOB) for name in names}
+
+    def records_from(first: str) -> Iterator[BlobRecord]:
+        for name in index.names_from(first):
+            asked.append(name)
+            yield records[name]
+
+    folded = read_page(records_from, ListRequest(delimiter="/"))
+    middle = read_page(records_from, ListRequest(marker="folder/000500", max_results=10))
+
+    assert (folded.folders, [record.name for record in folded.records]) == (["folder/"], ["x", "y"])
+    assert middle.next_marker == "folder/000510"
+    assert len(asked) == 1 + 2 + 11

@@ -8,6 +8,7 @@ from hubmere.broker.blobs.access import BlobGrant, BlobPermission, parse_permiss
 from hubmere.broker.blobs.accounts import BlobAccounts
 from hubmere.broker.blobs.conditions import Conditions
 from hubmere.broker.blobs.leases import LeaseRequest, LeaseState, lease_state
+from hubmere.broker.blobs.listing import MAX_RESULTS, ListRequest, Page
 from hubmere.broker.blobs.processors import ProcessorPartition
 from hubmere.broker.blobs.records import BlobHeaders, decode_metadata
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
@@ -15,6 +16,7 @@ from hubmere.broker.blobs.service import BlobAccount
 from hubmere.store.catalog.blob_records import BlobRecord, BlockRecord, ContainerRecord
 
 __all__ = [
+    "MAX_RESULTS",
     "BlobAccount",
     "BlobAccounts",
     "BlobErrorCode",
@@ -28,6 +30,8 @@ __all__ = [
     "ContainerRecord",
     "LeaseRequest",
     "LeaseState",
+    "ListRequest",
+    "Page",
     "ProcessorPartition",
     "decode_metadata",
     "lease_state",

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from hubmere.broker.blobs import leases, names
 from hubmere.broker.blobs.conditions import Conditions, check_read, check_write
 from hubmere.broker.blobs.leases import LeaseOperation, LeaseRequest
+from hubmere.broker.blobs.listing import ListRequest, Page, read_page
 from hubmere.broker.blobs.records import (
     BlobHeaders,
     check_block_id,
@@ -66,9 +67,9 @@ class BlobAccount:
 
     # --- containers ---
 
-    def containers(self, prefix: str = "") -> list[ContainerRecord]:
-        """The containers whose names begin with a prefix, in order."""
-        return [record for record in self._catalog.view.containers(self.name) if record.name.startswith(prefix)]
+    def list_containers(self, wanted: ListRequest) -> Page[ContainerRecord]:
+        """One page of the containers, in order."""
+        return read_page(lambda first: self._catalog.view.containers_from(self.name, first), wanted)
 
     def container(self, name: str, conditions: Conditions, now_ms: int) -> ContainerRecord:
         """One container."""
@@ -136,11 +137,11 @@ class BlobAccount:
 
     # --- reading blobs ---
 
-    def blobs(self, container: str, prefix: str = "") -> list[BlobRecord]:
-        """The blobs of a container whose names begin with a prefix, in order."""
+    def list_blobs(self, container: str, wanted: ListRequest) -> Page[BlobRecord]:
+        """One page of the blobs of a container, in order."""
         view = self._catalog.view
         self._container(container, view.find_container(self.name, container))
-        return [record for record in view.blobs(self.name, container) if record.name.startswith(prefix)]
+        return read_page(lambda first: view.blobs_from(self.name, container, first), wanted)
 
     def blob(self, container: str, name: str, conditions: Conditions, now_ms: int) -> BlobRecord:
         """One blob without its body."""

@@ -31,6 +31,7 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import fold
 from hubmere.store.catalog.blob_records import BlobRecord, BlobStateRecord, BlockRecord, ContainerRecord
+from hubmere.store.catalog.name_index import NameIndexes
 from hubmere.store.catalog.rows import TABLES, Item
 from hubmere.store.catalog.runtime_state import (
     CaptureState,
@@ -112,12 +113,13 @@ class CatalogView:
     Thread rule: the owner's thread only. Values are immutable, so the result of a look-up may be kept.
     """
 
-    __slots__ = ("_hubs_by_uid", "_items", "_listed", "version")
+    __slots__ = ("_hubs_by_uid", "_indexes", "_items", "_listed", "version")
 
     def __init__(self) -> None:
         self._items: dict[type[Any], dict[ItemKey, Any]] = {kind: {} for kind in TABLES}
         self._listed: dict[type[Any], dict[ItemKey, dict[ItemKey, Any]]] = {kind: {} for kind in TABLES}
         self._hubs_by_uid: dict[str, Hub] = {}
+        self._indexes = NameIndexes(ContainerRecord, BlobRecord)
         # Increases with every change of an entity: values derived from an older version are stale.
         self.version = 0
 
@@ -299,14 +301,13 @@ class CatalogView:
 
     def meta(self, name: str) -> str | None:
         """A named value of the node."""
-        meta = self._find(Meta, (name,))
-        return None if meta is None else meta.text
+        return None if (meta := self._find(Meta, (name,))) is None else meta.text
 
     # --- blobs -------------------------------------------------------------------------------------------------------
 
-    def containers(self, account: str) -> Sequence[ContainerRecord]:
-        """The containers of a storage account, by name."""
-        return self._list(ContainerRecord, (account,))
+    def containers_from(self, account: str, first: str) -> Iterator[ContainerRecord]:
+        """The containers of a storage account from a name on, in order."""
+        return self._list_from(ContainerRecord, (account,), first)
 
     def find_container(self, account: str, name: str) -> ContainerRecord | None:
         """A container by name; None if there is none."""
@@ -315,6 +316,10 @@ class CatalogView:
     def blobs(self, account: str, container: str) -> Sequence[BlobRecord]:
         """The blobs of a container, by name."""
         return self._list(BlobRecord, (account, container))
+
+    def blobs_from(self, account: str, container: str, first: str) -> Iterator[BlobRecord]:
+        """The blobs of a container from a name on, in order."""
+        return self._list_from(BlobRecord, (account, container), first)
 
     def find_blob(self, account: str, container: str, name: str) -> BlobRecord | None:
         """A blob by name; None if there is none."""
@@ -434,6 +439,7 @@ class CatalogView:
     def _put(self, item: Item) -> None:
         kind = type(item)
         self._items[kind][item.key] = item
+        self._indexes.add(item)
         self._listed[kind].setdefault(item.parent, {})[item.key] = item
         if isinstance(item, Hub):
             self._hubs_by_uid[item.uid] = item
@@ -441,11 +447,13 @@ class CatalogView:
 
     def _remove(self, item: Item) -> None:
         kind = type(item)
-        self._items[kind].pop(item.key, None)
+        if self._items[kind].pop(item.key, None) is not None:
+            self._indexes.remove(item)
         siblings = self._listed[kind].get(item.parent, {})
         siblings.pop(item.key, None)
         if not siblings:
             self._listed[kind].pop(item.parent, None)
+            self._indexes.drop(item)
         if isinstance(item, Hub):
             self._hubs_by_uid.pop(item.uid, None)
         self.version += kind in _ENTITY_KINDS
@@ -457,6 +465,10 @@ class CatalogView:
         siblings = self._listed[kind].get(parent, {})
         return [siblings[key] for key in sorted(siblings)]
 
+    def _list_from(self, kind: type[T], parent: ItemKey, first: str) -> Iterator[T]:
+        siblings = self._listed[kind].get(parent, {})
+        return map(siblings.__getitem__, self._indexes.keys_from(kind, parent, siblings, first))
+
     @staticmethod
     def _require(item: T | None, missing: type[NotFound], name: str) -> T:
         if item is None:
@@ -465,7 +477,7 @@ class CatalogView:
 
 
 _ENTITY_KINDS = frozenset(
-    {Namespace, Hub, ConsumerGroup, AccessRule, RevokedPublisher, GeoAlias, ApplicationGroup, RoleAssignment},
+    {Namespace, Hub, ConsumerGroup, AccessRule, RevokedPublisher, GeoAlias, ApplicationGroup, RoleAssignment}
 )
 
 _MISSING: dict[type[Item], type[NotFound]] = {

@@ -9,11 +9,9 @@ from typing import TypeVar
 from hubmere.broker import blob_storage
 from hubmere.endpoints.http.blob.parameters import (
     check_md5,
-    fold_prefixes,
     lease_operation,
     lease_request,
     list_options,
-    page_of,
     parse_block_list,
 )
 from hubmere.endpoints.http.blob.request import BlobRequest
@@ -69,8 +67,7 @@ Handler = Callable[[BlobCall], Awaitable[BlobResponse]]
 async def _list_containers(call: BlobCall) -> BlobResponse:
     call.require(_LIST)
     options = list_options(call.request)
-    found = call.account.containers(options.prefix)
-    page, options = page_of(found, options)
+    page = call.account.list_containers(options.request)
     return xml_response(list_containers(page, call.endpoint, options, call.now_ms))
 
 
@@ -138,14 +135,8 @@ async def _delete_container(call: BlobCall) -> BlobResponse:
 async def _list_blobs(call: BlobCall) -> BlobResponse:
     call.require(_LIST)
     container, options = call.request.container, list_options(call.request)
-    found = call.account.blobs(container, options.prefix)
-    prefixes: list[str] = []
-    if options.delimiter:
-        found, prefixes = fold_prefixes(found, options)
-        if options.marker:
-            prefixes = []  # the first page had them all
-    page, options = page_of(found, options)
-    return xml_response(list_blobs(page, prefixes, call.endpoint, container, options, call.now_ms))
+    page = call.account.list_blobs(container, options.request)
+    return xml_response(list_blobs(page, call.endpoint, container, options, call.now_ms))
 
 
 async def _lease_container(call: BlobCall) -> BlobResponse:

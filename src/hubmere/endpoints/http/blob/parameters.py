@@ -6,7 +6,6 @@ import hashlib
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, TypeVar
 from xml.etree import ElementTree
 
@@ -14,11 +13,9 @@ from hubmere.broker import blob_storage
 from hubmere.endpoints.http.blob.request import BlobRequest
 from hubmere.endpoints.http.blob.responses import ListOptions
 
-_MAX_RESULTS: Final = 5000
 _MD5_BYTES: Final = 16
 
 T = TypeVar("T")
-_Named = TypeVar("_Named", blob_storage.BlobRecord, blob_storage.ContainerRecord)
 
 _LEASE_OPERATIONS: Final = {
     "acquire": (blob_storage.leases.acquire, 201),
@@ -77,7 +74,7 @@ def _guid(request: BlobRequest, name: str) -> str:
 
 def list_options(request: BlobRequest) -> ListOptions:
     """The parameters of a list."""
-    text = request.query.get("maxresults", str(_MAX_RESULTS))
+    text = request.query.get("maxresults", str(blob_storage.MAX_RESULTS))
     if not text.isdigit() or not int(text):
         raise blob_storage.BlobRefused(
             blob_storage.BlobErrorCode.INVALID_QUERY_PARAMETER_VALUE,
@@ -85,35 +82,14 @@ def list_options(request: BlobRequest) -> ListOptions:
             QueryParameterValue=text,
         )
     return ListOptions(
-        prefix=request.query.get("prefix", ""),
-        marker=request.query.get("marker", ""),
-        max_results=min(int(text), _MAX_RESULTS),
-        delimiter=request.query.get("delimiter", ""),
+        request=blob_storage.ListRequest(
+            prefix=request.query.get("prefix", ""),
+            marker=request.query.get("marker", ""),
+            max_results=min(int(text), blob_storage.MAX_RESULTS),
+            delimiter=request.query.get("delimiter", ""),
+        ),
         include=frozenset(request.query.get("include", "").split(",")),
     )
-
-
-def page_of(found: "list[_Named]", options: ListOptions) -> "tuple[list[_Named], ListOptions]":
-    """One page of a list; the marker is the name with which the next page begins."""
-    rest = [record for record in found if record.name >= options.marker]
-    page = rest[: options.max_results]
-    following = rest[options.max_results].name if len(rest) > options.max_results else ""
-    return page, replace(options, next_marker=following)
-
-
-def fold_prefixes(
-    found: list[blob_storage.BlobRecord], options: ListOptions
-) -> tuple[list[blob_storage.BlobRecord], list[str]]:
-    """Blobs without the delimiter after the prefix, and the common prefixes of the others."""
-    blobs: list[blob_storage.BlobRecord] = []
-    prefixes: dict[str, None] = {}
-    for record in found:
-        head, delimiter, _ = record.name[len(options.prefix) :].partition(options.delimiter)
-        if delimiter:
-            prefixes[options.prefix + head + delimiter] = None
-        else:
-            blobs.append(record)
-    return blobs, list(prefixes)
 
 
 def check_md5(expected: str, body: bytes) -> None:

@@ -1,7 +1,7 @@
 """Responses of the Blob endpoint: headers, error documents and lists, in the format of the Azure Blob service."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -136,31 +136,30 @@ def blob_headers(record: blob_storage.BlobRecord, now_ms: int) -> dict[str, str]
 
 
 def list_containers(
-    records: Sequence[blob_storage.ContainerRecord], endpoint: str, options: "ListOptions", now_ms: int
+    page: blob_storage.Page[blob_storage.ContainerRecord], endpoint: str, options: "ListOptions", now_ms: int
 ) -> str:
     """The document with the containers of an account."""
-    items = "".join(_container_item(record, options, now_ms) for record in records)
+    items = "".join(_container_item(record, options, now_ms) for record in page.records)
     return (
         f"<EnumerationResults ServiceEndpoint={quoteattr(endpoint)}>{options.elements()}"
-        f"<Containers>{items}</Containers>{_element('NextMarker', options.next_marker)}</EnumerationResults>"
+        f"<Containers>{items}</Containers>{_element('NextMarker', page.next_marker)}</EnumerationResults>"
     )
 
 
 def list_blobs(
-    records: Iterable[blob_storage.BlobRecord],
-    prefixes: Iterable[str],
+    page: blob_storage.Page[blob_storage.BlobRecord],
     endpoint: str,
     container: str,
     options: "ListOptions",
     now_ms: int,
 ) -> str:
     """The document with the blobs of a container."""
-    blobs = "".join(_blob_item(record, options, now_ms) for record in records)
-    blobs += "".join(f"<BlobPrefix>{_element('Name', prefix)}</BlobPrefix>" for prefix in prefixes)
+    blobs = "".join(_blob_item(record, options, now_ms) for record in page.records)
+    blobs += "".join(f"<BlobPrefix>{_element('Name', folder)}</BlobPrefix>" for folder in page.folders)
     return (
         f"<EnumerationResults ServiceEndpoint={quoteattr(endpoint)} ContainerName={quoteattr(container)}>"
         f"{options.elements()}<Blobs>{blobs}</Blobs>"
-        f"{_element('NextMarker', options.next_marker)}</EnumerationResults>"
+        f"{_element('NextMarker', page.next_marker)}</EnumerationResults>"
     )
 
 
@@ -180,20 +179,17 @@ def block_list(record: blob_storage.BlobRecord | None, staged: Sequence[blob_sto
 class ListOptions:
     """The parameters of a list."""
 
-    prefix: str = ""
-    marker: str = ""
-    max_results: int = 5000
-    delimiter: str = ""
+    request: blob_storage.ListRequest
     include: frozenset[str] = frozenset()
-    next_marker: str = ""
 
     def elements(self) -> str:
         """The parameters, as the document repeats them."""
-        delimiter = _element("Delimiter", self.delimiter) if self.delimiter else ""
+        request = self.request
+        delimiter = _element("Delimiter", request.delimiter) if request.delimiter else ""
         return (
-            _element("Prefix", self.prefix)
-            + _element("Marker", self.marker)
-            + _element("MaxResults", str(self.max_results))
+            _element("Prefix", request.prefix)
+            + _element("Marker", request.marker)
+            + _element("MaxResults", str(request.max_results))
             + delimiter
         )
 
