@@ -1,6 +1,6 @@
 """Tokens of OAuth issuers: which are accepted, which are refused, and when keys are fetched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -18,7 +18,7 @@ from broker.issuers import (
     rsa_key,
     token,
 )
-from hubmere.broker.identity.identities import Identities
+from hubmere.broker.identity.identities import MANAGEMENT_AUDIENCES, Identities
 from hubmere.broker.identity.keys import (
     MAX_AGE_S,
     MIN_REFRESH_S,
@@ -47,7 +47,9 @@ def identities(*issuers: TrustedIssuer, **more: object) -> Identities:
     return Identities(issuers or (a_trusted_issuer(),), **more)  # type: ignore[arg-type]
 
 
-def verify(text: str, known: Identities | None = None, now_s: float = NOW_S, **more: bool) -> tuple[str, int]:
+def verify(
+    text: str, known: Identities | None = None, now_s: float = NOW_S, **more: Collection[str]
+) -> tuple[str, int]:
     """The id of the holder and the expiry."""
     is_ours: Callable[[str], bool] = "hubmere.example.org".__eq__
     identity, expiry = (known or identities()).verify(text, "hubmere", is_ours, now_s, **more)
@@ -135,7 +137,7 @@ def test_token_for_management_opens_management_only() -> None:
     """As in the cloud, a token for ARM is none for events."""
     text = token(claims(aud="https://management.azure.com/"))
 
-    assert verify(text, is_management=True)[0] == OWNER_ID
+    assert verify(text, audiences=MANAGEMENT_AUDIENCES)[0] == OWNER_ID
     with pytest.raises(InvalidAudience):
         verify(text)
 

@@ -8,7 +8,7 @@ right. `model/sas.py` has the format of tokens. Nothing here reads a clock: `now
 
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -242,7 +242,7 @@ class Access:
         return self.by_admin_token(credential)
 
     def by_bearer_token(
-        self, namespace: Namespace, credential: BearerToken, now_s: float, *, is_management: bool = False
+        self, namespace: Namespace, credential: BearerToken, now_s: float, audiences: Collection[str] = ()
     ) -> Principal:
         """The holder of an OAuth token; raises KeysPending if the keys of its issuer have to be fetched first."""
         if not credential.text:
@@ -252,7 +252,7 @@ class Access:
             namespace.name,
             lambda host: self._answers_to(namespace, host),
             now_s,
-            is_management=is_management,
+            audiences,
         )
         principal = Principal(
             namespace=fold(namespace.name),

@@ -4,7 +4,7 @@ Finds the namespace of a connection, signs clients in, opens publishers and read
 No socket, no clock, no waiting: time is an argument, and slow work completes through a callback on the owner's thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from hubmere.broker.conditions import Conditions
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.counters import Counters
 from hubmere.broker.credentials import AdminToken, BearerToken, Credential
+from hubmere.broker.identity.identities import MANAGEMENT_AUDIENCES, STORAGE_AUDIENCES
 from hubmere.broker.latencies import Latencies
 from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
 from hubmere.broker.loop_lag import LoopLag
@@ -131,7 +132,7 @@ class Broker:
         audit: AuditLog | None = None,
         quiet_s: float = QUIET_SECONDS,
         blob_bodies: BodyStore | None = None,
-        blob_keys: Mapping[str, bytes] | None = None,
+        blob_keys: Mapping[str, Sequence[bytes]] | None = None,
         places: Places | None = None,
     ) -> None:
         self._catalog = catalog
@@ -161,7 +162,9 @@ class Broker:
             audit=self.audit,
         )
         self.captures = Captures(catalog, self._namespaces, targets, hold_bytes=capture_hold_bytes)
-        self.blob_accounts = BlobAccounts(catalog, blob_bodies or MemoryBodies(), blob_keys or {})
+        self.blob_accounts = BlobAccounts(
+            catalog, blob_bodies or MemoryBodies(), blob_keys or {}, lambda: self._own_namespace.entity, self.audit
+        )
         self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
         self.recovery = Recovery(engine, self._namespaces)
@@ -276,6 +279,14 @@ class Broker:
         principal = self.verify(live, credential, now_s)
         return Caller(self, live, principal, address=address, is_kafka=is_kafka)
 
+    def sign_in_to_blobs(self, credential: Credential, *, address: str, now_s: float) -> Caller:
+        """A client of the Blob endpoint with a bearer token, which may be one for Azure Storage."""
+        live = self._own_namespace
+        if not isinstance(credential, BearerToken):
+            return self.sign_in(None, credential, address=address, now_s=now_s)
+        principal = self.access.by_bearer_token(live.entity, credential, now_s, STORAGE_AUDIENCES)
+        return Caller(self, live, principal, address=address)
+
     def _host_in(self, credential: Credential) -> str | None:
         """The host that an OAuth token was issued for: what a client means that names none (Kafka)."""
         return self.access.identities.audience_host(credential.text) if isinstance(credential, BearerToken) else None
@@ -315,7 +326,7 @@ class Broker:
             principal = self.verify(live, credential, now_s)
             principal.require(Rights.MANAGE, own)
             return principal
-        principal = self.access.by_bearer_token(live.entity, credential, now_s, is_management=True)
+        principal = self.access.by_bearer_token(live.entity, credential, now_s, MANAGEMENT_AUDIENCES)
         resource = own if hub is None else Resource.of_hub(live.entity.name, hub)
         if principal.controls(resource) < control:
             raise RoleMissing(control.name, str(resource))

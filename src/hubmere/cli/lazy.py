@@ -20,6 +20,7 @@ MODULES = {
     "processor": "resources.processor",
     "keys": "resources.keys",
     "role": "resources.role",
+    "storage": "resources.storage",
     "capture": "capture",
     "pipeline": "pipeline",
     "status": "status",

@@ -1,5 +1,6 @@
 """Host names and ports of a node, for connection strings, Kafka metadata, the portal and the ready file."""
 
+from base64 import b64encode
 from dataclasses import dataclass
 
 from hubmere.model.connection_string import ConnectionString
@@ -117,6 +118,20 @@ class Addresses:
     def emulator_connection_string(self, rule: AccessRule, key: str) -> str:
         """Connection string for clients in emulator mode, without TLS."""
         return self._build(rule, key, rule.namespace, "amqp", self.port_of("amqp"))
+
+    def blob_endpoint(self, account: str) -> str | None:
+        """The URL of a storage account: plain HTTP where it is served, because clients may not trust the private CA."""
+        scheme = "https" if self.http is None else "http"
+        address = self.address_of(scheme)
+        return None if address is None else f"{scheme}://{address}/{account}"
+
+    def blob_connection_string(self, account: str, key: bytes) -> str | None:
+        """Connection string of a storage account; None on a node without HTTP."""
+        endpoint = self.blob_endpoint(account)
+        if endpoint is None:
+            return None
+        scheme, secret = endpoint.partition(":")[0], b64encode(key).decode()
+        return f"DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={secret};BlobEndpoint={endpoint};"
 
     def _build(self, rule: AccessRule, key: str, namespace: str, listener: str, port: int | None) -> str:
         return ConnectionString(

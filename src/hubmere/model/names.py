@@ -76,6 +76,7 @@ EMULATOR_HUB_RULE = NameRule(
 GROUP_RULE = _entity_rule("consumer group name", 50)
 ACCESS_RULE_RULE = _entity_rule("authorization rule name", 256)
 APPLICATION_GROUP_RULE = _entity_rule("application group name", 256)
+DEFAULT_STORAGE_ACCOUNT = "hubmerestorage"
 STORAGE_ACCOUNT_RULE = NameRule(
     kind="storage account name",
     shortest=3,

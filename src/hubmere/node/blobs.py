@@ -1,8 +1,11 @@
-"""Composes the Blob endpoint from the settings: its storage accounts with their keys, and the connection string."""
+"""Composes the Blob endpoint from the settings: its storage accounts, their first keys, and the connection string."""
 
 import base64
+import hashlib
+import hmac
 from typing import Final
 
+from hubmere.broker import Broker, blob_storage
 from hubmere.model.addresses import Addresses
 from hubmere.settings import Settings
 from hubmere.store.secrets import NodeSecrets
@@ -14,21 +17,21 @@ _DEVELOPMENT_KEY: Final = base64.b64decode(
 )
 
 
-def blob_keys(settings: Settings, secrets: NodeSecrets) -> dict[str, bytes]:
-    """The storage accounts of a node, each with its key."""
+def blob_keys(settings: Settings, secrets: NodeSecrets) -> dict[str, tuple[bytes, ...]]:
+    """The storage accounts of a node, each with its first keys."""
     # A blob's body is a file of one node: gateways have none.
     if not settings.blobs or settings.is_gateway:
         return {}
-    development = {DEVELOPMENT_ACCOUNT: _DEVELOPMENT_KEY} if settings.blob_development_account else {}
-    return {settings.blob_account: secrets.blob_key(), **development}
+    development = {DEVELOPMENT_ACCOUNT: (_DEVELOPMENT_KEY,)} if settings.blob_development_account else {}
+    first = secrets.blob_key()
+    second = hmac.new(first, b"key2", hashlib.sha512).digest()
+    return {settings.blob_account: (first, second), **development}
 
 
-def blob_connection_string(settings: Settings, addresses: Addresses, secrets: NodeSecrets) -> str | None:
-    """The connection string of the storage account: plain HTTP where it is served, because of the private CA."""
-    scheme = "https" if addresses.http is None else "http"
-    address = addresses.address_of(scheme)
-    if not settings.blobs or settings.is_gateway or address is None:
+def blob_connection_string(settings: Settings, addresses: Addresses, broker: Broker) -> str | None:
+    """The connection string of the node's storage account."""
+    keys = broker.blob_accounts.keys
+    if settings.blob_account not in keys.accounts:
         return None
-    account, key = settings.blob_account, base64.b64encode(secrets.blob_key()).decode()
-    endpoint = f"{scheme}://{address}/{account}"
-    return f"DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={key};BlobEndpoint={endpoint};"
+    key = keys.of(settings.blob_account)[blob_storage.StorageKeyName.KEY1]
+    return addresses.blob_connection_string(settings.blob_account, key)

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from hubmere.model.addresses import AdvertisedListener
 from hubmere.model.capture import CapturePlace
-from hubmere.model.names import NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
+from hubmere.model.names import DEFAULT_STORAGE_ACCOUNT, NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
 from hubmere.model.tier import Override
 from hubmere.settings.identity import IdentityTables
 from hubmere.settings.kinds import (
@@ -238,8 +238,8 @@ class Settings:
     blob_account: str = _setting(
         _SERVICE,
         name(STORAGE_ACCOUNT_RULE),
-        "hubmerestorage",
-        "Name of the storage account; its key is made at the first start and is in the ready file.",
+        DEFAULT_STORAGE_ACCOUNT,
+        "Name of the storage account; its keys are made at the first start, and the first one is in the ready file.",
     )
     blob_development_account: bool = _setting(
         _SERVICE,

@@ -7,6 +7,7 @@ from hubmere.broker.blobs import leases
 from hubmere.broker.blobs.access import BlobGrant, BlobPermission, parse_permissions
 from hubmere.broker.blobs.accounts import BlobAccounts
 from hubmere.broker.blobs.conditions import Conditions
+from hubmere.broker.blobs.keys import StorageKeyName, StorageKeys
 from hubmere.broker.blobs.leases import LeaseRequest, LeaseState, lease_state
 from hubmere.broker.blobs.listing import MAX_RESULTS, ListRequest, Page
 from hubmere.broker.blobs.processors import ProcessorPartition
@@ -33,6 +34,8 @@ __all__ = [
     "ListRequest",
     "Page",
     "ProcessorPartition",
+    "StorageKeyName",
+    "StorageKeys",
     "decode_metadata",
     "lease_state",
     "leases",

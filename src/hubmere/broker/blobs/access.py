@@ -6,6 +6,7 @@ The endpoint builds the string that a client has signed, because that depends on
 import base64
 import hashlib
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Flag, auto
 
@@ -64,8 +65,10 @@ class BlobGrant:
 FULL_GRANT = BlobGrant()
 
 
-def verify_signature(key: bytes, string_to_sign: str, signature: str) -> None:
-    """Refuse a signature that the account's key did not make."""
-    expected = base64.b64encode(hmac.new(key, string_to_sign.encode(), hashlib.sha256).digest()).decode()
-    if not hmac.compare_digest(expected.encode(), signature.encode()):
-        raise BlobRefused(BlobErrorCode.AUTHENTICATION_FAILED)
+def verify_signature(keys: Iterable[bytes], string_to_sign: str, signature: str) -> None:
+    """Refuse a signature that none of the account's keys made."""
+    text, given = string_to_sign.encode(), signature.encode()
+    for key in keys:
+        if hmac.compare_digest(base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()), given):
+            return
+    raise BlobRefused(BlobErrorCode.AUTHENTICATION_FAILED)

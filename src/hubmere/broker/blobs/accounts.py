@@ -1,11 +1,18 @@
-"""The storage accounts of a node: found by name, each with its key."""
+"""The storage accounts of a node: found by name, each with its keys.
 
-from collections.abc import Mapping
+They belong to the node's own namespace: its network rules and its `disableLocalAuth` hold for them, too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 
 from hubmere.broker.blobs.access import BlobGrant, verify_signature
+from hubmere.broker.blobs.keys import StorageKeys
 from hubmere.broker.blobs.processors import ProcessorPartition, processor_partitions
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
 from hubmere.broker.blobs.service import BlobAccount
+from hubmere.broker.network import is_allowed
+from hubmere.model.entity import Namespace
+from hubmere.store.audit import AuditLog
 from hubmere.store.blob_files import BodyStore
 from hubmere.store.engine import Catalog
 
@@ -13,10 +20,18 @@ from hubmere.store.engine import Catalog
 class BlobAccounts:
     """All storage accounts. Thread rule: the owner's thread only."""
 
-    def __init__(self, catalog: Catalog, bodies: BodyStore, keys: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        bodies: BodyStore,
+        first_keys: Mapping[str, Sequence[bytes]],
+        namespace: Callable[[], Namespace],
+        audit: AuditLog,
+    ) -> None:
         self._catalog = catalog
-        self._keys = dict(keys)
-        self._accounts = {name: BlobAccount(name, catalog, bodies) for name in keys}
+        self._namespace = namespace
+        self.keys = StorageKeys(catalog, first_keys, audit)
+        self._accounts = {name: BlobAccount(name, catalog, bodies) for name in first_keys}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -31,12 +46,18 @@ class BlobAccounts:
         return account
 
     def verify(self, account: str, string_to_sign: str, signature: str, grant: BlobGrant) -> BlobGrant:
-        """The grant of a request that an account's key has signed."""
-        key = self._keys.get(account)
-        if key is None:
+        """The grant of a request that one of an account's keys has signed."""
+        if self._namespace().disable_local_auth:
+            raise BlobRefused(BlobErrorCode.KEYS_NOT_PERMITTED)
+        if account not in self._accounts:
             raise BlobRefused(BlobErrorCode.AUTHENTICATION_FAILED)
-        verify_signature(key, string_to_sign, signature)
+        verify_signature(self.keys.of(account).values(), string_to_sign, signature)
         return grant
+
+    def require_address(self, address: str) -> None:
+        """Refuse an address that the network rules of the namespace do not allow."""
+        if not is_allowed(self._namespace(), address):
+            raise BlobRefused(BlobErrorCode.AUTHORIZATION_FAILURE)
 
     def processor_partitions(self) -> list[ProcessorPartition]:
         """Checkpoints and owners that event processors have stored."""

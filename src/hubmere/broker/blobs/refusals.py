@@ -135,6 +135,11 @@ class BlobErrorCode(Enum):
         "AuthorizationProtocolMismatch",
         "This request is not authorized to perform this operation using this protocol.",
     )
+    AUTHORIZATION_FAILURE = "AuthorizationFailure", "This request is not authorized to perform this operation."
+    KEYS_NOT_PERMITTED = (
+        "KeyBasedAuthenticationNotPermitted",
+        "Key based authentication is not permitted on this storage account.",
+    )
     SERVER_BUSY = "ServerBusy", "The server is currently unable to receive requests. Please retry your request."
     INTERNAL_ERROR = "InternalError", "The server encountered an internal error. Please retry the request."
 

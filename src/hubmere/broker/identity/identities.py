@@ -12,6 +12,8 @@ from hubmere.model.names import fold
 # What tokens for the service are issued for (reference: service 2); a path of the namespace is allowed as well.
 DATA_AUDIENCE = "https://eventhubs.azure.net"
 MANAGEMENT_AUDIENCES = ("https://management.azure.com", "https://management.core.windows.net")
+# Storage libraries ask for tokens for this audience, whatever the name of the account is.
+STORAGE_AUDIENCES = ("https://storage.azure.com",)
 _SCHEMES = ("https", "http", "sb", "amqps")
 # Verified tokens that are kept: one per client that is sending now; each entry is about 1 KB.
 _MAX_KNOWN_TOKENS = 4096
@@ -47,14 +49,22 @@ class Identities:
         self._verifier.trust(issuer)
 
     def verify(
-        self, text: str, namespace: str, answers_to: Callable[[str], bool], now_s: float, *, is_management: bool = False
+        self,
+        text: str,
+        namespace: str,
+        answers_to: Callable[[str], bool],
+        now_s: float,
+        audiences: Collection[str] = (),
     ) -> tuple[Identity, int]:
-        """The holder of a token, and when the token expires with the skew; `answers_to` says which hosts are ours."""
+        """The holder of a token, and when the token expires with the skew.
+
+        `answers_to` says which hosts are ours; `audiences` are accepted beside them and the service's own.
+        """
         token = self._verified(text, now_s)
 
         def is_accepted(audience: str) -> bool:
             plain = fold(audience.rstrip("/"))
-            if plain == DATA_AUDIENCE or (is_management and plain in MANAGEMENT_AUDIENCES):
+            if plain == DATA_AUDIENCE or plain in audiences:
                 return True
             return answers_to(_host(audience))
 

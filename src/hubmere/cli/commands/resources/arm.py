@@ -27,6 +27,7 @@ ALIASES = "disasterRecoveryConfigs"
 APPLICATION_GROUPS = "applicationGroups"
 KAFKA_GROUPS = "kafkaGroups"
 PROCESSORS = "processors"
+STORAGE_ACCOUNTS = "storageAccounts"
 NETWORK = ("networkRuleSets", "default")
 
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -41,9 +42,11 @@ _NOUNS = {
     APPLICATION_GROUPS: "application group",
     KAFKA_GROUPS: "Kafka group",
     PROCESSORS: "event processor",
+    STORAGE_ACCOUNTS: "storage account",
 }
 _API_VERSION = "2024-01-01"
 _PROVIDER = "providers/Microsoft.EventHub"
+_STORAGE_PROVIDER = "providers/Microsoft.Storage"
 _NOT_FOUND = 404
 _NO_CONTENT = 204
 # Names that are shown where none is near: a line, not a page.
@@ -134,7 +137,10 @@ class Arm:
     # --- asking ---
 
     def _path(self, at: Resource, action: str = "") -> str:
-        return "/".join((self._group, *(quote(part, safe="$") for part in at), *((action,) if action else ())))
+        group = self._group
+        if at[0] == STORAGE_ACCOUNTS:
+            group = group.removesuffix(_PROVIDER) + _STORAGE_PROVIDER
+        return "/".join((group, *(quote(part, safe="$") for part in at), *((action,) if action else ())))
 
     def _ask(self, method: str, at: Resource, body: Json | None = None, action: str = "") -> HttpResponse:
         try:

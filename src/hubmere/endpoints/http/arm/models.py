@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from hubmere.broker import blob_storage
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.model.entity import (
     CaptureDescription,
@@ -322,6 +323,17 @@ class RegenerateBody(ArmModel):
     def kind(self) -> KeyKind:
         """The key to regenerate."""
         return _parse_enum(KeyKind, self.key_type, "keyType")
+
+
+class RegenerateStorageKeyBody(ArmModel):
+    """POST of regenerateKey of a storage account."""
+
+    key_name: ShortText
+
+    @property
+    def kind(self) -> blob_storage.StorageKeyName:
+        """The key to renew."""
+        return _parse_enum(blob_storage.StorageKeyName, self.key_name, "keyName")
 
 
 class IpRule(ArmModel):

@@ -45,6 +45,7 @@ _BODIES: Mapping[str, type[models.ArmModel]] = {
     "put_group": models.GroupBody,
     "put_rule": models.RuleBody,
     "regenerate_keys": models.RegenerateBody,
+    "regenerate_storage_key": models.RegenerateStorageKeyBody,
     "put_alias": models.AliasBody,
     "put_application_group": models.ApplicationGroupBody,
     "put_role_assignment": models.RoleAssignmentBody,

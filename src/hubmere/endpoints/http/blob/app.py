@@ -9,7 +9,8 @@ import logging
 import uuid
 from typing import Final
 
-from hubmere.broker import Resource, blob_storage
+from hubmere.broker import KeysPending, Resource, blob_storage
+from hubmere.endpoints.http.authorization import parse_authorization
 from hubmere.endpoints.http.blob.authentication import authenticate
 from hubmere.endpoints.http.blob.handlers import BlobCall, find_handler
 from hubmere.endpoints.http.blob.request import BlobRequest
@@ -51,6 +52,8 @@ class BlobApp:
         request_id = str(uuid.uuid4())
         try:
             response = await self._answer(request, receive)
+        except KeysPending:
+            raise  # the request starts again when the keys are there
         except Disconnected:
             return
         except blob_storage.BlobRefused as refusal:
@@ -68,6 +71,7 @@ class BlobApp:
         await _send(response, request, request_id, send)
 
     async def _answer(self, request: BlobRequest, receive: Receive) -> BlobResponse:
+        self._accounts.require_address(client_address(request.scope))
         handler = find_handler(request)
         grant = authenticate(request, self._accounts, self._context.now_s, lambda header: self._bearer(request, header))
         account = self._accounts.account(request.account)
@@ -81,9 +85,13 @@ class BlobApp:
 
     def _bearer(self, request: BlobRequest, header: str) -> blob_storage.BlobGrant:
         """The administrator, and everybody who may read events of the node's namespace, may keep checkpoints."""
+        now_s, address = self._context.now_s, client_address(request.scope)
+        sign_in = self._context.broker.sign_in_to_blobs
         try:
-            caller = self._context.sign_in(None, client_address(request.scope), header)
-            caller.require(Rights.LISTEN, Resource.of_namespace(caller.namespace.name), self._context.now_s)
+            caller = sign_in(parse_authorization(header), address=address, now_s=now_s)
+            caller.require(Rights.LISTEN, Resource.of_namespace(caller.namespace.name), now_s)
+        except KeysPending:
+            raise
         except Refusal:
             raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.AUTHENTICATION_FAILED) from None
         return blob_storage.BlobGrant()

@@ -8,6 +8,7 @@ from hubmere.endpoints.http.arm.openapi import OpenApiDocument
 from hubmere.endpoints.http.arm.processors import processor_routes
 from hubmere.endpoints.http.arm.resources import ArmHandlers
 from hubmere.endpoints.http.arm.roles import RoleHandlers
+from hubmere.endpoints.http.arm.storage import storage_routes
 from hubmere.endpoints.http.atom.resources import AtomHandlers
 from hubmere.endpoints.http.browse_events import PATH, browse_events
 from hubmere.endpoints.http.capture import OWN as CAPTURE
@@ -22,6 +23,7 @@ ARM: Routes = {
     **RoleHandlers().routes(),
     **KafkaGroupHandlers().routes(),
     **processor_routes(),
+    **storage_routes(),
     **monitoring_routes(),
 }
 ATOM: Routes = AtomHandlers().routes()
