@@ -7,6 +7,7 @@ from typing import Any
 from broker.builders import ADMIN_TOKEN, Bench
 from hubmere.broker.live import LiveHub
 from hubmere.broker.read import Reader
+from hubmere.capture.browse import CapturedFolders
 from hubmere.model.addresses import Addresses
 from hubmere.model.entity import Rights
 from hubmere.model.names import ROOT_RULE, rule_name
@@ -59,7 +60,7 @@ class PortalHarness(Bench):
         async def load() -> Pages:
             return EchoPages()
 
-        return Portal(self.broker, self.clock, ADDRESSES, self.history, NodeFacts(), load=load)
+        return Portal(self.broker, self.clock, ADDRESSES, self.history, NodeFacts(), CapturedFolders(), load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """Create a rule. Returns the connection string of its primary key."""
@@ -90,6 +91,7 @@ class PortalHarness(Bench):
             sampler=self.sampler,
             recorder=self.recorder,
             facts=NodeFacts(),
+            captured=CapturedFolders(),
             login=self.a_login(credential),
         )
 

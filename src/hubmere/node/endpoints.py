@@ -9,6 +9,7 @@ from hubmere import __version__
 from hubmere.broker.broker import Broker
 from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
+from hubmere.capture.browse import CapturedFolders
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.connections import ConnectionLimits
@@ -203,7 +204,7 @@ class NodeEndpoints:
         facts = NodeFacts(
             version=__version__, data_folder=self._data_folder, read_certificate=partial(read_certificate, tls)
         )
-        self._portal = Portal(self._broker, self._clock, self.addresses, self._history, facts)
+        self._portal = Portal(self._broker, self._clock, self.addresses, self._history, facts, CapturedFolders())
         if self._open_identity is not None:
             self.local_identity = self._open_identity(self.addresses)
             for segment in self.local_identity.issuer.mounts:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from hubmere.broker import Broker
 from hubmere.model.addresses import Addresses
+from hubmere.model.captured_files import CapturedFiles
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.model.history import HistoryStore
@@ -92,6 +93,7 @@ class Portal:
         addresses: Addresses,
         history: HistoryStore,
         facts: NodeFacts,
+        captured: CapturedFiles,
         *,
         load: Load | None = None,
     ) -> None:
@@ -99,6 +101,7 @@ class Portal:
         self._clock = clock
         self._addresses = addresses
         self._facts = facts
+        self._captured = captured
         self._logins = Logins(broker)
         self._sampler = Sampler(broker, clock)
         self._recorder = Recorder(broker, clock, self._sampler, history)
@@ -238,6 +241,7 @@ class Portal:
             sampler=self._sampler,
             recorder=self._recorder,
             facts=self._facts,
+            captured=self._captured,
             login=login,
             peer=_peer(scope),
         )

@@ -4,11 +4,14 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hubmere.portal import formatting
 from hubmere.portal.search import FoundEvent
 
+# Maximum size of an export: what a browser and a person can handle.
+MAX_EXPORTED_EVENTS = 5000
+MAX_EXPORTED_BYTES = 16 * 1024 * 1024
 _COLUMNS = ("partition", "sequenceNumber", "offset", "enqueuedTime", "key", "properties", "body", "bodyBase64")
 
 
@@ -62,3 +65,10 @@ def to_csv(hits: Sequence[FoundEvent]) -> str:
 
 def _safe_cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+# Encoder and media type of each format.
+FORMATS: Mapping[str, tuple[Callable[[Sequence[FoundEvent]], str], str]] = {
+    "JSON": (to_json, "application/json"),
+    "CSV": (to_csv, "text/csv"),
+}

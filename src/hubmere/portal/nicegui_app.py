@@ -12,6 +12,7 @@ from hubmere.portal.pages import (
     access,
     audit,
     capture,
+    captured,
     explorer,
     group,
     groups,
@@ -25,7 +26,7 @@ from hubmere.portal.pages import (
 from hubmere.portal.pages.routes import register_not_found
 
 # Each module registers its page when it is imported.
-PAGES = (network, recovery, overview, hub, explorer, groups, group, scale, capture, access, links, audit)
+PAGES = (network, recovery, overview, hub, explorer, groups, group, scale, capture, captured, access, links, audit)
 
 # A page that loses its connection can reconnect within this time; after that the node discards its state.
 _RECONNECT_SECONDS = 10.0

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from hubmere.broker import Actor, Broker, Caller, Done, HubView, NamespaceView
 from hubmere.model.addresses import Addresses
+from hubmere.model.captured_files import CapturedFiles
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
@@ -35,6 +36,7 @@ class PortalSession:
     sampler: Sampler
     recorder: Recorder
     facts: NodeFacts
+    captured: CapturedFiles
     login: Login
     peer: str = ""
 

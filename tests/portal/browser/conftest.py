@@ -5,6 +5,7 @@ Not for the whole session: Playwright runs an event loop in this thread, and oth
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
@@ -41,9 +42,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def portal_node(browser: Browser) -> Iterator[Node]:
+def captured_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the node's captured files."""
+    return tmp_path_factory.mktemp("captured")
+
+
+@pytest.fixture(scope="module")
+def portal_node(browser: Browser, captured_folder: Path) -> Iterator[Node]:
     """A node in memory with the hub `orders`; tests that change things make hubs and rules of their own."""
-    with Node(hubs=["orders"], settings={"memory": True, "as": "unlimited", "capture_supervise": False}) as node:
+    settings: dict[str, str | bool] = {
+        "memory": True, "as": "unlimited", "capture_supervise": False, "capture_folder": str(captured_folder)
+    }  # fmt: skip
+    with Node(hubs=["orders"], settings={**settings}) as node:
         yield node
         # Exceptions in button handlers are in the log, not on the page.
         assert "Traceback" not in node.logs(), node.logs().partition("Traceback")[2][:4000]

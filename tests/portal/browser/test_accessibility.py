@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from conformance.clients import NotInstalled, axe_script
 from hubmere.testing import Node
+from portal.browser.captured import FILE, add_captured_files
 from portal.browser.visitor import Visitor
 
 _PAGES = (
@@ -19,6 +21,7 @@ _PAGES = (
     ("/group?protocol=AMQP&hub=orders&group=$Default", "$Default"),
     ("/scale", "Scale"),
     ("/capture", "Capture"),
+    ("/captured?hub=archived", "Captured files"),
     ("/access", "Access"),
     ("/network", "Network"),
     ("/recovery", "Recovery"),
@@ -33,6 +36,7 @@ _DIALOGS = (
     ("/explorer?hub=orders", "Explorer", "Send event"),
     ("/explorer?hub=orders", "Explorer", "Open 0/0"),
     ("/capture", "Capture", "Edit orders"),
+    (f"/captured?hub=archived&file={FILE}", "Captured files", "Open 0/0"),
     ("/access", "Access", "New rule"),
     ("/network", "Network", "New application group"),
     ("/recovery", "Recovery", "New alias"),
@@ -44,13 +48,16 @@ _OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.cli
 
 
 @pytest.fixture(params=["light", "dark"])
-def person(request: pytest.FixtureRequest, browser: Browser, portal_node: Node) -> Iterator[Visitor]:
+def person(
+    request: pytest.FixtureRequest, browser: Browser, portal_node: Node, captured_folder: Path
+) -> Iterator[Visitor]:
     """The administrator, in light and in dark colours."""
     scheme: Literal["light", "dark"] = request.param
     with browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme) as context:
         visitor = Visitor(context, portal_node)
         visitor.enter(portal_node.admin_token)
         visitor.rest("POST", "orders/partitions/0/messages", content=b"{}")
+        add_captured_files(visitor, captured_folder)
         yield visitor
 
 
@@ -103,11 +110,12 @@ def test_dialogs_have_no_serious_accessibility_problem(person: Visitor) -> None:
     assert problems == {button: [] for button in problems}
 
 
-def test_no_page_scrolls_sideways(browser: Browser, portal_node: Node) -> None:
+def test_no_page_scrolls_sideways(browser: Browser, portal_node: Node, captured_folder: Path) -> None:
     """From a phone to a wide screen, wide tables scroll inside their card."""
     with browser.new_context() as context:
         visitor = Visitor(context, portal_node)
         visitor.enter(portal_node.admin_token)
+        add_captured_files(visitor, captured_folder)
         overflows = {}
         for path, heading in _PAGES:
             for width in (390, 768, 1280, 1920):

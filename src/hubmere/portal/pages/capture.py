@@ -11,11 +11,12 @@ from hubmere.model.entity import CaptureDescription, CaptureEncoding, Rights
 from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE_SIZE_BYTES, HubSpec
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
-from hubmere.portal.pages.routes import HUB_PATH, page
+from hubmere.portal.pages.routes import CAPTURED_PATH, HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
 
 _MIB = 1024 * 1024
 _EDIT = "Edit"
+_FILES = "Files"
 _NONE = CaptureDescription()
 
 
@@ -27,11 +28,15 @@ def capture(context: PageContext, _: Request) -> None:
     job = theme.note("")
     states = _States(context)
 
-    def edit(_action: str, key: str) -> None:
-        _edit(context, key)
+    def act(action: str, key: str) -> None:
+        if action == _FILES:
+            ui.navigate.to(context.url(CAPTURED_PATH, hub=key))
+        else:
+            _edit(context, key)
 
     def actions(hub: HubView) -> list[str]:
-        return [_EDIT] if context.may(Rights.MANAGE, hub) else []
+        has_files = _is_described(hub) and context.may(Rights.LISTEN, hub)
+        return [*([_FILES] if has_files else []), *([_EDIT] if context.may(Rights.MANAGE, hub) else [])]
 
     with theme.card():
         table = PagedTable[HubView](
@@ -39,7 +44,7 @@ def capture(context: PageContext, _: Request) -> None:
             key=lambda hub: str(hub.name),
             href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
             actions=actions,
-            on_act=edit,
+            on_act=act,
             sorted_by="name",
         )
 

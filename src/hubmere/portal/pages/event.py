@@ -14,17 +14,16 @@ from hubmere.translate import EventView, TypedValue
 _NO_BODY = "This event has no body. In a compacted hub it deletes its key."
 
 
-def open_event(hub: str, hit: FoundEvent, *, on_resend: theme.Action | None = None) -> None:
-    """Show an event in a dialog. `on_resend` adds a button."""
+def open_event(hub: str, hit: FoundEvent, *, on_resend: theme.Action | None = None, is_captured: bool = False) -> None:
+    """Show an event in a dialog. `on_resend` adds a button; a captured event has no views of protocols."""
     event = hit.event
+    views = _views(event, is_captured=is_captured)
     with theme.dialog(f"Event {event.sequence} of {hub}, partition {hit.partition}", has_close=True):
         with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
-            for name in _views(event):
+            for name in views:
                 ui.tab(name)
-        with ui.tab_panels(tabs, value=next(iter(_views(event))), animated=False).style(
-            "background: transparent; width: 100%"
-        ):
-            for name, text in _views(event).items():
+        with ui.tab_panels(tabs, value=next(iter(views)), animated=False).style("background: transparent; width: 100%"):
+            for name, text in views.items():
                 with ui.tab_panel(name).style("padding: 8px 0"):
                     theme.code(text)
         if on_resend is not None:
@@ -33,7 +32,7 @@ def open_event(hub: str, hit: FoundEvent, *, on_resend: theme.Action | None = No
                 ui.button("Resend", on_click=theme.action_handler(on_resend)).props("no-caps outline")
 
 
-def _views(event: EventView) -> Mapping[str, str]:
+def _views(event: EventView, *, is_captured: bool) -> Mapping[str, str]:
     """All views of an event, by name. JSON is included if the body is JSON."""
     body = event.body
     to_json = None if body is None else formatting.to_json(body)
@@ -42,6 +41,8 @@ def _views(event: EventView) -> Mapping[str, str]:
         views = {"JSON": to_json, **views}
     if body is not None:
         views["Hex"] = formatting.to_hex(body)
+    if is_captured:
+        return {**views, "Properties": captured_view(event)}
     views["AMQP"] = amqp_view(event)
     views["Kafka"] = kafka_view(event)
     views["HTTP"] = http_view(event)
@@ -61,6 +62,22 @@ def amqp_view(event: EventView) -> str:
     lines += [
         "",
         "Application properties",
+        *(f"  {name} = {_typed_text(value)}" for name, value in event.properties.items()),
+    ]
+    return "\n".join(lines)
+
+
+def captured_view(event: EventView) -> str:
+    """What a captured file says about an event besides its body."""
+    lines = [
+        f"SequenceNumber = {event.sequence}",
+        f"Offset = {event.offset}",
+        f"EnqueuedTimeUtc = {formatting.timestamp(event.enqueued_ms)}",
+        "",
+        "SystemProperties",
+        *(f"  {name} = {_typed_text(value)}" for name, value in event.system_properties.items()),
+        "",
+        "Properties",
         *(f"  {name} = {_typed_text(value)}" for name, value in event.properties.items()),
     ]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 """Explorer page: page through events, search and filter them, follow new ones, open, export and send them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fastapi import Request
 from nicegui import ui
@@ -8,10 +8,10 @@ from nicegui import ui
 from hubmere.broker import HubView
 from hubmere.model.entity import Rights
 from hubmere.model.position import Position
-from hubmere.portal import export, formatting, search, theme
-from hubmere.portal.paged_table import Column, PagedTable
+from hubmere.portal import export, search, theme
 from hubmere.portal.pages.event import open_event
-from hubmere.portal.pages.routes import page
+from hubmere.portal.pages.event_table import event_table, row_key
+from hubmere.portal.pages.routes import CAPTURED_PATH, page
 from hubmere.portal.pages.send import send_dialog
 from hubmere.portal.portal_session import PageContext
 from hubmere.portal.scan import EventFilter, Scan
@@ -29,13 +29,6 @@ _KINDS = {
 }
 _PLAIN_KINDS = (_NEWEST, "first")
 _TAIL_SECONDS = 0.5
-# Maximum size of an export: what a browser and a person can handle.
-_MAX_EXPORTED_EVENTS = 5000
-_MAX_EXPORTED_BYTES = 16 * 1024 * 1024
-_EXPORTS: dict[str, tuple[Callable[[Sequence[FoundEvent]], str], str]] = {
-    "JSON": (export.to_json, "application/json"),
-    "CSV": (export.to_csv, "text/csv"),
-}
 
 
 @page("/explorer", "Explorer")
@@ -57,6 +50,8 @@ def explorer(context: PageContext, request: Request) -> None:
         )
         hub.props("outlined dense").style("min-width: 220px")
         ui.space()
+        if context.hub(name).entity.capture is not None and context.may(Rights.LISTEN, context.hub(name)):
+            ui.link("Captured files", context.url(CAPTURED_PATH, hub=name))
         if context.may(Rights.SEND, context.hub(name)):
             ui.button("Send event", on_click=theme.action_handler(lambda: send_dialog(context, name))).props(
                 "no-caps unelevated"
@@ -132,7 +127,7 @@ class _Events:
             self._progress = ui.linear_progress(value=0.0, show_value=False)
             self._progress.props('aria-label="Progress of the search"').set_visibility(False)
             self._status = theme.note("").props('role="status"')
-            self._table = _table(self._open)
+            self._table = event_table(self._open)
         self._timer = ui.timer(_TAIL_SECONDS, theme.action_handler(self._show_new_events), active=False)
         ui.timer(0.05, theme.action_handler(self._search), once=True)
 
@@ -145,7 +140,7 @@ class _Events:
             self._stop.set_visibility(False)
             self._live = ui.switch("Live", on_change=theme.action_handler(self._switch_live))
             ui.space()
-            for name in _EXPORTS:
+            for name in export.FORMATS:
                 ui.button(f"Export {name}", on_click=theme.action_handler(self._exporter(name))).props(
                     "no-caps flat dense icon=download"
                 )
@@ -200,7 +195,7 @@ class _Events:
         finally:
             self._set_searching(False)
         if scan is self._scan:
-            self._events = {_row_key(hit): hit for hit in hits}
+            self._events = {row_key(hit): hit for hit in hits}
             self._table.show(hits)
             self._set_status(_page_text(scan, hits, len(self._bookmarks)))
 
@@ -224,13 +219,13 @@ class _Events:
     def _exporter(self, name: str) -> theme.Action:
         async def run() -> None:
             scan, hits, size_bytes = await self._new_scan(), list[FoundEvent](), 0
-            while scan.has_more and len(hits) < _MAX_EXPORTED_EVENTS and size_bytes < _MAX_EXPORTED_BYTES:
+            while scan.has_more and len(hits) < export.MAX_EXPORTED_EVENTS and size_bytes < export.MAX_EXPORTED_BYTES:
                 found = await scan.next_page(_PAGE_EVENTS)
                 size_bytes += sum(len(hit.event.body or b"") for hit in found)
                 hits += found
                 if not found:
                     break
-            encode, media_type = _EXPORTS[name]
+            encode, media_type = export.FORMATS[name]
             ui.download.content(encode(hits), f"{self._hub}.{name.lower()}", media_type)
             rest = " The search has more events than one export holds." if scan.has_more else ""
             ui.notify(f"{len(hits):,} events were exported.{rest}", type="positive")
@@ -260,12 +255,12 @@ class _Events:
             self._set_status(f"Live: {tail.skipped:,} events were skipped because they arrived too fast.")
 
     def _add(self, hits: Iterable[FoundEvent]) -> None:
-        added = {_row_key(hit): hit for hit in hits}
+        added = {row_key(hit): hit for hit in hits}
         if not added:
             return
         self._events.update(added)
         newest = sorted(self._events.values(), key=lambda hit: (-hit.event.enqueued_ms, -hit.event.sequence))
-        self._events = {_row_key(hit): hit for hit in newest[: search.MAX_LISTED_EVENTS]}
+        self._events = {row_key(hit): hit for hit in newest[: search.MAX_LISTED_EVENTS]}
         self._table.show(list(self._events.values()))
 
     def _open(self, key: str) -> None:
@@ -283,36 +278,3 @@ def _page_text(scan: Scan, hits: Sequence[FoundEvent], number: int) -> str:
     if scan.has_more:
         return f"{count} There is more."
     return f"{count} No more events match."
-
-
-def _table(on_open: Callable[[str], None]) -> PagedTable[FoundEvent]:
-    def act(_action: str, key: str) -> None:
-        on_open(key)
-
-    return PagedTable[FoundEvent](
-        (
-            Column("partition", "Partition", lambda hit: hit.partition),
-            Column("sequence", "Sequence", lambda hit: hit.event.sequence, is_number=True),
-            Column("offset", "Offset", lambda hit: str(hit.event.offset), is_number=True),
-            Column("enqueued", "Enqueued (UTC)", lambda hit: formatting.timestamp(hit.event.enqueued_ms)),
-            Column("key", "Key", _key),
-            Column("size", "Size", lambda hit: formatting.size(len(hit.event.body or b"")), is_number=True),
-            Column("body", "Body", lambda hit: formatting.preview(hit.event.body)),
-        ),
-        key=_row_key,
-        actions=lambda _: ["Open"],
-        on_act=act,
-        on_row=on_open,
-        actions_first=True,
-    )
-
-
-def _row_key(hit: FoundEvent) -> str:
-    return f"{hit.partition}/{hit.event.sequence}"
-
-
-def _key(hit: FoundEvent) -> str:
-    event = hit.event
-    return (
-        event.partition_key if event.partition_key is not None else formatting.preview(event.key) if event.key else ""
-    )

@@ -16,7 +16,7 @@ from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.capture import state_text, status
 from hubmere.portal.pages.hub_settings import settings_card
-from hubmere.portal.pages.routes import HUB_PATH, page
+from hubmere.portal.pages.routes import CAPTURED_PATH, HUB_PATH, page
 from hubmere.portal.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
 
@@ -238,6 +238,8 @@ class _Captured:
         self._part = ui.element("div").style("width: 100%")
         with self._part, theme.card("Capture"):
             self._state = theme.note("")
+            if context.may(Rights.LISTEN, context.hub(name)):
+                ui.link("Captured files", context.url(CAPTURED_PATH, hub=name))
             self._table = PagedTable[PartitionCaptureStatus](
                 (
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),

@@ -15,6 +15,7 @@ from hubmere.portal.portal_session import PageContext, PortalSession
 
 HUB_PATH = "/hub"
 GROUP_PATH = "/group"
+CAPTURED_PATH = "/captured"
 # Pages that are named by a parameter: the hub or the group that they show.
 _NAMED_BY = {HUB_PATH: "hub", GROUP_PATH: "group"}
 
