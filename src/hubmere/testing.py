@@ -37,7 +37,7 @@ from hubmere.settings.hubs import HUB_KEYS
 from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
 
 # A cold start with empty caches on a busy machine; a warm one takes well under a second.
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 # Longer than a node takes for a graceful stop by its own rule (`shutdown_timeout_s`).
 STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.01

@@ -91,7 +91,7 @@ public final class Driver {
             .setSasKeyName(place.get("name").asText())
             .setSasKey(place.get("key").asText())
             // Refusals that may pass are tried again for so long.
-            .setOperationTimeout(Duration.ofSeconds(15))
+            .setOperationTimeout(Duration.ofSeconds(120))
             .toString();
     }
 

@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 const installed = createRequire(join(process.env.HUBMERE_JS_CLIENTS, "package.json"));
 const { EventHubClient, EventPosition } = installed("@azure/event-hubs");
 
-const WAIT_MS = 20_000;
+const WAIT_MS = 180_000;
 
 function aClient({ place }) {
   const { host, hub, name, key } = place;

@@ -30,7 +30,7 @@ _FIELD = "min-width: 130px; flex: 1 1 150px; max-width: 260px"
 
 
 @page(CAPTURED_PATH, "Captured files")
-def captured(context: PageContext, request: Request) -> None:
+def captured_files(context: PageContext, request: Request) -> None:
     """The files of a hub, or the events of one of them."""
     hub = _readable_hub(context, request.query_params.get("hub", ""))
     name = request.query_params.get("file")

@@ -53,17 +53,17 @@ class AvroEvents:
         self._open_block: tuple[int, _Cursor] | None = None
         self.total = 0
         self.position = first
-        self._checked(self._read_layout)
+        self._run(self._read_layout)
 
     def read(self, limit: int) -> list[CapturedEvent]:
         """The next events, at most `limit`; those of one block at a time, so that a call is short."""
-        return self._checked(lambda: self._read(limit))
+        return self._run(lambda: self._read(limit))
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _checked(self, work: Callable[[], T]) -> T:
+    def _run(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except (_Damaged, ValueError, IndexError, zlib.error, UnicodeDecodeError, OverflowError) as error:
