@@ -17,7 +17,7 @@ from hubmere.cli.commands.events.outgoing import (
     Publications,
     events_of,
     lines,
-    parsed,
+    parse_event,
 )
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
@@ -120,7 +120,7 @@ def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
 def test_line_that_describes_no_event_is_named(line: bytes, told: str) -> None:
     """By its number, with what is wrong."""
     with pytest.raises(CommandFailed) as failure:
-        parsed(line, 7)
+        parse_event(line, 7)
 
     assert failure.value.code == Exit.USAGE
     assert failure.value.lines[0].startswith("line 7 ")

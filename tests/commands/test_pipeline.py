@@ -50,7 +50,7 @@ def test_project_never_overwrites_what_is_there(project: Path) -> None:
     run = hubmere("pipeline", "init", str(project))
 
     assert (run.code, contents(project)) == (Exit.FAILED, before)
-    assert "is there already and not empty" in run.err
+    assert "already exists and is not empty" in run.err
 
 
 def test_folder_without_a_project_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from commands.runner import at, environment, hubmere
-from hubmere.cli.commands.results import Output, flattened, rendered
+from hubmere.cli.commands.results import Output, flatten, render
 from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
@@ -85,7 +85,7 @@ def test_query_and_rows_are_those_of_az(query: str, rows: list[str]) -> None:
         for name, count in (("one", 1), ("two", 2))
     ]
 
-    assert rendered(hubs, Output.TSV, (), query).splitlines() == rows
+    assert render(hubs, Output.TSV, (), query).splitlines() == rows
 
 
 def test_resource_is_flat_and_names_its_resource_group() -> None:
@@ -96,7 +96,7 @@ def test_resource_is_flat_and_names_its_resource_group() -> None:
         "properties": {"status": "Active", "name": "inner", "to": {"name": "t", "properties": {"box": "b"}}},
     }
 
-    assert flattened([resource]) == [
+    assert flatten([resource]) == [
         {"id": resource["id"], "name": "n", "status": "Active", "to": {"name": "t", "box": "b"}, "resourceGroup": "rg"}
     ]  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_resource_is_flat_and_names_its_resource_group() -> None:
 )  # fmt: skip
 def test_yaml_is_read_back_as_it_was(value: object) -> None:
     """By PyYAML, which is what reads it elsewhere."""
-    assert yaml.safe_load(rendered(value, Output.YAML, (), "@")) == value
+    assert yaml.safe_load(render(value, Output.YAML, (), "@")) == value
 
 
 def test_table_of_a_query_has_columns_of_its_own(node: Node, hub: str) -> None:
@@ -192,4 +192,4 @@ def on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
 def test_object_of_a_query_keeps_its_order() -> None:
     """Columns of a row are in the order of the query."""
     assert list(OrderedDict(b=1, a=2)) == ["b", "a"]
-    assert rendered({"a": 1, "b": 2}, Output.TSV, (), "{b: b, a: a}") == "2\t1"
+    assert render({"a": 1, "b": 2}, Output.TSV, (), "{b: b, a: a}") == "2\t1"

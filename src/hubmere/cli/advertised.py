@@ -1,4 +1,4 @@
-"""Checks that this machine can use the addresses that a running node tells its clients (`hubmere doctor --clients`).
+"""Checks that this machine can use the addresses that a running node advertises (`hubmere doctor --clients`).
 
 Clients connect where a connection string, or for Kafka the metadata of the node, sends them: a name that only the
 node's own network resolves makes them fail after a successful first contact.
@@ -26,14 +26,14 @@ def read_ready_file(path: Path) -> Mapping[str, str | None]:
 def check_addresses(
     ready: Mapping[str, str | None], connect: Callable[[str, int], None] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Each address that clients are told, and what is wrong with it from here; empty if a client can use it."""
+    """Each advertised address, and its problem as seen from this machine; the empty text if a client can use it."""
     for listener in LISTENERS:
         told = ready.get(listener)
         if told is None:
             continue
         place = urlsplit(told if "://" in told else f"//{told}")
-        assert place.hostname is not None, "a ready file has whole addresses"
-        assert place.port is not None, "a ready file has whole addresses"
+        assert place.hostname is not None, "a ready file has complete addresses"
+        assert place.port is not None, "a ready file has complete addresses"
         address = f"{listener} clients are told {place.hostname}:{place.port}"
         yield address, _problem(listener, place.hostname, place.port, connect or _connect)
 

@@ -35,8 +35,8 @@ def _up(flags: Flags) -> None:
     config = flags.get(_CONFIG)
     given = {setting.key: flags.get(setting.key) for setting in SETTINGS}
     settings = load(given, os.environ, Path(config) if isinstance(config, str) else None)
-    # What is imported and built until the node is ready stays: the collector would visit it again and again, a seventh
-    # of the processor time of a start. `process` collects once and switches it on.
+    # Objects that are created until the node is ready stay alive. The garbage collector would scan them repeatedly,
+    # which took a seventh of the CPU time of a start. `process` collects once and enables it again.
     gc.disable()
     from hubmere.node.process import run
 

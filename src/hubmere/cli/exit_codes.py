@@ -70,7 +70,7 @@ def fail(code: Exit, *lines: str) -> NoReturn:
 
 def _fail_with(error: Exception) -> NoReturn:
     from hubmere.broker.provisioning import ProvisioningFailed
-    from hubmere.endpoints.http.server.uvicorn_seam import UvicornMismatch
+    from hubmere.endpoints.http.server.uvicorn_internals import UvicornMismatch
     from hubmere.endpoints.listener import PortInUse
     from hubmere.node.cluster import ClusterUnusable
     from hubmere.node.node import MissingExtra
@@ -97,17 +97,20 @@ def _fail_with(error: Exception) -> NoReturn:
 
 
 def _port_lines(error: "PortInUse") -> tuple[str, str]:
-    """What is wrong with a port, who uses it if that is known, and the flag that chooses another."""
+    """The problem with a port, the process that uses it if known, and the flag that selects another port."""
     from hubmere.cli.port_owner import port_owner
 
     owner = port_owner(error.port) if error.is_taken else None
     used = f", used by {owner}" if owner else ""
     flag = f"--{error.service}-port"
-    return f"{error}{used}", f"choose another port by {flag} (0: any free one), or end what uses {error.port}"
+    return (
+        f"{error}{used}",
+        f"choose another port by {flag} (0: any free one), or end the process that uses {error.port}",
+    )
 
 
 def _file_lines(error: OSError) -> tuple[str, str]:
-    """What cannot be done with a file, and where the setting is that says where files are."""
+    """The failed operation on a file, and the setting that selects the folder."""
     reason = error.strerror or type(error).__name__
     return f"cannot use {error.filename}: {reason}", "choose a folder that this user can write to by --data"
 

@@ -33,12 +33,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# Ten years: longer than any key should live.
+# Ten years: longer than any key should be used.
 _MAX_TTL_S = 10 * 365 * 24 * 3600
 
-# Where a node keeps its events, below its data folder.
+# Folder of the partition logs, below the data folder.
 _LOGS = "log"
-# Written there by a running node.
+# The ready file, which a running node writes there.
 _READY_FILE = "ready.json"
 
 _DataFolder = Annotated[
@@ -47,7 +47,7 @@ _DataFolder = Annotated[
 
 
 def main() -> NoReturn:
-    """Run the command line; every way out has a documented exit code."""
+    """Run the command line; every end has a documented exit code."""
     end_with_code(app)
 
 
@@ -70,7 +70,7 @@ def _root(
 
 
 def _option(setting: Setting) -> inspect.Parameter:
-    """The flag of a setting. Values stay text here: `settings` reads them, as it reads every other source."""
+    """The flag of a setting. Values stay text here: `settings` parses them, like those of other sources."""
     shown = f" Default: {setting.shown_default}." if setting.shown_default else ""
     flag = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.kind.is_switch else setting.flag
     option = typer.Option(
@@ -99,8 +99,8 @@ def _up_parameters() -> Iterator[inspect.Parameter]:
 def _up(**given: Any) -> None:
     """Start a node and serve until SIGTERM or SIGINT.
 
-    Every setting also comes from a variable (HUBMERE_AMQP_PORT) or from a file (--config): a flag stands over the
-    environment, the environment over the file, the file over the default.
+    Every setting also comes from a variable (HUBMERE_AMQP_PORT) or from a file (--config): a flag overrides the
+    environment, the environment overrides the file, the file overrides the default.
     """
     settings = load({setting.key: given[setting.field_name] for setting in SETTINGS}, os.environ, given["config"])
     from hubmere.node.process import run
@@ -126,14 +126,14 @@ def version() -> None:
 @app.command()
 def cert(
     data: _DataFolder = None,
-    ca: Annotated[bool, typer.Option("--ca", help="Show the private CA, and how clients come to trust it.")] = False,
+    ca: Annotated[bool, typer.Option("--ca", help="Show the private CA, and how to make clients trust it.")] = False,
 ) -> None:
-    """Print where the node's certificates are."""
+    """Print the paths of the node's certificates."""
     from hubmere.store.secrets import NodeSecrets
 
     tls = NodeSecrets(_data_folder(data)).tls_files
     if not tls.ca.is_file():
-        fail(Exit.FAILED, f"there is no CA at {tls.ca}; it is made when a node first starts on this data folder")
+        fail(Exit.FAILED, f"there is no CA at {tls.ca}; it is created when a node first starts on this data folder")
     path = tls.ca.resolve()
     if not ca:
         print(f"CA      {path}\nserver  {tls.certificate.resolve()}")
@@ -146,7 +146,7 @@ def cert(
 _TRUST = (
     ("curl", "curl --cacert {path} https://localhost:5301/health"),
     ("Python: azure-eventhub", 'EventHubProducerClient.from_connection_string(..., connection_verify="{path}")'),
-    ("Python: what uses the ssl module's defaults", "export SSL_CERT_FILE={path}"),
+    ("Python: programs that use the ssl module's defaults", "export SSL_CERT_FILE={path}"),
     ("Python: requests", "export REQUESTS_CA_BUNDLE={path}"),
     ("librdkafka (confluent-kafka)", "ssl.ca.location={path}"),
     ("Node.js", "export NODE_EXTRA_CA_CERTS={path}"),
@@ -173,18 +173,16 @@ def sas(
     scope: Annotated[
         str | None,
         typer.Option(
-            metavar="URI", help="What the token opens, with everything below it: sb://host/hub.", show_default=False
+            metavar="URI", help="Scope of the token, with everything below it: sb://host/hub.", show_default=False
         ),
     ] = None,
     hub: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Hub that the token opens, instead of --scope.", show_default=False),
+        typer.Option(metavar="NAME", help="Hub of the token, instead of --scope.", show_default=False),
     ] = None,
-    ttl: Annotated[
-        int, typer.Option(metavar="SECONDS", min=1, max=_MAX_TTL_S, help="For how long the token is good.")
-    ] = 3600,
+    ttl: Annotated[int, typer.Option(metavar="SECONDS", min=1, max=_MAX_TTL_S, help="Lifetime of the token.")] = 3600,
 ) -> None:
-    """Print a shared access signature: a token for a scope and a time, by a connection string or by rule and key."""
+    """Print a shared access signature: a token for a scope and a time, made from a connection string or a key."""
     from hubmere.model.clock import SystemClock
     from hubmere.model.sas import make_token
 
@@ -195,11 +193,11 @@ def sas(
 def _signer(
     connection_string: str | None, rule: str | None, key: str | None, scope: str | None, hub: str | None
 ) -> tuple[str, str, str]:
-    """Scope, rule and key of a token: flags stand over the connection string."""
+    """Scope, rule and key of a token: flags override the connection string."""
     if scope is not None and hub is not None:
         fail(Exit.USAGE, "give either --scope or --hub")
     if connection_string is not None:
-        parsed = _parsed(connection_string)
+        parsed = _parse_connection_string(connection_string)
         path = hub or parsed.entity_path or ""
         scope, rule, key = scope or f"sb://{parsed.host}/{path}", rule or parsed.key_name, key or parsed.key
     if scope is None or rule is None or key is None:
@@ -207,7 +205,7 @@ def _signer(
     return scope, rule, key
 
 
-def _parsed(connection_string: str) -> "ConnectionString":
+def _parse_connection_string(connection_string: str) -> "ConnectionString":
     from hubmere.model.connection_string import ConnectionString
     from hubmere.model.errors import InvalidArgument
 
@@ -224,19 +222,17 @@ def doctor(
         bool,
         typer.Option(
             "--repair",
-            help="Cut off what was never acknowledged, drop indexes that do not fit, pass over undecodable batches.",
+            help="Truncate unacknowledged data, delete invalid indexes, skip batches that cannot be decoded.",
         ),
     ] = False,
     rebuild_catalog: Annotated[
         bool,
-        typer.Option(
-            "--rebuild-catalog", help="Make a lost or damaged catalog again from its copy and the log folders."
-        ),
+        typer.Option("--rebuild-catalog", help="Rebuild a lost or damaged catalog from its copy and the log folders."),
     ] = False,
     clients: Annotated[
         bool,
         typer.Option(
-            "--clients", help="Check instead, on a running node, whether clients can use the addresses they are told."
+            "--clients", help="Instead, check on a running node whether clients can use the advertised addresses."
         ),
     ] = False,
     ready_file: Annotated[
@@ -248,8 +244,8 @@ def doctor(
 ) -> None:
     """Check a data folder while no node uses it: every batch, every index, the catalog.
 
-    Nothing is changed without --repair, and no event that can be read is lost by it. --rebuild-catalog keeps the
-    catalog that is there under another name.
+    Nothing is changed without --repair, and a repair never deletes a readable event. --rebuild-catalog keeps the old
+    catalog under another name.
     """
     from hubmere.store.files import acquire_lock
 
@@ -269,13 +265,13 @@ def doctor(
 
 
 def _check_clients(ready_file: Path) -> NoReturn:
-    """Tell for each address that clients are told whether this machine can use it, and end."""
+    """Print for each advertised address whether this machine can use it, and end."""
     from hubmere.cli.advertised import check_addresses, read_ready_file
 
     try:
         ready = read_ready_file(ready_file)
     except FileNotFoundError:
-        fail(Exit.FAILED, f"{ready_file} is not there: start the node, or name its ready file by --ready-file")
+        fail(Exit.FAILED, f"{ready_file} does not exist: start the node, or name its ready file by --ready-file")
     except (OSError, ValueError) as error:
         fail(Exit.FAILED, f"{ready_file} cannot be read: {error}")
     problems = 0
@@ -301,7 +297,7 @@ def _rebuild_catalog(folder: Path) -> None:
 
 
 def _examine(folder: Path, *, repair: bool) -> bool:
-    """Look, mend if asked, look again, and tell; whether nothing is wrong any more."""
+    """Check, repair if requested, check again and print the result. Returns whether no problem is left."""
     from hubmere.store import doctor as logs
     from hubmere.store.catalog.guard import explain_damage
 
@@ -317,12 +313,12 @@ def _examine(folder: Path, *, repair: bool) -> bool:
     if repairable:
         print(f"hint     --repair fixes {repairable} of these; none of them contains a readable event")
     if complaints:
-        print("hint     --rebuild-catalog makes the catalog again from its newest copy and the log folders")
+        print("hint --rebuild-catalog rebuilds the catalog from its newest copy and the log folders")
     return report.is_sound and not complaints
 
 
 def _with_progress(what: str, folder: Path, work: "Callable[[Path, Files, Callable[[str], None]], T]") -> T:
-    """Do something log by log behind a bar on standard error; the bar is for terminals only."""
+    """Run a function with a progress bar on standard error; without a terminal there is no bar."""
     from rich.console import Console
     from rich.progress import Progress
 

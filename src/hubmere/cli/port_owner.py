@@ -1,6 +1,6 @@
 """Which process listens on a TCP port, from Linux's /proc: for the message about a port that is in use.
 
-A process of another user keeps its files to itself; then nobody is found, and the message names the port only.
+The files of another user's process cannot be read; then no owner is found, and the message names only the port.
 """
 
 import os
@@ -15,7 +15,7 @@ _LISTENING = "0A"
 
 
 def port_owner(port: int, proc: Path = _PROC) -> str | None:
-    """`name (process id)` of the process that listens on a port; None if that cannot be found out."""
+    """`name (process id)` of the process that listens on a port; None if it cannot be determined."""
     inodes = set(_listening_inodes(port, proc))
     if not inodes:
         return None

@@ -51,7 +51,7 @@ _Raw = dict[str, dict[str, object]]
 def read_targets(
     table: object, environ: Mapping[str, str], origin: str, problems: list[Problem]
 ) -> Mapping[str, CapturePlace]:
-    """The targets of a file and the environment by name; what is wrong is added to `problems`."""
+    """The targets of a file and the environment by name; errors are added to `problems`."""
     raw = _from_file(table, origin, problems)
     for name, key, value in _from_environment(environ, raw):
         raw.setdefault(name, {})[key] = value

@@ -1,10 +1,11 @@
 """The official emulator's `Config.json`: which namespaces, hubs and groups a node creates at start.
 
-The emulator's shapes hold, its small limits do not (one namespace, ten hubs): the node's own apply when the entities
-are made. Optional keys beyond the emulator's own, on an entity: `MessageRetentionInDays`, `RetentionTimeInHours`,
-`UserMetadata`, `AuthorizationRules` (`Name`, `Rights`, `PrimaryKey`, `SecondaryKey`), `Capture` (`IntervalInSeconds`,
-`SizeLimitInBytes`, `Encoding`, `SkipEmptyArchives`, `StorageAccount`, `Container`, `ArchiveNameFormat`). Every refusal
-names the key by its path in the file, with the name of the hub. Reference: service 9.
+The format is that of the emulator. Its small limits (one namespace, ten hubs) do not apply: the node's limits do, when
+the entities are created. Optional keys beyond the emulator's own, on an entity: `MessageRetentionInDays`,
+`RetentionTimeInHours`, `UserMetadata`, `AuthorizationRules` (`Name`, `Rights`, `PrimaryKey`, `SecondaryKey`), `Capture`
+(`IntervalInSeconds`, `SizeLimitInBytes`, `Encoding`, `SkipEmptyArchives`, `StorageAccount`, `Container`,
+`ArchiveNameFormat`). Every refusal names the key by its path in the file, with the name of the hub. Reference: service
+9.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The hubs of a configuration file: `[[hubs]]` tables of our own format, entities of the emulator's format.
 
-Each bad key is one problem, named by its place (`hubs[2].partitions`). Names and numbers are checked here against the
+Each bad key is one problem, named by its path (`hubs[2].partitions`). Names and numbers are checked here against the
 rules that are the same for every tier; the tier's limits are checked when the node creates the hub.
 """
 
@@ -16,7 +16,7 @@ from hubmere.settings.tree import MAX_PARTITIONS, HubSetting
 # The service keeps an event for one hour at least and 90 days at most; a local disk may keep it for ten years.
 _MAX_RETENTION_HOURS = 10 * 365 * 24
 
-# Keys of a [[hubs]] table: the field and what it takes.
+# Keys of a [[hubs]] table: the field and the kind of its value.
 HUB_KEYS: dict[str, tuple[str, Kind[Any]]] = {
     "name": ("name", name(HUB_RULE)),
     "namespace": ("namespace", name(NAMESPACE_RULE)),
@@ -28,7 +28,7 @@ HUB_KEYS: dict[str, tuple[str, Kind[Any]]] = {
 
 
 def read_hubs(tables: object, origin: str, problems: list[Problem]) -> tuple[HubSetting, ...]:
-    """The hubs of a TOML file; what is wrong is added to `problems`."""
+    """The hubs of a TOML file; errors are added to `problems`."""
     if not isinstance(tables, list):
         problems.append(Problem(setting="hubs", origin=origin, value=tables, allowed="tables [[hubs]], one per hub"))
         return ()

@@ -1,7 +1,7 @@
 """OAuth issuers, and the test identities of the node's own issuer.
 
 They are `[identity.issuers.NAME]`, `[identity.applications.NAME]` and `[identity.users.NAME]` tables of the file. Each
-bad key is one problem, named by its place (`identity.issuers.company.issuer`). Secrets and passwords are never part of
+bad key is one problem, named by its path (`identity.issuers.company.issuer`). Secrets and passwords are never part of
 one.
 """
 
@@ -113,7 +113,7 @@ class IdentityTables:
 
 
 def read_identity(table: object, origin: str, problems: list[Problem]) -> IdentityTables:
-    """The table [identity] of a TOML file; what is wrong is added to `problems`."""
+    """The table [identity] of a TOML file; errors are added to `problems`."""
     if not isinstance(table, dict) or not set(table) <= set(_TABLES):
         allowed = f"tables {', '.join(f'[{TABLE}.{kind}.NAME]' for kind in _TABLES)}"
         problems.append(Problem(setting=TABLE, origin=origin, value=_HIDDEN, allowed=allowed))

@@ -218,7 +218,7 @@ class _Sources:
             self._refuse(session, self._origin(session), session_s, f"more than {interval} ({interval_s:g})")
 
     def _check_cluster(self, settings: Settings) -> None:
-        """A gateway needs its cluster and its secret, and keeps nothing itself."""
+        """A gateway needs its cluster and its secret, and has no data folder."""
         if settings.store != "cluster":
             for key in _OF_CLUSTER:
                 if key in self._given:

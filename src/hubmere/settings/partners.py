@@ -1,7 +1,7 @@
 """Partner namespaces on other nodes for geo-disaster recovery: `[georecovery.partners.NAME]` tables of the file.
 
 NAME is the namespace on the other node, as ARM clients name it in `partnerNamespace`. Each bad key is one problem,
-named by its place (`georecovery.partners.shop-west.url`); a token is never part of one.
+named by its path (`georecovery.partners.shop-west.url`); a token is never part of one.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ _REQUIRED = ("url", _SECRET)
 
 
 def read_partners(table: object, origin: str, problems: list[Problem]) -> tuple[PartnerSetting, ...]:
-    """The partners of a TOML file; what is wrong is added to `problems`."""
+    """The partners of a TOML file; errors are added to `problems`."""
     partners = table.get(_PARTNERS, {}) if isinstance(table, dict) and set(table) <= {_PARTNERS} else None
     if not isinstance(partners, dict):
         allowed = f"tables [{TABLE}.{_PARTNERS}.NAME], one per namespace on another node"

@@ -1,7 +1,7 @@
 """The settings: each is declared once, as a typed field with its default, its range and its description.
 
-Decides nothing and reads nothing. `SETTINGS` is the same declarations as a table, from which the flags of the command,
-the names of the variables, the keys of the file and the reference page are made.
+`SETTINGS` has the same declarations as a table. The flags of the command, the names of the variables, the keys of the
+file and the reference page are derived from it. Nothing is read here.
 """
 
 # ruff: noqa: RUF009  `_setting` gives a dataclass field, not a value
@@ -43,7 +43,7 @@ from hubmere.settings.kinds import (
 )
 
 ENV_PREFIX = "HUBMERE_"
-# More than any tier of the service has; the tier's own limit is checked when a hub is made.
+# More than any tier of the service has; the tier's own limit is checked when a hub is created.
 MAX_PARTITIONS = 10_000
 
 Tier = Literal["basic", "standard", "premium", "dedicated", "developer", "unlimited"]
@@ -55,7 +55,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 _NODE, _NETWORK, _TLS, _STORAGE, _SERVICE, _LOGS = "Node", "Network", "TLS", "Storage", "Service", "Logs"
 _CAPTURE, _IDENTITY = "Capture", "Identity"
-# What a token of an issuer may be signed with. Symmetric algorithms and `none` are never accepted.
+# Algorithms with which a token of an issuer may be signed. Symmetric algorithms and `none` are never accepted.
 TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
 _CAPTURE = "Capture"
 _CLUSTER = "Cluster"
@@ -107,7 +107,7 @@ class Settings:
         _NODE,
         PATH,
         Path("hubmere-data"),
-        "Folder that keeps events, entities, keys and certificates.",
+        "Folder for events, entities, keys and certificates.",
     )
     namespace: str = _setting(
         _NODE,
@@ -126,14 +126,14 @@ class Settings:
         _NODE,
         ADVERTISED,
         (),
-        "Host name and port that clients of one listener (amqp, amqps, kafka, kafkas, http or https) are told, such as "
+        "Host name and port that one listener (amqp, amqps, kafka, kafkas, http or https) advertises, such as "
         "kafka://events.example.org:19092; may be given again. Default: the first hostname and the port it listens on.",
     )
     memory: bool = _setting(
         _NODE,
         SWITCH,
         False,
-        "Keep everything in memory: nothing is written to disk and nothing survives a stop.",
+        "Keep everything in memory: nothing is written to disk, and all data is lost at a stop.",
     )
     ready_file: Path | None = _setting(
         _NODE,
@@ -239,7 +239,7 @@ class Settings:
         _SERVICE,
         name(STORAGE_ACCOUNT_RULE),
         DEFAULT_STORAGE_ACCOUNT,
-        "Name of the storage account; its keys are made at the first start, and the first one is in the ready file.",
+        "Name of the storage account; its keys are created at the first start, and the first one is in the ready file.",
     )
     blob_development_account: bool = _setting(
         _SERVICE,
@@ -277,7 +277,7 @@ class Settings:
         _STORAGE,
         choice("fsync", "os"),
         "fsync",
-        "When an event counts as stored: fsync once the disk has it, os once the operating system has it.",
+        "When an event is acknowledged: fsync once the disk has it, os once the operating system has it.",
     )
     segment_bytes: int = _setting(
         _STORAGE,
@@ -428,7 +428,7 @@ class Settings:
         _LOGS,
         choice("debug", "info", "warning", "error"),
         "info",
-        "Least important kind of log line that is written.",
+        "Lowest level of log lines that are written.",
     )
     audit_log: bool = _setting(
         _LOGS,
@@ -454,7 +454,7 @@ class Settings:
         _CLUSTER,
         choice("local", "cluster"),
         "local",
-        "Where events and entities are kept: local is the data folder of this node; cluster is an Apache Kafka "
+        "Where events and entities are stored: local is the data folder of this node; cluster is an Apache Kafka "
         "cluster, which any number of gateways share.",
     )
     cluster_kafka: tuple[tuple[str, int], ...] = _setting(
@@ -464,26 +464,28 @@ class Settings:
         _CLUSTER,
         OPTIONAL_PATH,
         None,
-        "File with the secret that all gateways of a cluster share: it seals the keys that they keep in Kafka.",
+        "File with the secret that all gateways of a cluster share: it encrypts the keys that they store in Kafka.",
     )
     cluster_prefix: str = _setting(
         _CLUSTER, TEXT, "hubmere.", "Beginning of the names of all topics and groups that gateways use in Kafka."
     )
-    cluster_replication: int = _setting(_CLUSTER, count(1, 9), 3, "Copies of every event that the Kafka cluster keeps.")
+    cluster_replication: int = _setting(
+        _CLUSTER, count(1, 9), 3, "Number of replicas of every event in the Kafka cluster."
+    )
     cluster_min_insync: int = _setting(
-        _CLUSTER, count(1, 9), 2, "Copies that must exist before a publication is acknowledged."
+        _CLUSTER, count(1, 9), 2, "Number of replicas that must exist before a publication is acknowledged."
     )
     cluster_unsafe: bool = _setting(
         _CLUSTER,
         SWITCH,
         False,
-        "Start although an acknowledged event would have one copy only. For trying out: a lost broker loses events.",
+        "Start although an acknowledged event may have only one replica. Only for tests: a lost broker loses events.",
     )
     cluster_sasl: ClusterSasl = _setting(
         _CLUSTER,
         choice("none", "plain", "scram-sha-256", "scram-sha-512"),
         "none",
-        "How the gateway signs in to the Kafka brokers.",
+        "SASL mechanism for the Kafka brokers.",
     )
     cluster_sasl_user: str = _setting(_CLUSTER, TEXT, "", "User name for the Kafka brokers.")
     cluster_sasl_password_file: Path | None = _setting(
@@ -497,7 +499,7 @@ class Settings:
         _CLUSTER,
         seconds(0, 86_400),
         0.0,
-        "Longest time to wait at start for a reachable broker; 0 waits for ever.",
+        "Longest time to wait at start for a reachable broker; 0: no limit.",
     )
 
     # From the file (and, for limits, the environment) only: tables have no flag.

@@ -17,7 +17,7 @@ from typing import Final
 
 from hubmere.capture.java import CannotRun, find_java
 
-# Which variable names the folder of the jars, and where `make kafka-jars` puts them.
+# The variable that names the folder of the jars, and the folder that `make kafka-jars` uses.
 JARS_VARIABLE: Final = "HUBMERE_KAFKA_JARS"
 _JARS_FOLDER: Final = Path(".cache") / "kafka" / "4"
 _HEAP: Final = "256m"
@@ -66,7 +66,7 @@ class LocalBroker:
 
     @property
     def log(self) -> Path:
-        """What it writes."""
+        """The path of its log file."""
         return self.folder / "broker.log"
 
 
@@ -104,7 +104,7 @@ class LocalBrokers:
             _await(broker)
 
     def _ports(self) -> list[tuple[int, int]]:
-        """The ports of the last start in this folder, or free ones: the quorum is known by its addresses."""
+        """The ports of the last start in this folder, or free ones: the quorum is configured by addresses."""
         kept = self.folder / "ports"
         if kept.exists():
             numbers = [int(number) for number in kept.read_text(encoding="utf-8").split()]
@@ -145,7 +145,7 @@ class LocalBrokers:
         }
 
     def _format(self, java: str, jars: Path) -> None:
-        """Give new data folders their cluster."""
+        """Format new data folders for this cluster."""
         kept = self.folder / "cluster-id"
         if not kept.exists():
             kept.write_text(base64.urlsafe_b64encode(secrets.token_bytes(16))[:22].decode(), encoding="utf-8")
@@ -208,7 +208,7 @@ def _command(java: str, jars: Path, main: str, *arguments: object) -> list[str]:
 
 
 def _await(broker: LocalBroker) -> None:
-    """Wait until a broker takes connections."""
+    """Wait until a broker accepts connections."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if broker.process is None or broker.process.poll() is not None:
@@ -224,7 +224,7 @@ def _await(broker: LocalBroker) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Free TCP ports."""
     with ExitStack() as stack:
         servers: Iterable[socket.socket] = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)

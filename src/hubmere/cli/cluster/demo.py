@@ -1,6 +1,6 @@
 """The demo of a cluster: local Kafka brokers, gateways in front of them, and one address for all of it.
 
-Runs until SIGTERM or Ctrl-C. Nothing stays behind unless a folder was given for the brokers' data.
+Runs until SIGTERM or Ctrl-C. All files are deleted at the end unless a folder was given for the brokers' data.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _LOG_TAIL: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the demo is asked for; `data` None is a folder that is removed."""
+    """The options of the demo; without `data`, a temporary folder is used."""
 
     gateways: int = 3
     brokers: int = 3
@@ -45,7 +45,7 @@ class _Gateway:
 
 
 def run(plan: Plan) -> None:
-    """Everything; raises CommandFailed when something does not start."""
+    """Run the demo until it is stopped; raises CommandFailed when something does not start."""
     with ExitStack() as stack:
         folder = plan.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubmere-cluster-")))
         brokers = LocalBrokers(folder / "kafka", plan.brokers)
@@ -111,10 +111,10 @@ async def _serve(plan: Plan, brokers: LocalBrokers, gateways: list[_Gateway], po
             balancers.append(balancer)
             await balancer.start(port)
         if not stopping.is_set():
-            whole = _whole(ready, brokers, ports)
+            whole = _merge_ready_files(ready, brokers, ports)
             if plan.ready_file is not None:
                 _write(plan.ready_file, whole)
-            _tell(whole)
+            _print_summary(whole)
             await stopping.wait()
     finally:
         for balancer in balancers:
@@ -122,7 +122,7 @@ async def _serve(plan: Plan, brokers: LocalBrokers, gateways: list[_Gateway], po
 
 
 async def _await_ready(gateway: _Gateway, stopping: asyncio.Event) -> dict[str, Any]:
-    """What a gateway writes when it serves."""
+    """The content of a gateway's ready file, once the gateway has written it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _START_SECONDS
     while not gateway.ready_file.exists():
@@ -139,7 +139,7 @@ def _target(address: str) -> tuple[str, int]:
     return "127.0.0.1", int(address.rpartition(":")[2])
 
 
-def _whole(ready: list[dict[str, Any]], brokers: LocalBrokers, ports: dict[str, int]) -> dict[str, Any]:
+def _merge_ready_files(ready: list[dict[str, Any]], brokers: LocalBrokers, ports: dict[str, int]) -> dict[str, Any]:
     """The keys of a node's ready file, with the ports of the balancer, and what it consists of."""
     first = ready[0]
     renamed = {f":{_target(first[name])[1]}": f":{ports[name]}" for name in _SERVICES if first[name]}
@@ -165,7 +165,7 @@ def _write(path: Path, whole: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
-def _tell(whole: dict[str, Any]) -> None:
+def _print_summary(whole: dict[str, Any]) -> None:
     _say("The cluster is ready.")
     for broker in whole["brokers"]:
         _say(f"  broker   {broker['address']}  pid {broker['pid']}")

@@ -1,4 +1,4 @@
-"""`hubmere audit`: the latest management actions of a node: who, from where, what, and what came of it."""
+"""`hubmere audit`: the latest management actions of a node: who did what, from where, and the outcome."""
 
 from hubmere.cli.commands.resources.verbs import Verb, a_group, add, list_
 

@@ -1,13 +1,13 @@
-"""`hubmere capture`: whether and where the events of a hub are kept as files, and how that goes.
+"""`hubmere capture`: switches the capture of a hub on and off, and shows its state.
 
-The settings are a part of the hub's description; how it goes is a resource of its own, which the node alone writes.
+The settings are a part of the hub's description. The state is a separate, read-only resource.
 """
 
 import time
 
 from hubmere.broker import JobState
 from hubmere.cli.commands.capture_jobs import add_jobs
-from hubmere.cli.commands.resources.arm import Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.arm import Arm, Json, Resource, merge
 from hubmere.cli.commands.resources.steps import HUB, IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add
 from hubmere.cli.exit_codes import CommandFailed, Exit
@@ -17,7 +17,7 @@ _CAPTURE = "captureDescription"
 _STATES = "captureStates"
 _PATH = ("properties", _CAPTURE)
 _TARGET = (*_PATH, "destination", "properties")
-# A node notices within a second that it has a hub to capture, and then knows whether it can.
+# A node starts the capture job within a second, and then reports whether it can run.
 _START_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
@@ -48,7 +48,7 @@ FIELDS = (
         flags=("--destination-name",),
         path=(*_PATH, "destination", "name"),
         metavar="NAME",
-        help="Kind of the place where captured files go; the service's names, which make no difference here.",
+        help="Kind of destination, by the service's names; it makes no difference here.",
     ),
     Field(
         flags=("--storage-account",),
@@ -73,7 +73,7 @@ FIELDS = (
         path=(*_PATH, "skipEmptyArchives"),
         type=Switch,
         metavar=SWITCH,
-        help="Write no file for a time without events.",
+        help="Write no file for a window without events.",
     ),
 )
 ENABLE = Field(
@@ -81,12 +81,12 @@ ENABLE = Field(
     path=(*_PATH, "enabled"),
     type=Switch,
     metavar=SWITCH,
-    help="Keep the events as files.",
+    help="Write the events to files.",
 )
 
 
 def show(arm: Arm, at: Resource, _: Json) -> Json:
-    """The capture description of a hub and how it goes; one that never had any is not captured."""
+    """The capture settings and the capture state of a hub; a hub without settings is not captured."""
     description = _description(arm.get(at))
     if not description["enabled"]:
         return description
@@ -94,12 +94,12 @@ def show(arm: Arm, at: Resource, _: Json) -> Json:
 
 
 def list_states(arm: Arm, at: Resource, _: Json) -> list[Json]:
-    """How the capture of every captured hub goes."""
+    """The capture state of every captured hub."""
     return [one["properties"] for one in arm.list((*at, _STATES))]
 
 
 def partitions(arm: Arm, at: Resource, _: Json) -> list[Json]:
-    """How the capture of each partition goes."""
+    """The capture state of each partition."""
     found: list[Json] = _state(arm, at)["partitions"]
     return found
 
@@ -110,8 +110,8 @@ def _state(arm: Arm, at: Resource, *, has_partitions: bool = True) -> Json:
 
 
 def enable(arm: Arm, at: Resource, body: Json) -> Json:
-    """Capture from now on, with what is given over what was; CommandFailed if the node cannot run the capture job."""
-    description = _switched(arm, at, body, is_enabled=True)
+    """Enable capture; options override the current settings. CommandFailed if the node cannot run the capture job."""
+    description = _set_enabled(arm, at, body, is_enabled=True)
     deadline = time.monotonic() + _START_SECONDS
     while (state := _state(arm, at, has_partitions=False))["state"] == JobState.OFF and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
@@ -121,12 +121,12 @@ def enable(arm: Arm, at: Resource, body: Json) -> Json:
 
 
 def disable(arm: Arm, at: Resource, body: Json) -> Json:
-    """Capture no more; the settings stay for the next time."""
-    return _switched(arm, at, body, is_enabled=False)
+    """Disable capture, and keep its settings."""
+    return _set_enabled(arm, at, body, is_enabled=False)
 
 
-def _switched(arm: Arm, at: Resource, body: Json, *, is_enabled: bool) -> Json:
-    hub = merged(merged(arm.get(at), body), {"properties": {_CAPTURE: {"enabled": is_enabled}}})
+def _set_enabled(arm: Arm, at: Resource, body: Json, *, is_enabled: bool) -> Json:
+    hub = merge(merge(arm.get(at), body), {"properties": {_CAPTURE: {"enabled": is_enabled}}})
     return _description(arm.put(at, hub))
 
 
@@ -135,7 +135,7 @@ def _description(hub: Json) -> Json:
     return found
 
 
-app = a_group("Capture: the events of a hub as files.")
+app = a_group("Capture: write the events of a hub to files.")
 _AT = (IN_NAMESPACE, HUB)
 _COLUMNS = (
     ("Name", "eventHub"),
@@ -159,7 +159,7 @@ _PARTITION_COLUMNS = (
 add(
     app,
     [
-        Verb(name="show", help="Show how a hub is captured, and how that goes.", run=show, at=_AT),
+        Verb(name="show", help="Show the capture settings and the capture state of a hub.", run=show, at=_AT),
         Verb(
             name="list",
             help="List the captured hubs with their state, lag and last file.",
@@ -169,13 +169,13 @@ add(
         ),
         Verb(
             name="partitions",
-            help="List how far the capture of each partition of a hub is.",
+            help="List the capture progress of each partition of a hub.",
             run=partitions,
             at=_AT,
             columns=_PARTITION_COLUMNS,
         ),
         Verb(name="enable", help="Capture a hub from now on.", run=enable, at=_AT, fields=FIELDS),
-        Verb(name="disable", help="Stop capturing a hub; its settings stay.", run=disable, at=_AT),
+        Verb(name="disable", help="Stop capturing a hub, and keep its settings.", run=disable, at=_AT),
     ],
 )
 add_jobs(app)

@@ -1,8 +1,8 @@
-"""`hubmere capture verify` and `hubmere capture run`: prove captured files against the log, and capture elsewhere.
+"""`hubmere capture verify` and `hubmere capture run`: compare captured files with the log, and run the capture job
+elsewhere.
 
-Both ask the node for its capture plan, for which the administrator's token is needed. `verify` reads only; `run` puts
-the call of `spark-submit` together and hands every further argument on to it. Neither Spark nor Arrow is imported
-before one of them is asked for.
+Both get the capture plan from the node, which requires the administrator's token. `verify` only reads. `run` calls
+`spark-submit` and passes all further arguments to it. Spark and Arrow are imported when a command needs them.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from hubmere.capture.java import CannotRun, find_java, require_pyspark
 from hubmere.cli.commands.http import NodeHttp
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
 from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
-from hubmere.cli.commands.results import Output, rendered
+from hubmere.cli.commands.results import Output, render
 from hubmere.cli.commands.target import TOKEN_VARIABLE, BearerToken, NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.capture import PLAN_PATH
@@ -41,7 +41,7 @@ _COLUMNS: Final = (
     ("Compared", "compared"),
     ("Waiting", "waiting"),
 )
-# What the job wants of Spark wherever it runs; settings of the command line stand over these.
+# Spark settings of the job, wherever it runs; settings on the command line override them.
 _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -55,14 +55,14 @@ _DEFAULT_MASTER: Final = "local[*,4]"
 
 class _Bar(Protocol):
     def advance(self, count: int) -> None:
-        """So many events more are compared."""
+        """Add to the number of compared events."""
 
 
 class _NoBar:
-    """Nobody is looking."""
+    """Stands in for the progress bar when standard error is no terminal."""
 
     def advance(self, count: int) -> None:
-        """Nothing to show."""
+        """Do nothing."""
 
 
 def _verify(given: dict[str, Any]) -> None:
@@ -73,14 +73,14 @@ def _verify(given: dict[str, Any]) -> None:
     if destination:
         hub = replace(hub, target=replace(hub.target, url=destination.rstrip("/")))
     proof = _proof(hub)
-    typer.echo(_report(proof) if output is Output.TABLE else rendered(_shape(proof), output, _COLUMNS))
+    typer.echo(_report(proof) if output is Output.TABLE else render(_shape(proof), output, _COLUMNS))
     if not proof.holds:
         told = f"{len(proof.problems)} problems" if len(proof.problems) > 1 else "one problem"
         raise CommandFailed(Exit.FAILED, f"the files of '{hub}' at {hub.target.url} have {told}", *proof.problems)
 
 
 def _planned_hub(target: NodeTarget, namespace: str | None, name: str) -> "HubPlan":
-    """The hub as the node's plan has it."""
+    """The hub in the node's capture plan."""
     from hubmere.pipeline.capture.plan import InvalidPlan, read_plan
 
     with closing(NodeHttp(target)) as http, closing(Arm(target, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)) as arm:
@@ -127,10 +127,10 @@ def _shape(proof: "Proof") -> dict[str, Any]:
 
 
 def _report(proof: "Proof") -> str:
-    table = rendered(_shape(proof)["partitions"], Output.TABLE, _COLUMNS)
+    table = render(_shape(proof)["partitions"], Output.TABLE, _COLUMNS)
     files, events = (sum(getattr(each, name) for each in proof.partitions) for name in ("files", "events"))
     verdict = "every event once, in order" if proof.holds else "NOT as the log is"
-    earlier = f"\n{proof.earlier} files are of an earlier capture of the hub and were passed over" * bool(proof.earlier)
+    earlier = f"\n{proof.earlier} files belong to an earlier capture of the hub and were skipped" * bool(proof.earlier)
     return f"{table}\n\n{files} files, {events} events: {verdict}{earlier}"
 
 
@@ -161,7 +161,7 @@ def _run(given: dict[str, Any]) -> None:
 def submit_words(
     target: NodeTarget, master: str, checkpoints: str, *, once: bool, further: Sequence[str]
 ) -> tuple[str, ...]:
-    """The call of `spark-submit`: settings first, so that those of the caller stand over them, then the job."""
+    """The command line of `spark-submit`: settings first, so that those of the user override them, then the job."""
     spark, job = find_spec("pyspark"), find_spec("hubmere.pipeline.capture")
     assert spark is not None, "it was required"
     assert spark.origin is not None, "it is a package"
@@ -203,17 +203,17 @@ _VERIFY_OPTIONS: Final = (
     ),
     option(
         "destination", str | None, "--destination", metavar="URL",
-        help="Where the files are, if not where the hub's settings say: a copy of them, for instance.",
+        help="Location of the files, if it is not the one in the hub's settings: a copy, for example.",
     ),
     option(
         "output", Output, "--output", "-o", default=Output.TABLE, case_sensitive=False, metavar="|".join(Output),
-        help="How the result is shown. Default: table.",
+        help="Format of the result. Default: table.",
     ),
     *NODE_OPTIONS,
 )  # fmt: skip
-_VERIFY_HELP: Final = """Prove that captured files hold every event of a hub once, in order, as its log has them.
+_VERIFY_HELP: Final = """Check that captured files hold every event of a hub's log exactly once and in order.
 
-Ends with exit code 1 when they do not, and says what is wrong. Reads all files and the log; changes nothing.
+If they do not, print the differences and end with exit code 1. Reads all files and the log; changes nothing.
 """
 _RUN_OPTIONS: Final = (
     option("node", str | None, "--node", metavar="URL", help="HTTP or HTTPS address of the node; the same as --url."),
@@ -223,9 +223,9 @@ _RUN_OPTIONS: Final = (
     ),
     option(
         "checkpoint_location", str, "--checkpoint-location", default=inspect.Parameter.empty, metavar="DIR",
-        help="Where Spark keeps its offsets; they belong to the files, and every run needs the same.",
+        help="Folder for Spark's checkpoint. It belongs to the captured files: use the same one in every run.",
     ),
-    option("once", bool, "--once", default=False, help="Capture what is there, close all windows and end."),
+    option("once", bool, "--once", default=False, help="Capture all stored events, close all windows and end."),
     option(
         "spark_arguments", list[str] | None, "--spark", metavar="ARGUMENT",
         help="Further argument of spark-submit, such as --spark=--conf --spark=spark.executor.memory=2g.",
@@ -234,11 +234,11 @@ _RUN_OPTIONS: Final = (
 )  # fmt: skip
 _RUN_HELP: Final = """Run the capture job of a node on this machine or on a Spark cluster, until it is stopped.
 
-The node must not run it as well: switch that off there (capture_supervise = false).
+The node must not run it as well: set capture_supervise = false there.
 """
 
 
 def add_jobs(app: typer.Typer) -> None:
-    """Put both commands into the group."""
+    """Add both commands to the group."""
     app.command("verify", help=_VERIFY_HELP, cls=AzCommand)(with_signature(_verify, _VERIFY_OPTIONS))
     app.command("run", help=_RUN_HELP)(with_signature(_run, _RUN_OPTIONS))

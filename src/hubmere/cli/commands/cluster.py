@@ -41,10 +41,18 @@ app = a_group("A cluster of gateways in front of Apache Kafka.")
 _DEMO_OPTIONS = (
     option("gateways", int, "--gateways", default=3, min=1, max=9, metavar="N", help="Gateways. Default: 3."),
     option("brokers", int, "--brokers", default=3, min=1, max=9, metavar="N", help="Kafka brokers. Default: 3."),
-    option("data", Path | None, "--data", metavar="FOLDER", help="Keep the brokers' data here. Default: nowhere."),
-    option("ready_file", Path | None, "--ready-file", metavar="PATH", help="JSON file, written once all of it serves."),
+    option(
+        "data",
+        Path | None,
+        "--data",
+        metavar="FOLDER",
+        help="Folder for the brokers' data. Default: a temporary folder.",
+    ),
+    option(
+        "ready_file", Path | None, "--ready-file", metavar="PATH", help="JSON file, written when all parts are ready."
+    ),
 )
-_DEMO_HELP = """Start local Kafka brokers, gateways in front of them, and one address for all gateways.
+_DEMO_HELP = """Start local Kafka brokers, gateways that use them, and one address for all gateways.
 
 The jars come from `make kafka-jars`, or from the folder in HUBMERE_KAFKA_JARS. Ctrl-C ends everything.
 """

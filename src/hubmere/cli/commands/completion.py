@@ -1,7 +1,8 @@
-"""Names from the running node for the shell's completion: hubs after `--name`, groups of a hub that was named, ...
+"""Names from the running node for the shell's completion: hubs after `--name`, consumer groups of the given hub, and so
+on.
 
-Asks the node that the command itself would ask. Completion is a courtesy: where no node answers at once, or the
-credential may not list, nothing is offered and nothing is said.
+Asks the same node as the command itself. If the node does not answer at once, or the credential may not list, nothing
+is offered and no error is printed.
 """
 
 import os
@@ -17,26 +18,26 @@ from hubmere.settings import BadSettings
 
 # A shell that hangs on TAB is worse than one that offers nothing.
 _PATIENCE_S = 1.0
-# How a command's parameters name the node; `verbs.NODE_OPTIONS` are the same.
+# The parameters that name the node; the same as `verbs.NODE_OPTIONS`.
 _NODE = ("data", "url", "token", "connection_string", "ca_file", "profile")
 
-# A level of a resource: the parameter that names it, its kind, and what is meant where nothing is given.
+# A level of a resource: the parameter that names it, its kind, and its default.
 Level = tuple[str, str, str | None]
 
 
 def completer(levels: Sequence[Level]) -> Callable[[typer.Context], list[str]]:
-    """What to offer for the last of some levels, by the names that were given for those above it.
+    """The completion of the last level, by the names that were given for the levels above it.
 
-    All names are given; Typer keeps those that begin as the word does.
+    It returns all names; Typer keeps those that begin with the typed word.
     """
 
-    def offered(ctx: typer.Context) -> list[str]:
+    def complete(ctx: typer.Context) -> list[str]:
         try:
             return _names(ctx, levels)
         except (CommandFailed, BadSettings):
             return []
 
-    return offered
+    return complete
 
 
 def _names(ctx: typer.Context, levels: Sequence[Level]) -> list[str]:

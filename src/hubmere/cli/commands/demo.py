@@ -1,4 +1,4 @@
-"""`hubmere demo`: a node with a fleet of devices that does not exist, so that there is something to look at."""
+"""`hubmere demo`: a node with simulated devices and readers, so that the portal has something to show."""
 
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,15 @@ def _demo(given: dict[str, Any]) -> None:
     )
 
 
-app = a_group("A node with something to see.")
+app = a_group("A node with simulated devices and readers.")
 _OPTIONS = (
     option("devices", int, "--devices", default=30, min=3, metavar="N", help="How many devices publish. Default: 30."),
     option("rate", float, "--rate", default=60.0, min=1.0, metavar="N", help="Events per second. Default: 60."),
     option("duration", float | None, "--duration", metavar="SECONDS", help="When to end. Default: at Ctrl-C."),
-    option("capture", bool, "--capture/--no-capture", default=True, help="Keep the events as files with Capture."),
-    option("data", Path | None, "--data", metavar="FOLDER", help="Keep the data here. Default: nowhere."),
+    option("capture", bool, "--capture/--no-capture", default=True, help="Write the events to files with Capture."),
+    option("data", Path | None, "--data", metavar="FOLDER", help="Data folder to keep. Default: a temporary folder."),
 )
-_HELP = """Start a node with devices that publish over AMQP, Kafka and HTTPS, two readers and Capture.
-
-The portal then has something to show. Ctrl-C ends everything; nothing stays behind unless --data is given.
+_HELP = """Start a node with simulated devices that publish over AMQP, Kafka and HTTPS, two readers and Capture. Ctrl-C
+ends everything; the data is deleted unless --data is given.
 """
 app.command("demo", help=_HELP, cls=AzCommand)(with_signature(_demo, _OPTIONS))

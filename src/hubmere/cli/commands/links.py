@@ -1,4 +1,4 @@
-"""`hubmere links`: who is connected to a node at this moment, and the way to close one of them."""
+"""`hubmere links`: lists the open connections of a node, and closes one."""
 
 from hubmere.cli.commands.resources.arm import Arm, Json, Resource
 from hubmere.cli.commands.resources.steps import IN_NAMESPACE
@@ -19,7 +19,7 @@ _COLUMNS = (
 
 
 def _close(arm: Arm, at: Resource, _: Json) -> Json:
-    """Close a connection, and show what it was."""
+    """Close a connection, and print its last state."""
     return arm.post(at, "close")
 
 
@@ -37,7 +37,7 @@ add(
         ),
         Verb(
             name="close",
-            help="Close a connection; its client may come back.",
+            help="Close a connection; its client may connect again.",
             run=_close,
             at=(IN_NAMESPACE, _CONNECTION),
         ),

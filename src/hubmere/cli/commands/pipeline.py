@@ -1,8 +1,8 @@
-"""`hubmere pipeline`: a project of Spark Declarative Pipelines over the hubs of a node, made and started.
+"""`hubmere pipeline`: creates and runs a project of Spark Declarative Pipelines that uses the hubs of a node.
 
-A thin front on `spark-pipelines`, which does all the work: `init` copies a project that runs as it is, `run` says where
-the node is (`EVENTHUBS_CONNECTION_STRING` and its neighbours) and hands every further argument on. Says in a line what
-is missing before any JVM is started. Imports neither Spark nor the node.
+A thin wrapper of `spark-pipelines`. `init` copies a sample project that runs unchanged. `run` sets the address of the
+node (`EVENTHUBS_CONNECTION_STRING` and related variables) and passes all further arguments on. Missing requirements are
+reported in one line before a JVM is started. Imports neither Spark nor the node.
 """
 
 import os
@@ -26,15 +26,15 @@ from hubmere.settings import load
 
 SPEC = "spark-pipeline.yml"
 STORAGE = "storage"
-# What the project that is copied names as its storage; a new one gets its own.
+# The storage folder of the sample project; a new project gets its own.
 SAMPLE_STORAGE = "file:/tmp/telemetry-pipeline"
 
-# What the Spark source reads where a query names no place (`pipeline/options.py`).
+# The variables from which the Spark source takes the address when a query has none (`pipeline/options.py`).
 _CONNECTION, _ENDPOINT, _CA_FILE = "EVENTHUBS_CONNECTION_STRING", "EVENTHUBS_ENDPOINT", "EVENTHUBS_CA_FILE"
-# Spark Connect's own packages, on which `spark-pipelines` stands, by the names under which they are imported.
+# Packages that Spark Connect, and so `spark-pipelines`, needs: the names to import.
 _PACKAGES = ("grpc", "grpc_status", "pandas", "pyarrow", "yaml", "zstandard")
-# Tables of earlier runs are known to later ones only in a lasting catalog: Derby, which is in Spark's own jars. It is a
-# static setting, so the project's file cannot hold it.
+# Later runs find the tables of earlier ones only in a persistent catalog: Derby, which is in Spark's own jars. It is a
+# static setting, so it cannot be in the project's file.
 _CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
 
 app = a_group("Pipelines: Spark Declarative Pipelines from hub to hub.")
@@ -46,12 +46,15 @@ app = a_group("Pipelines: Spark Declarative Pipelines from hub to hub.")
 @app.command()
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to put it; made if it is not there.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="[DIR]", help="Folder of the project; it is created if it does not exist.", show_default=False
+        ),
     ] = Path("telemetry"),
 ) -> None:
-    """Make a project: events of a hub to tables, minute by minute, and back to a hub."""
+    """Create a project: it writes the events of a hub to tables, minute by minute, and results back to a hub."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CommandFailed(Exit.FAILED, f"{folder} is there already and not empty")
+        raise CommandFailed(Exit.FAILED, f"{folder} already exists and is not empty")
     storage = folder.resolve() / STORAGE
     storage.mkdir(parents=True)
     for place, text in sample_files():
@@ -65,7 +68,7 @@ def init(
 
 
 def sample_files() -> Iterator[tuple[str, str]]:
-    """The files of the project that `init` makes, by their places in it."""
+    """The files of the sample project, by their paths."""
     yield from _texts(files("hubmere.pipeline") / "project", "")
 
 
@@ -86,14 +89,16 @@ def run(
     context: typer.Context,
     project: Annotated[
         Path,
-        typer.Option("--project", metavar="DIR", help="Folder of the project. Default: this one.", show_default=False),
+        typer.Option(
+            "--project", metavar="DIR", help="Folder of the project. Default: the current folder.", show_default=False
+        ),
     ] = Path(),
     data: Annotated[
         Path | None, typer.Option("--data", metavar="PATH", help="Data folder of the node on this machine.")
     ] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Only check the project: read and write nothing.")] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only check the project; read and write nothing.")] = False,
 ) -> None:
-    """Bring every table of a project up to date, then end.
+    """Update every table of a project, then end.
 
     Further arguments go to `spark-pipelines`, such as --full-refresh-all, --master and --conf. The node is the one on
     this machine, or the one that EVENTHUBS_CONNECTION_STRING names.
@@ -106,14 +111,14 @@ def run(
     program = _program()
     environment = {**_environment(data, os.environ), "JAVA_HOME": _java_home(os.environ)}
     words = ["dry-run" if dry else "run", "--spec", str(spec), *_CATALOG, *context.args]
-    # In the project's folder, where Spark then keeps its catalog and tables.
+    # Run in the project's folder: Spark stores its catalog and tables in the current folder.
     ended = subprocess.run([program, *words], cwd=spec.parent, env=environment, check=False)  # noqa: S603  found by us
     if ended.returncode:
         raise CommandFailed(Exit.FAILED, f"the pipeline failed: spark-pipelines ended with code {ended.returncode}")
 
 
 def _program() -> str:
-    """Where `spark-pipelines` is; CommandFailed when it or what it needs is not installed."""
+    """The path of `spark-pipelines`; CommandFailed when it or one of its dependencies is not installed."""
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
         raise CommandFailed(Exit.FAILED, "Spark is not installed", f"install it with: {install_command('pipelines')}")
@@ -132,7 +137,7 @@ def _missing(packages: Sequence[str]) -> list[str]:
 
 
 def _java_home(environ: Mapping[str, str]) -> str:
-    """The home of the Java that Spark is to start; CommandFailed when there is none, or it is too old."""
+    """The home of the Java for Spark; CommandFailed when there is none, or it is too old."""
     try:
         java = find_java(None, environ)
     except CannotRun as refusal:
@@ -141,7 +146,7 @@ def _java_home(environ: Mapping[str, str]) -> str:
 
 
 def _environment(data: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """What Spark is to know: its Python, and where the hubs are unless that is said."""
+    """Environment of Spark: its Python, and the address of the node unless the user has set it."""
     found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **environ}
     if data is None and environ.get(_CONNECTION):
         return found
@@ -149,7 +154,7 @@ def _environment(data: Path | None, environ: Mapping[str, str]) -> dict[str, str
 
 
 def _place_of_node(data: Path) -> dict[str, str]:
-    """The Kafka endpoint of the node on a data folder: without TLS where it is served, for it is this machine."""
+    """The Kafka endpoint of the local node; without TLS if the node serves that, since it is on this machine."""
     ready = ready_node(data)
     if ready["kafka"]:
         return {_CONNECTION: ready["emulator_connection_string"], _ENDPOINT: ready["kafka"]}

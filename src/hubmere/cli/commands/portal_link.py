@@ -1,4 +1,4 @@
-"""`hubmere portal`: a fresh link that signs the administrator in to the portal, once."""
+"""`hubmere portal`: prints a one-time link that signs the administrator in to the portal."""
 
 import sys
 import webbrowser
@@ -35,13 +35,13 @@ def _portal(given: dict[str, Any]) -> None:
     if given["open_"] and not webbrowser.open(link):
         raise CommandFailed(Exit.FAILED, "no browser could be opened; open the link yourself")
     if sys.stdout.isatty():
-        typer.echo("The link signs you in once; a link that was made before and not used has ended.", err=True)
+        typer.echo("The link signs you in once. Earlier links that were not used are no longer valid.", err=True)
 
 
 app = a_group("The portal.")
-_HELP = """Print a fresh link that opens the portal and signs the administrator in.
+_HELP = """Print a new link that opens the portal and signs the administrator in.
 
-The link works once. It ends the link that the node printed when it started, if that was not used.
+The link works once. The link that the node printed at its start becomes invalid.
 """
-_OPTIONS = (option("open_", bool, "--open", default=False, help="Open it in the browser, too."), *NODE_OPTIONS)
+_OPTIONS = (option("open_", bool, "--open", default=False, help="Also open the link in the browser."), *NODE_OPTIONS)
 app.command("portal", help=_HELP, cls=AzCommand)(with_signature(_portal, _OPTIONS))

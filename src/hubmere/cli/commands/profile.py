@@ -16,7 +16,7 @@ from hubmere.cli.commands.resources.verbs import (
     option,
     with_signature,
 )
-from hubmere.cli.commands.results import rendered
+from hubmere.cli.commands.results import render
 from hubmere.cli.commands.target import TOKEN_VARIABLE, NodeFlags, check_flags
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
@@ -42,7 +42,7 @@ def _add(given: dict[str, Any]) -> None:
     if given["url"] and not given["token"]:
         given["token"] = os.environ.get(TOKEN_VARIABLE)
     if not any(given[each] for each in ("data", "url", "connection_string")):
-        raise CommandFailed(Exit.USAGE, "say which node: --url with --token, --connection-string, or --data")
+        raise CommandFailed(Exit.USAGE, "name a node: --url with --token, --connection-string, or --data")
     check_flags(NodeFlags(**given))
     data = given["data"]
     profiles = Profiles(os.environ)
@@ -57,7 +57,7 @@ def _list(given: dict[str, Any]) -> None:
         {"name": name, "node": profile.place, "inUse": name == profiles.used}
         for name, profile in sorted(profiles.all.items())
     ]
-    if text := rendered(rows, given["output"], _COLUMNS, given["query"]):
+    if text := render(rows, given["output"], _COLUMNS, given["query"]):
         typer.echo(text)
 
 
@@ -84,10 +84,12 @@ _OPTIONAL_NAME = inspect.Parameter(
 )
 _ADD = (
     _NAME,
-    option("use", bool, "--use", default=False, help="Use it for commands that name no node."),
+    option("use", bool, "--use", default=False, help="Also make it the default for commands that name no node."),
     *(each for each in NODE_OPTIONS if each.name != "profile"),
 )
-_NONE = option("none", bool, "--none", default=False, help="Use no profile: the node on the data folder is meant.")
+_NONE = option(
+    "none", bool, "--none", default=False, help="Use no profile; commands then use the node of the data folder."
+)
 _SHOWN = tuple(each for each in RESULT_OPTIONS if each.name in ("output", "query"))
 app.command("add", help="Add or replace a profile.", cls=AzCommand)(with_signature(_add, _ADD))
 app.command("list", help="List the profiles.", cls=AzCommand)(with_signature(_list, _SHOWN))

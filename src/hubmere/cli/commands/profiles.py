@@ -1,7 +1,7 @@
 """Profiles: the nodes that a person works with, by name, in one file of the user: `~/.config/hubmere/profiles.json`.
 
 The file holds tokens and connection strings, hence mode 0600; it is written by rename, so a reader sees all of it or
-nothing. One profile may be in use: commands that name no node go there.
+nothing. One profile may be the default, for commands that name no node.
 """
 
 import json
@@ -29,7 +29,7 @@ class Profile:
 
     @property
     def place(self) -> str:
-        """Where the node is, without secrets."""
+        """The address of the node, without secrets."""
         return self.url or self.data or "by connection string"
 
 
@@ -51,13 +51,13 @@ class Profiles:
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return {}
         except (ValueError, TypeError, AttributeError) as error:
-            raise CommandFailed(Exit.USAGE, f"{self.path} is not a file of profiles: {error}") from None
+            raise CommandFailed(Exit.USAGE, f"{self.path} is not a valid file of profiles: {error}") from None
         return content
 
     def get(self, name: str) -> Profile:
-        """The profile of a name; CommandFailed when there is none."""
+        """The profile with a name; CommandFailed when there is none."""
         if name not in self.all:
-            known = ", ".join(sorted(self.all)) or "none; `hubmere profile add` makes one"
+            known = ", ".join(sorted(self.all)) or "none; `hubmere profile add` creates one"
             raise CommandFailed(Exit.USAGE, f"there is no profile '{name}'; there are: {known}")
         return self.all[name]
 
@@ -67,14 +67,14 @@ class Profiles:
         self._write()
 
     def use(self, name: str | None) -> None:
-        """Let commands that name no node go to this one; None: to the data folder again."""
+        """Make a profile the default for commands that name no node; None selects the data folder again."""
         if name is not None:
             self.get(name)
         self.used = name
         self._write()
 
     def remove(self, name: str) -> None:
-        """Forget a profile."""
+        """Remove a profile."""
         self.get(name)
         del self.all[name]
         if self.used == name:

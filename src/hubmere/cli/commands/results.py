@@ -1,6 +1,6 @@
 """How results are shown: the formats of `az --output` and the filter of `az --query`, on the objects that `az` prints.
 
-1. `flattened` turns a resource of the management API into what `az` prints: the level `properties` is gone, and
+1. `flatten` turns a resource of the management API into what `az` prints: the level `properties` is gone, and
    `resourceGroup` is added from the id.
 2. A JMESPath query selects from that (https://jmespath.org).
 3. A format writes it: JSON with sorted keys, YAML, rows of tab-separated values, or a table. Colours need a terminal.
@@ -43,7 +43,7 @@ class Output(StrEnum):
 
 
 def default_output() -> Output:
-    """The format where none is named: HUBMERE_OUTPUT, else a table at a terminal and JSON in a script."""
+    """The format when none is given: HUBMERE_OUTPUT, else a table at a terminal and JSON in a script."""
     text = os.environ.get(OUTPUT_VARIABLE, "").lower()
     if not text:
         return Output.TABLE if sys.stdout.isatty() else Output.JSON
@@ -52,36 +52,36 @@ def default_output() -> Output:
     return Output(text)
 
 
-def rendered(result: object, output: Output | None, columns: Sequence[Column], query: str | None = None) -> str:
-    """The text for a result: a resource, a list of them, or nothing."""
+def render(result: object, output: Output | None, columns: Sequence[Column], query: str | None = None) -> str:
+    """Format a result: a resource, a list of them, or nothing."""
     output = output or default_output()
     if result is None or output is Output.NONE:
         return ""
     if query is None and output is Output.TABLE:
         return resource_table(result, columns)
-    shown = flattened(result)
+    shown = flatten(result)
     if query is not None:
-        shown = _selected(query, shown)
+        shown = _apply_query(query, shown)
     return _TEXTS[output](shown)
 
 
-def flattened(result: object) -> object:
-    """A resource, or a list of them, as `az` prints it: no object has a level `properties`."""
+def flatten(result: object) -> object:
+    """Convert a resource, or a list of them, to the form that `az` prints: without the level `properties`."""
     if isinstance(result, list):
-        return [flattened(item) for item in result]
+        return [flatten(item) for item in result]
     if not isinstance(result, dict):
         return result
     properties = result.get("properties")
     inner = properties if isinstance(properties, dict) else {}
     outer = {name: value for name, value in result.items() if value is not properties or not inner}
-    flat = {name: flattened(value) for name, value in {**inner, **outer}.items()}
+    flat = {name: flatten(value) for name, value in {**inner, **outer}.items()}
     found = _RESOURCE_GROUP.search(str(result.get("id", "")))
     if found is not None:
         flat["resourceGroup"] = found.group(1)
     return flat
 
 
-def _selected(query: str, result: object) -> object:
+def _apply_query(query: str, result: object) -> object:
     import jmespath
     from jmespath.exceptions import JMESPathError
 
@@ -104,7 +104,7 @@ def _yaml_text(result: object) -> str:
 
 
 def _yaml_lines(value: object) -> Iterator[str]:
-    """Block style for objects and arrays that hold something, as PyYAML writes it."""
+    """Block style for objects and arrays that are not empty, as PyYAML writes it."""
     if isinstance(value, Mapping) and value:
         for name in sorted(value):
             yield from _yaml_entry(f"{_yaml_scalar(name)}:", value[name])
@@ -152,7 +152,7 @@ def _tsv_cell(value: object) -> str:
     return "" if isinstance(value, Mapping) else str(value)
 
 
-def _coloured(text: str, lexer_name: str) -> str:
+def _highlight(text: str, lexer_name: str) -> str:
     if not has_colours():
         return text
     from pygments import highlight
@@ -164,9 +164,9 @@ def _coloured(text: str, lexer_name: str) -> str:
 
 _TEXTS = {
     Output.JSON: _json_text,
-    Output.JSONC: lambda result: _coloured(_json_text(result), "json"),
+    Output.JSONC: lambda result: _highlight(_json_text(result), "json"),
     Output.YAML: _yaml_text,
-    Output.YAMLC: lambda result: _coloured(_yaml_text(result), "yaml"),
+    Output.YAMLC: lambda result: _highlight(_yaml_text(result), "yaml"),
     Output.TSV: _tsv_text,
     Output.TABLE: automatic_table,
 }

@@ -1,4 +1,4 @@
-"""`hubmere status`: one page about a node: where it is, whether it is well, and what it holds."""
+"""`hubmere status`: one page about a node: its addresses, its health and its content."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from hubmere.cli.commands.resources.verbs import (
     take_node,
     with_signature,
 )
-from hubmere.cli.commands.results import Output, default_output, rendered
+from hubmere.cli.commands.results import Output, default_output, render
 from hubmere.cli.commands.tables import resource_table
 from hubmere.cli.commands.target import NodeTarget
 
@@ -27,8 +27,8 @@ Json = dict[str, Any]
 _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
-# What is shown of the node's own file, besides what the node answers.
-# Counts in the answer to `/ready`, and what each says about the node.
+# Keys of the ready file that are shown besides the node's answers.
+# Counts in the answer to `/ready`, and the problem that each means.
 _PROBLEMS = (
     ("offlinePartitionCount", "partitions are offline"),
     ("recoveringPartitionCount", "partitions are being recovered"),
@@ -43,11 +43,11 @@ def _status(given: dict[str, Any]) -> None:
     if output is Output.TABLE and given["query"] is None:
         typer.echo(_page(result), color=has_colours() or None)
     else:
-        typer.echo(rendered(result, output, (), given["query"]), color=has_colours() or None)
+        typer.echo(render(result, output, (), given["query"]), color=has_colours() or None)
 
 
 def status_of(target: NodeTarget) -> Json:
-    """What the node says about itself, and on its own machine where it is."""
+    """What the node reports about itself; on its own machine, also its addresses."""
     with closing(NodeHttp(target)) as http:
         state: Json = json.loads(http.request("GET", "/ready").body)
         metrics = samples(http.request("GET", "/metrics").body.decode())

@@ -6,10 +6,10 @@ from typing import Any
 from hubmere.cli.commands.colours import has_colours, paint
 
 Json = dict[str, Any]
-# A heading and where its value is: names joined by dots.
+# A heading and the path of its value: names joined by dots.
 Column = tuple[str, str]
 
-# What says nothing to a person who has just named the resource.
+# Keys that are left out: they are useless to a person who has just named the resource.
 _NOT_SHOWN = frozenset({"id", "type", "systemData"})
 _GAP = "  "
 
@@ -90,8 +90,8 @@ def _text(value: object) -> str:
 
 
 def _inner(item: object) -> str:
-    return _joined(item.values()) if isinstance(item, dict) else _text(item)
+    return _pair_text(item.values()) if isinstance(item, dict) else _text(item)
 
 
-def _joined(values: Iterable[object]) -> str:
+def _pair_text(values: Iterable[object]) -> str:
     return "=".join(_inner(value) for value in values)

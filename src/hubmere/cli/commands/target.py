@@ -1,9 +1,9 @@
-"""Finding the node that a command is meant for, and the credential that opens it.
+"""Finds the node that a command uses, and the credential for it.
 
 A node is named by flags, else by a profile (`--profile`, HUBMERE_PROFILE), else by other variables, else by the profile
 in use, else it is the node on the default data folder. Flags and variables hold a connection string, a URL with a
 token, or a data folder, where a node keeps its ready file while it runs. A node on this machine is used at the address
-that it listens on; only whether that address accepts connections is tried here. Credentials stay out of every text.
+that it listens on; it only checks whether that address accepts connections. No text contains a credential.
 """
 
 import json
@@ -28,7 +28,7 @@ CA_VARIABLE = "HUBMERE_CA_FILE"
 DATA_VARIABLE = "HUBMERE_DATA"
 PROFILE_VARIABLE = "HUBMERE_PROFILE"
 
-# A token is renewed at half its life, so that one request never meets its end.
+# A token is renewed at half its lifetime, so that it never expires during a request.
 _TOKEN_LIFE_S = 3600
 # A listener of this machine accepts at once.
 _CONNECT_SECONDS = 10.0
@@ -37,10 +37,10 @@ _EMULATOR_SCHEME, _SCHEME = "http", "https"
 
 
 class Credential(Protocol):
-    """What goes into the Authorization header."""
+    """Makes the value of the Authorization header."""
 
     def header(self) -> str:
-        """The header's value, good for now."""
+        """The header's value, which is valid now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class BearerToken:
     token: str = field(repr=False)
 
     def header(self) -> str:
-        """As ARM clients write it."""
+        """The header as ARM clients write it."""
         return f"Bearer {self.token}"
 
 
@@ -61,19 +61,19 @@ class SharedAccessSignature:
     text: str = field(repr=False)
 
     def header(self) -> str:
-        """As it was given."""
+        """The signature itself."""
         return self.text
 
 
 class RuleKey:
-    """A rule and its key: makes tokens and renews them."""
+    """A rule and its key: creates tokens and renews them."""
 
     def __init__(self, uri: str, rule: str, key: str) -> None:
         self._uri, self._rule, self._key = uri, rule, key
         self._token, self._renew_at_s = "", 0.0
 
     def header(self) -> str:
-        """A token that is good for at least half its life."""
+        """A token that is valid for at least half its lifetime."""
         now_s = time.time()
         if now_s >= self._renew_at_s:
             from hubmere.model.sas import make_token
@@ -85,9 +85,8 @@ class RuleKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTarget:
-    """A node and how to get in: `namespace` and `hub` are what is meant where no name is given.
-
-    `host` is the name that chooses a namespace when the URL is that of another way to the node.
+    """A node and its credential. `namespace` and `hub` are defaults for names that are not given. `host` selects the
+    namespace if the host of the URL does not.
     """
 
     url: str
@@ -96,13 +95,13 @@ class NodeTarget:
     ca_file: str | None = None
     namespace: str | None = None
     hub: str | None = None
-    # What the ready file of a node on this machine says.
+    # The content of the ready file of a node on this machine.
     ready: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFlags:
-    """What the flags of a command say about the node."""
+    """The flags of a command that name the node."""
 
     data: Path | None = None
     url: str | None = None
@@ -118,7 +117,7 @@ class NodeFlags:
 
 
 def find_node(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
-    """The node that is meant; CommandFailed when there is none, or no way in."""
+    """Find the node; CommandFailed when there is none, or no credential."""
     if given.profile and given.names_a_node:
         raise CommandFailed(Exit.USAGE, "give either --profile or --data, --url or --connection-string")
     if not given.names_a_node and (name := given.profile or environ.get(PROFILE_VARIABLE)):
@@ -130,13 +129,13 @@ def find_node(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
 
 
 def check_flags(given: NodeFlags) -> None:
-    """Refuse flags that name no node in a usable way; a data folder need not have a running node."""
+    """Refuse flags that cannot name a node; the node of a data folder need not run."""
     if given.url or given.connection_string:
         _by_flags(given, {})
 
 
 def _by_profile(name: str, environ: Mapping[str, str]) -> NodeTarget:
-    """The node of a profile; of the environment only the token and the authority stand in for missing values."""
+    """The node of a profile. Only a missing token or CA is taken from the environment."""
     profile = Profiles(environ).get(name)
     flags = NodeFlags(
         data=None if profile.data is None else Path(profile.data),
@@ -165,13 +164,13 @@ def _by_flags(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
 
 def _by_url(url: str, token: str | None, connection_string: str | None, ca_file: str | None) -> NodeTarget:
     if token:
-        return NodeTarget(url=_checked(url), credential=BearerToken(token), ca_file=ca_file)
+        return NodeTarget(url=_check_url(url), credential=BearerToken(token), ca_file=ca_file)
     if connection_string:
         return _by_connection_string(connection_string, url, ca_file)
     raise CommandFailed(Exit.USAGE, f"--url needs --token or {TOKEN_VARIABLE}, or a --connection-string")
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     scheme, colon, rest = url.rstrip("/").partition("://")
     if not colon or scheme.lower() not in ("http", "https") or not rest or "/" in rest or "@" in rest:
         raise CommandFailed(Exit.USAGE, f"--url {url} is not a URL such as https://events.example.org:5301")
@@ -197,7 +196,7 @@ def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> No
     port = Settings().http_port if parsed.is_emulator else Settings().https_port
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
     return NodeTarget(
-        url=_checked(url) if url else f"{scheme}://{host}:{port}",
+        url=_check_url(url) if url else f"{scheme}://{host}:{port}",
         host=host,
         credential=credential,
         ca_file=ca_file,
@@ -206,7 +205,7 @@ def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> No
 
 
 def ready_node(data: Path) -> dict[str, Any]:
-    """What the node that runs on a data folder wrote there when it became ready (`ready.Ready`)."""
+    """The ready file of the node that runs on a data folder (`ready.Ready`)."""
     try:
         ready: dict[str, Any] = json.loads((data / READY_FILE).read_bytes())
     except FileNotFoundError:
@@ -223,7 +222,7 @@ def _local(data: Path, ca_file: str | None) -> NodeTarget:
     ready = ready_node(data)
     url = _nearest_way(ready, ca_file)
     if not url:
-        raise CommandFailed(Exit.FAILED, f"the node on {data} serves neither HTTP nor HTTPS, which commands speak")
+        raise CommandFailed(Exit.FAILED, f"the node on {data} serves neither HTTP nor HTTPS, which commands use")
     return NodeTarget(
         url=url,
         credential=BearerToken(ready["admin_token"]),
@@ -234,10 +233,10 @@ def _local(data: Path, ca_file: str | None) -> NodeTarget:
 
 
 def _nearest_way(ready: Mapping[str, Any], ca_file: str | None) -> str | None:
-    """Plain HTTP where it stays on this machine, else TLS where its authority is known, else what there is.
+    """Plain HTTP if it listens on loopback only, else TLS if the CA is known, else whatever the node serves.
 
-    Clients may be told other addresses than the node listens on, which only they can use. The data folder of a node in
-    a container may be mounted here, and then only the addresses for clients are of use.
+    A node may advertise addresses that only its clients can use; the address that it listens on is better here. If the
+    data folder of a node in a container is mounted here, only the advertised addresses can be used.
     """
     plain: str | None = ready["http"]
     secure: str | None = ready["https"]
@@ -270,7 +269,7 @@ def _nobody(data: Path) -> CommandFailed:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process is there: a node that was killed leaves its ready file behind."""
+    """Whether a process exists: a node that was killed leaves its ready file behind."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

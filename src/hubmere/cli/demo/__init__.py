@@ -1,1 +1,1 @@
-"""A fleet that does not exist: a node with devices on three protocols, readers and Capture; something to look at."""
+"""The demo: a node with simulated devices on three protocols, readers and Capture."""

@@ -1,18 +1,18 @@
-"""What the devices of the demo measure: a few physical quantities that wander, as JSON. No clock, no network."""
+"""Measurements of the simulated devices: a few physical quantities that vary, as JSON. No clock, no network."""
 
 import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# A reading moves by this share of what is left to its far bound, so that it wanders and stays inside.
+# A reading changes by at most this share of the distance to the bound, so that it varies and stays inside.
 _STEP = 0.08
 _SITES = ("harbour", "mill", "depot", "quarry")
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One thing that is measured, and between which bounds it wanders."""
+    """One measured quantity and its bounds."""
 
     name: str
     low: float
@@ -23,7 +23,7 @@ QUANTITIES = (Quantity("temperature", -5.0, 40.0), Quantity("humidity", 20.0, 95
 
 
 class Device:
-    """A device with a memory of its last readings. The same seed measures the same."""
+    """A device that remembers its last readings. The same seed gives the same readings."""
 
     def __init__(self, number: int, seed: int = 0) -> None:
         self.name = f"device-{number:03}"
@@ -43,5 +43,5 @@ class Device:
 
 
 def fleet(count: int) -> Iterator[Device]:
-    """So many devices."""
+    """Create a number of devices."""
     return (Device(number) for number in range(count))

@@ -1,6 +1,5 @@
-"""The demo from its start to its end: a node in a child process, the workers, and a table of what they do.
-
-Nothing stays behind unless a data folder was given. Ends by itself after a time, or on Ctrl-C.
+"""Runs the demo: a node in a child process, the workers, and a table of their activity. The data is deleted at the end
+unless a data folder was given. Ends after a given time, or on Ctrl-C.
 """
 
 import sys
@@ -20,7 +19,7 @@ from hubmere.cli.commands.resources.arm import (
     HUBS,
     NAMESPACES,
     Arm,
-    merged,
+    merge,
 )
 from hubmere.cli.commands.target import BearerToken, NodeTarget
 from hubmere.cli.demo.devices import Device, fleet
@@ -33,19 +32,19 @@ from hubmere.testing import Node, NodeFailed
 HUB = "telemetry"
 DASHBOARD, BILLING = "dashboard", "billing"
 _PARTITIONS = 4
-# The shortest window there is, so that somebody who watches sees a file.
+# The shortest allowed window, so that files appear soon.
 _CAPTURE = {"enabled": True, "encoding": "Avro", "intervalInSeconds": 60, "sizeLimitInBytes": 10 * 1024 * 1024}
 _REFRESH_SECONDS = 0.5
 # Without a terminal, a line is printed this often.
 _LINE_SECONDS = 5.0
 _END_SECONDS = 10.0
-# Devices publish by these in equal parts.
+# The devices are divided equally among these protocols.
 _PUBLISHERS = (("AMQP devices", AmqpPublisher), ("Kafka devices", KafkaPublisher), ("HTTPS devices", HttpsPublisher))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the demo is asked for; `duration_s` None is until Ctrl-C, `data` None is a folder that is removed."""
+    """The options of the demo. Without `duration_s` it runs until Ctrl-C; without `data` it uses a temporary folder."""
 
     devices: int = 30
     events_per_second: float = 60.0
@@ -55,7 +54,7 @@ class Plan:
 
 
 def run(plan: Plan) -> None:
-    """Everything; raises CommandFailed when the node does not start."""
+    """Run the demo; raises CommandFailed when the node does not start."""
     hubs = [HubSetting(name=HUB, partition_count=_PARTITIONS, consumer_groups=(DASHBOARD,))]
     try:
         with Node(hubs=hubs, data=plan.data) as node:
@@ -64,7 +63,7 @@ def run(plan: Plan) -> None:
                 capture(node.ready)
             with _working(_workers(node.ready, plan)) as workers, suppress(KeyboardInterrupt):
                 _watch(workers, plan.duration_s)
-            _tell_ends(workers)
+            _print_totals(workers)
     except NodeFailed as failed:
         raise CommandFailed(Exit.FAILED, str(failed)) from failed
 
@@ -81,13 +80,13 @@ def _say(ready: Ready, plan: Plan) -> None:
 
 
 def capture(ready: Ready) -> None:
-    """Switch Capture on, as the management tools do."""
+    """Enable Capture over ARM, as management tools do."""
     url = ready.http or ready.https
     assert url is not None
     where = NodeTarget(url=url.rstrip("/"), credential=BearerToken(ready.admin_token), ca_file=ready.ca_file)
     arm = Arm(where, DEFAULT_SUBSCRIPTION, DEFAULT_RESOURCE_GROUP)
     at = (NAMESPACES, ready.namespace, HUBS, HUB)
-    arm.put(at, merged(arm.get(at), {"properties": {"captureDescription": _CAPTURE}}))
+    arm.put(at, merge(arm.get(at), {"properties": {"captureDescription": _CAPTURE}}))
     arm.close()
 
 
@@ -110,7 +109,7 @@ def _share(devices: Sequence[Device], at: int) -> list[Device]:
 
 @contextmanager
 def _working(workers: list[Worker]) -> Iterator[list[Worker]]:
-    """The workers at work; all have ended on the way out."""
+    """Start the workers; end them when the context is left."""
     for worker in workers:
         worker.start()
     try:
@@ -126,14 +125,14 @@ def _working(workers: list[Worker]) -> Iterator[list[Worker]]:
 
 
 def _watch(workers: Sequence[Worker], duration_s: float | None) -> None:
-    """Show how it goes until the time is over."""
+    """Show the activity until the time is over."""
     started_s = time.monotonic()
     seen: dict[str, int] = {}
     is_terminal = sys.stdout.isatty()
     pause_s = _REFRESH_SECONDS if is_terminal else _LINE_SECONDS
     with ExitStack() as stack:
         live = stack.enter_context(Live(_table(workers, seen, pause_s), transient=True)) if is_terminal else None
-        while (left_s := _left(started_s, duration_s)) > 0:
+        while (left_s := _seconds_left(started_s, duration_s)) > 0:
             time.sleep(min(pause_s, left_s))
             if live is not None:
                 live.update(_table(workers, seen, pause_s))
@@ -142,7 +141,7 @@ def _watch(workers: Sequence[Worker], duration_s: float | None) -> None:
             seen = {worker.name: worker.done for worker in workers}
 
 
-def _left(started_s: float, duration_s: float | None) -> float:
+def _seconds_left(started_s: float, duration_s: float | None) -> float:
     return float("inf") if duration_s is None else started_s + duration_s - time.monotonic()
 
 
@@ -155,11 +154,11 @@ def _table(workers: Sequence[Worker], seen: dict[str, int], pause_s: float) -> T
 
 
 def _print_line(workers: Sequence[Worker]) -> None:
-    told = (f"{worker.name}: {worker.trouble or worker.done}" for worker in workers)
-    sys.stdout.write("; ".join(told) + "\n")
+    texts = (f"{worker.name}: {worker.trouble or worker.done}" for worker in workers)
+    sys.stdout.write("; ".join(texts) + "\n")
     sys.stdout.flush()
 
 
-def _tell_ends(workers: Sequence[Worker]) -> None:
+def _print_totals(workers: Sequence[Worker]) -> None:
     for worker in workers:
         sys.stdout.write(f"{worker.name}: {worker.done} events\n")

@@ -1,4 +1,4 @@
-"""The threads of the demo: devices that publish by AMQP, Kafka and HTTPS, and two readers. Each counts what it did.
+"""The threads of the demo: devices that publish by AMQP, Kafka and HTTPS, and two readers. Each counts its events.
 
 A worker that loses the node connects again after a pause, so that a node can be stopped and started under the demo.
 """
@@ -28,13 +28,13 @@ from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCom
 
 _PAUSE_SECONDS = 1.0
 _WAIT_SECONDS = 0.25
-# A reader commits its place this often: offsets are written to disk.
+# How often a reader commits its offsets, which are written to disk.
 _COMMIT_SECONDS = 1.0
 _ANSWER_SECONDS = 15.0
 
 
 class Worker(threading.Thread, ABC):
-    """Does one thing until it is told to end. `done` counts events; `trouble` is a failure that lasts."""
+    """Publishes or reads until `end` is called. `done` counts events; `trouble` is the current failure."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -43,11 +43,11 @@ class Worker(threading.Thread, ABC):
         self._ending = threading.Event()
 
     def end(self) -> None:
-        """Stop soon; join to wait for it."""
+        """Ask the worker to stop; `join` waits for it."""
         self._ending.set()
 
     def run(self) -> None:
-        """Work, and begin again after a failure."""
+        """Work, and start again after a failure."""
         while not self._ending.is_set():
             try:
                 self.work()
@@ -57,10 +57,10 @@ class Worker(threading.Thread, ABC):
 
     @abstractmethod
     def work(self) -> None:
-        """Connect, then do the thing until the end."""
+        """Connect, then publish or read until the end."""
 
     def count(self, events: int) -> None:
-        """So many events more; whoever counts is well."""
+        """Add to the number of events; a success also clears `trouble`."""
         self.done += events
         self.trouble = None
 
@@ -79,7 +79,7 @@ class Publisher(Worker):
 
 
 class Turns:
-    """An iterator of devices that keeps to a rate; it does not make up for what was missed."""
+    """An iterator over devices at a fixed rate; it does not catch up after a delay."""
 
     def __init__(self, devices: Sequence[Device], gap_s: float, ending: threading.Event) -> None:
         self._devices, self._gap_s, self._ending = devices, gap_s, ending
@@ -125,7 +125,7 @@ class KafkaPublisher(Publisher):
 
 
 class HttpsPublisher(Publisher):
-    """Devices that publish by themselves, each under its own name."""
+    """Devices that publish directly, each under its own publisher name."""
 
     def work(self) -> None:
         """Send a POST per event, over one connection."""
@@ -143,7 +143,7 @@ class HttpsPublisher(Publisher):
                 self.count(1)
 
     def _key(self, device: Device) -> RuleKey:
-        """What makes tokens for the device's own path."""
+        """The credential for the path of the device."""
         string = ConnectionString.parse(self.ready.connection_string)
         assert string.key_name is not None
         assert string.key is not None
@@ -158,7 +158,7 @@ class AmqpReader(Worker):
         self._ready, self._hub, self._group, self._partitions = ready, hub, group, partitions
 
     def work(self) -> None:
-        """Takes what comes."""
+        """Read events until the end."""
         with amqp_peer(self._ready, f"demo-{self._group}") as peer:
             for partition in range(self._partitions):
                 peer.read_from(self._hub, self._group, partition)
@@ -167,14 +167,14 @@ class AmqpReader(Worker):
 
 
 class KafkaReader(Worker):
-    """Reads a hub as a Kafka group that commits how far it has come; a little behind, so that there is a lag to see."""
+    """Reads a hub as a Kafka group that commits its offsets; a little late, so that there is some lag to show."""
 
     def __init__(self, name: str, ready: Ready, hub: str, group: str) -> None:
         super().__init__(name)
         self._ready, self._hub, self._group = ready, hub, group
 
     def work(self) -> None:
-        """Reads what is new, commits, waits."""
+        """Read new events, commit, wait."""
         with Client(kafka_account(self._ready, "hubmere-demo-consumer")) as client:
             reader = HubReader(client, self._hub)
             partitions = range(reader.partition_count())
@@ -209,7 +209,7 @@ class KafkaReader(Worker):
 
 
 def amqp_peer(ready: Ready, container_id: str) -> AmqpPeer:
-    """A connection with the root rule, not open yet."""
+    """A client with the key of the root rule; it is not connected yet."""
     string = ConnectionString.parse(ready.emulator_connection_string)
     assert ready.amqp is not None
     assert string.key_name is not None
@@ -219,7 +219,7 @@ def amqp_peer(ready: Ready, container_id: str) -> AmqpPeer:
 
 
 def kafka_account(ready: Ready, client_id: str) -> Account:
-    """How Kafka clients sign in."""
+    """Credentials for a Kafka client."""
     assert ready.kafka is not None
     host, _, port = ready.kafka.rpartition(":")
     address = KafkaAddress(host=host.strip("[]"), port=int(port), is_secure=False)
@@ -227,5 +227,5 @@ def kafka_account(ready: Ready, client_id: str) -> Account:
 
 
 def now_ms() -> int:
-    """Wall time, as devices know it."""
+    """The wall time of the devices."""
     return time.time_ns() // 1_000_000

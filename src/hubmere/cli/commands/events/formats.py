@@ -1,4 +1,5 @@
-"""How `tail` writes an event: a line for people, a line of JSON, the body alone, or by a format string as kcat has it.
+"""How `tail` writes an event: a line for people, a line of JSON, the body alone, or by a format string like that of
+kcat.
 
 An event is the node's JSON (`endpoints/http/browse_events`) with its `partition` and its `hub`.
 """
@@ -18,7 +19,7 @@ Write = Callable[[Json], bytes]
 
 _BASE64 = "base64"
 _VALUES = ("properties", "systemProperties")
-# What would move the cursor or ring the bell: a body is shown, not obeyed. C0 but for the tab, DEL, C1.
+# Control characters, which a terminal would execute: C0 except the tab, DEL, C1.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _PIECE = re.compile(r"%(?P<code>.)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.)|(?P<text>[^%\\]+)", re.DOTALL)
@@ -27,21 +28,21 @@ _PIECE = re.compile(r"%(?P<code>.)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.)|(?
 # --- parts of an event ---
 
 
-def decoded(text: str | None, encoding: str) -> bytes:
-    """The bytes of a body or a key."""
+def decode_text(text: str | None, encoding: str) -> bytes:
+    """Decode a body or a key to bytes."""
     return base64.b64decode(text or "") if encoding == _BASE64 else (text or "").encode()
 
 
 def body_of(event: Json) -> bytes:
     """The body; empty if there is none."""
-    return decoded(event["body"], event["bodyEncoding"])
+    return decode_text(event["body"], event["bodyEncoding"])
 
 
 def key_of(event: Json) -> bytes | None:
     """The key as readers of either protocol see it: the partition key, else the key of a Kafka record."""
     if event["partitionKey"] is not None:
         return str(event["partitionKey"]).encode()
-    return None if event["key"] is None else decoded(event["key"], event["keyEncoding"])
+    return None if event["key"] is None else decode_text(event["key"], event["keyEncoding"])
 
 
 def plain_value(typed: Mapping[str, Any]) -> object:
@@ -59,19 +60,19 @@ def plain_value(typed: Mapping[str, Any]) -> object:
 
 
 def text_writer(*, is_coloured: bool) -> Write:
-    """A line for people: place, time, key, body."""
+    """Writes a line for people: partition and sequence number, time, key, body."""
 
     def write(event: Json) -> bytes:
         key = key_of(event)
         place = paint(f"{event['partition']}:{event['sequenceNumber']}".ljust(8), "dim", is_on=is_coloured)
         time = paint(event["enqueuedTime"].replace("+00:00", "Z"), "dim", is_on=is_coloured)
-        shown_key = "" if key is None else "  " + paint(f"[{_shown(key)}]", "cyan", is_on=is_coloured)
-        return f"{place}  {time}{shown_key}  {_shown(body_of(event))}\n".encode()
+        shown_key = "" if key is None else "  " + paint(f"[{_escape_controls(key)}]", "cyan", is_on=is_coloured)
+        return f"{place}  {time}{shown_key}  {_escape_controls(body_of(event))}\n".encode()
 
     return write
 
 
-def _shown(content: bytes) -> str:
+def _escape_controls(content: bytes) -> str:
     try:
         return _CONTROL.sub(lambda found: repr(found.group())[1:-1], content.decode())
     except UnicodeDecodeError:
@@ -79,7 +80,7 @@ def _shown(content: bytes) -> str:
 
 
 def write_json(event: Json) -> bytes:
-    """One line of JSON, which `hubmere send --json-lines` takes; of typed values only the value."""
+    """One line of JSON, which `hubmere send --json-lines` accepts; typed values lose their type."""
     plain = {name: {key: plain_value(typed) for key, typed in event[name].items()} for name in _VALUES}
     return json.dumps({**event, **plain}, ensure_ascii=False).encode() + b"\n"
 
@@ -100,7 +101,7 @@ def _time_ms(event: Json) -> bytes:
     return str(round(datetime.fromisoformat(event["enqueuedTime"]).timestamp() * 1000)).encode()
 
 
-# The codes of kcat's -f; its offset is the sequence number, as for every Kafka client.
+# The codes of kcat's -f. The offset of a Kafka client is the sequence number.
 CODES: dict[str, tuple[str, Write]] = {
     "t": ("hub", lambda event: str(event["hub"]).encode()),
     "p": ("partition", lambda event: str(event["partition"]).encode()),
@@ -120,7 +121,7 @@ def _length(content: bytes | None) -> bytes:
 
 
 def format_writer(text: str) -> Write:
-    """Writes events by a format string such as `%p %o %k: %s\\n`; CommandFailed when it cannot be read."""
+    """Writes events by a format string such as `%p %o %k: %s\\n`; CommandFailed when it is invalid."""
     pieces = [_piece(found) for found in _PIECE.finditer(text)]
     if "".join(found.group() for found in _PIECE.finditer(text)) != text:
         raise _bad_format("it ends in the middle of a code")

@@ -1,6 +1,6 @@
-"""One hub's data plane as `send` and `tail` use it: HTTP, the protocol that every node serves and every rule opens.
+"""The HTTP client of one hub, for `send` and `tail`: every node serves HTTP, and every authorization rule allows it.
 
-A credential with Send or Listen is enough; where it may also manage, a wrong name is answered with the nearest one.
+A credential with Send or Listen is enough. With Manage, the error for an unknown name suggests the nearest name.
 """
 
 import inspect
@@ -46,25 +46,25 @@ HUB_ARGUMENT = inspect.Parameter(
     ],
 )
 NAMESPACE_OPTION = option(
-    "namespace_name", str | None, "--namespace-name", metavar="NAME", help="Its namespace. Default: the node's own.",
+    "namespace_name", str | None, "--namespace-name", metavar="NAME", help="Namespace. Default: the node's own.",
     autocompletion=completer([_IN_NAMESPACE]),
 )  # fmt: skip
 
 
 class HubClient:
-    """The way to one hub. Thread rule: one owner; `again` gives another way for another thread."""
+    """A connection to one hub. Thread rule: one owner; `again` opens a connection for another thread."""
 
     def __init__(self, target: NodeTarget, namespace: str | None, hub: str) -> None:
         if target.hub is not None and target.hub.lower() != hub.lower():
             raise CommandFailed(Exit.USAGE, f"the connection string is for the hub '{target.hub}', not for '{hub}'")
         self._target, self._namespace, self.hub = target, namespace, hub
         self._http = NodeHttp(target)
-        # The host chooses the namespace, unless one is named in front of the hub.
+        # The host selects the namespace, unless the path names one before the hub.
         place = hub if namespace is None else f"{namespace}/{hub}"
         self._base = f"/{quote(place, safe='/')}"
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._http.close()
 
     def again(self) -> "HubClient":
@@ -72,15 +72,15 @@ class HubClient:
         return HubClient(self._target, self._namespace, self.hub)
 
     def post(self, below: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Publish to the hub, or to what is below it."""
+        """Publish to the hub, or to a path below it."""
         self._ask("POST", below, None, body, headers)
 
     def get(self, below: str, group: str | None = None) -> bytes:
-        """Read something of the hub; `group` is named when it turns out not to be there."""
+        """Read a path of the hub; an error for a missing consumer group names `group`."""
         return self._ask("GET", below, group).body
 
     def partition_ids(self) -> list[str]:
-        """The hub's partitions, from its Atom description, for which the right to listen is enough."""
+        """The hub's partitions, from its Atom description, which requires only the right Listen."""
         found = _PARTITION_COUNT.search(self.get("?api-version=2014-01"))
         if found is None:
             raise CommandFailed(Exit.FAILED, f"the node's description of '{self.hub}' cannot be read")
@@ -108,9 +108,9 @@ class HubClient:
             except CommandFailed:
                 return refused
             at = (NAMESPACES, namespace, HUBS, self.hub, *(() if group is None else (GROUPS, group)))
-            return arm.explained(refused, at)
+            return arm.explain(refused, at)
 
 
 def hub_of(given: dict[str, Any], target: NodeTarget) -> HubClient:
-    """The hub that a command names; the names are taken out of `given`."""
+    """The hub that the options name; removes these options from `given`."""
     return HubClient(target, given.pop("namespace_name"), given.pop("hub"))

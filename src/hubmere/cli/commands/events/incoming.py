@@ -1,7 +1,7 @@
-"""Events of a hub on their way to a reader: what is there, in the order of time over all partitions, then what comes.
+"""Reads the events of a hub for `tail`: stored events of all partitions in the order of time, then new events.
 
-Looks without becoming a reader (`GET .../messages`): no checkpoint, no epoch, no place among the five of a group.
-While following, each partition has a connection that waits at the node, and a node that restarts is waited for.
+Browses (`GET .../messages`), which does not count as a reader: no checkpoint, no epoch, and none of the five readers of
+a group. To follow new events, each partition has a connection with a long poll. A node that restarts is retried.
 """
 
 import heapq
@@ -19,12 +19,12 @@ from hubmere.cli.exit_codes import CommandFailed
 
 Json = dict[str, Any]
 
-# The most that a node gives in one answer, and the longest that it holds one back is 60 s.
+# The largest page of a node; the longest long poll is 60 s.
 _PAGE_EVENTS = 1000
 _WAIT_S = 30
-# Pages that wait for the printer, over all partitions; readers pause at it.
+# Limit of pages that wait to be printed, over all partitions; readers pause at it.
 _WAITING_PAGES = 64
-# A node restarts within seconds; an operator who takes longer knows that somebody follows.
+# A node restarts within seconds; a longer outage ends the command.
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 _BAD_REQUEST = 400
@@ -37,15 +37,15 @@ class Incoming:
 
     def __init__(self, client: HubClient, group: str, partitions: Sequence[str], start: str) -> None:
         self._client, self._group = client, group
-        # Where each partition goes on, in the words of the look-up.
+        # The next position of each partition, as query parameters of the browse request.
         self._next = dict.fromkeys(partitions, start)
 
     def present(self) -> Iterator[Json]:
-        """The events that are there now, oldest first."""
+        """The events that are stored now, oldest first."""
         return heapq.merge(*(self._partition(one) for one in self._next), key=lambda event: event["enqueuedTime"])
 
     def coming(self) -> Iterator[Json]:
-        """The events after those, as they come; never ends by itself. An empty answer lets the caller flush."""
+        """New events as they arrive, without end. An empty page lets the caller flush."""
         arrived: queue.Queue[_Page | CommandFailed] = queue.Queue(_WAITING_PAGES)
         for partition, start in self._next.items():
             follower = _Follower(self._client.again(), self._group, partition, start, arrived)
@@ -78,12 +78,12 @@ class Incoming:
         except Refused as refused:
             if refused.status != _BAD_REQUEST or len(self._next) == 1:
                 raise
-            # A number that one partition has reached and this one has not: here everything is still to come.
+            # The sequence number is beyond the end of this partition: all its events are still to come.
             return look(self._client, self._group, partition, "latest")
 
 
 class _Follower:
-    """Waits at one partition and hands over what comes; lives in its own thread."""
+    """Follows one partition in its own thread, and queues new pages."""
 
     def __init__(
         self, client: HubClient, group: str, partition: str, start: str, arrived: "queue.Queue[_Page | CommandFailed]"
@@ -92,7 +92,7 @@ class _Follower:
         self._arrived = arrived
 
     def run(self) -> None:
-        """Until the program ends, or the node has been away for too long."""
+        """Follow until the program ends, or until the node has been unreachable for too long."""
         try:
             while True:
                 page = self._patiently()
@@ -115,7 +115,7 @@ class _Follower:
 
 
 def look(client: HubClient, group: str, partition: str, start: str, wait_s: int = 0) -> Json:
-    """One answer of the look-up; each event also knows its hub and its partition."""
+    """One page of the browse request; hub and partition are added to each event."""
     below = f"/consumergroups/{quote(group, safe='$')}/partitions/{quote(partition, safe='')}/messages"
     query = f"?from={quote(start, safe='')}&limit={_PAGE_EVENTS}&wait={wait_s}"
     page: Json = json.loads(client.get(below + query, group))

@@ -1,7 +1,7 @@
-"""Events on their way out: where bodies come from, and how events become as few publications as the rules allow.
+"""Prepares events for `send`: reads them from lines, and groups them into as few publications as the rules allow.
 
-A publication goes to one partition and so holds events of one key; events of a key stay in their order. Reads from a
-pipe without waiting for more than there is, so that what a slow writer wrote is sent at once.
+A publication goes to one partition and so holds events of one key; events of a key stay in their order. Reading from a
+pipe returns what is available, so that the lines of a slow writer are sent at once.
 """
 
 import base64
@@ -17,16 +17,16 @@ from hubmere.cli.exit_codes import CommandFailed, Exit
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
-# One publication: small enough for the smallest tier (256 KiB), large enough that the round trip does not count.
+# One publication: small enough for the smallest tier (256 KiB), large enough that the round trip does not matter.
 _PUBLICATION_BYTES = 200 * 1024
 _PUBLICATION_EVENTS = 2000
 # Events that wait in publications that are not full yet, over all partition keys.
 _WAITING_BYTES = 8 * 1024 * 1024
 _READ_BYTES = 256 * 1024
-# Beyond the largest event of any tier (20 MiB): what is longer is no line, but the wrong file.
+# Above the largest event of any tier (20 MiB): a longer line means that the file is the wrong one.
 _LINE_BYTES = 32 * 1024 * 1024
 
-# Fields of the AMQP properties section that an event sent over HTTP may have, and what HTTP calls them.
+# Fields of the AMQP properties section that an event sent over HTTP may have, with their names in HTTP.
 _BROKER_PROPERTIES = {
     "message-id": "MessageId",
     "to": "To",
@@ -50,11 +50,11 @@ class Outgoing:
 
     @property
     def broker_properties(self) -> dict[str, str]:
-        """What HTTP carries beside body and properties (reference: service 3)."""
+        """The value of the header BrokerProperties (reference: service 3)."""
         found = {_BROKER_PROPERTIES[name]: value for name, value in self.system.items()}
         return found if self.partition_key is None else {"PartitionKey": self.partition_key, **found}
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The event as an element of a batch."""
         entry: dict[str, Any]
         try:
@@ -70,7 +70,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What one request carries."""
+    """The content of one request."""
 
     count: int
     body: bytes
@@ -87,39 +87,39 @@ class _Open:
 
 
 class Publications:
-    """Gathers events into publications. Thread rule: one owner."""
+    """Groups events into publications. Thread rule: one owner."""
 
     def __init__(self) -> None:
         self._open: dict[str | None, _Open] = {}
         self._waiting_bytes = 0
 
     def add(self, event: Outgoing) -> Iterator[Publication]:
-        """Take an event; gives the publications that are full now."""
-        part = event.encoded()
+        """Add an event; returns the publications that are full now."""
+        part = event.encode()
         filling = self._open.setdefault(event.partition_key, _Open())
         if filling.parts and filling.size_bytes + len(part) > _PUBLICATION_BYTES:
-            yield self._closed(event.partition_key)
+            yield self._close(event.partition_key)
             filling = self._open.setdefault(event.partition_key, _Open())
         filling.events.append(event)
         filling.parts.append(part)
         filling.size_bytes += len(part) + 1
         self._waiting_bytes += len(part) + 1
         if len(filling.parts) >= _PUBLICATION_EVENTS:
-            yield self._closed(event.partition_key)
+            yield self._close(event.partition_key)
         elif self._waiting_bytes > _WAITING_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[Publication]:
-        """Everything that waits."""
+        """The publications that are not full."""
         for key in list(self._open):
-            yield self._closed(key)
+            yield self._close(key)
 
-    def _closed(self, key: str | None) -> Publication:
+    def _close(self, key: str | None) -> Publication:
         done = self._open.pop(key)
         self._waiting_bytes -= done.size_bytes
         only = done.events[0]
         if len(done.events) == 1 and not only.properties:
-            # The body as it is: JSON would make it larger, and an event may be as large as a publication.
+            # Send the plain body: JSON would make it larger, and an event may be as large as a publication.
             broker_properties = only.broker_properties
             headers = {"BrokerProperties": json.dumps(broker_properties)} if broker_properties else {}
             return Publication(count=1, body=only.body, headers=headers)
@@ -131,7 +131,7 @@ class Publications:
 
 
 def lines(fd: int) -> Iterator[list[bytes]]:
-    """The lines of a file or pipe as they come, without their ends; an empty list: no more for now."""
+    """The lines of a file or pipe as they arrive, without line ends; an empty list: no more at the moment."""
     rest = b""
     while data := os.read(fd, _READ_BYTES):
         found = (rest + data).split(b"\n")
@@ -145,8 +145,8 @@ def lines(fd: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def parsed(line: bytes, number: int) -> Outgoing:
-    """The event that a JSON line describes, in the shape that `hubmere tail --output json` prints."""
+def parse_event(line: bytes, number: int) -> Outgoing:
+    """Parse a JSON line, in the format that `hubmere tail --output json` prints."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -157,7 +157,7 @@ def parsed(line: bytes, number: int) -> Outgoing:
         raise _bad(number, 'is not an object with a "body"; --lines sends lines as they are')
     properties, system = entry.get("properties") or {}, entry.get("systemProperties") or {}
     if not isinstance(properties, dict) or not isinstance(system, dict):
-        raise _bad(number, "has properties or systemProperties that are no object")
+        raise _bad(number, "has properties or systemProperties that are not an object")
     return Outgoing(_body(entry, number), _key(entry, number), properties, _system(system))
 
 
@@ -167,14 +167,14 @@ def _key(entry: dict[str, Any], number: int) -> str | None:
     if key is None:
         key = entry.get("key")
         if key is not None and entry.get("keyEncoding") == "base64":
-            raise _bad(number, "has a key that is no text, which only Kafka clients can send")
+            raise _bad(number, "has a key that is not text, which only Kafka clients can send")
     if not isinstance(key, str | None):
-        raise _bad(number, "has a partitionKey or key that is no text")
+        raise _bad(number, "has a partitionKey or key that is not text")
     return key
 
 
 def _system(values: dict[str, Any]) -> dict[str, str]:
-    """The fields that can be sent; positions and annotations are the hub's own."""
+    """The system properties that can be sent; the hub itself sets positions and annotations."""
     return {name: str(values[name]) for name in _BROKER_PROPERTIES if values.get(name) is not None}
 
 
@@ -194,7 +194,7 @@ def _bad(number: int, why: str) -> CommandFailed:
 
 
 def events_of(batches: Iterable[list[bytes]], *, is_json: bool, key: str | None) -> Iterator[list[Outgoing]]:
-    """Lines as events, in the portions in which they came; blank lines describe nothing."""
+    """Lines as events, in the portions in which they arrived; blank lines are skipped."""
     number = 0
     for batch in batches:
         events: list[Outgoing] = []
@@ -203,5 +203,5 @@ def events_of(batches: Iterable[list[bytes]], *, is_json: bool, key: str | None)
             if not is_json:
                 events.append(Outgoing(line, key))
             elif line.strip():
-                events.append(parsed(line, number))
+                events.append(parse_event(line, number))
         yield events

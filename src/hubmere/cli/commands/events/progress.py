@@ -1,4 +1,4 @@
-"""A progress bar with a rate on standard error, gone when the work is done."""
+"""A progress bar with a rate on standard error, removed when the work is done."""
 
 import time
 from types import TracebackType
@@ -35,7 +35,7 @@ class RateBar:
         self._progress.stop()
 
     def advance(self, count: int) -> None:
-        """So many events more are acknowledged."""
+        """Add to the number of acknowledged events."""
         self._done += count
         rate = self._done / max(time.monotonic() - self._began_at_s, 1e-3)
         self._progress.update(self._task, advance=count, rate=rate)

@@ -1,7 +1,7 @@
 """`hubmere send`: events from an argument, a file or standard input to a hub, over HTTP.
 
-Returns when every event is on the node's disk. A busy node is waited for; a connection that breaks is not tried again,
-since what was under way may have arrived: the number of acknowledged events is told instead.
+Returns when every event is on the node's disk. A busy node is retried. A broken connection is not, since its last
+publication may have arrived: the error then gives the number of acknowledged events.
 """
 
 import inspect
@@ -32,22 +32,22 @@ from hubmere.cli.exit_codes import CommandFailed, Exit
 
 _STANDARD_INPUT = "-"
 _PAUSE_S = 1.0
-# For how long one publication is offered to a node that says that it is busy.
+# How long one publication is retried while the node is busy.
 _PATIENCE_S = 120.0
-# Copies of one body that are made at a time.
+# Copies of one body that are created at a time.
 _COPIES = 500
 
 
 class _Bar(Protocol):
-    """What a progress bar is told."""
+    """Interface of the progress bar."""
 
     def advance(self, count: int) -> None:
-        """So many events more are acknowledged."""
+        """Add to the number of acknowledged events."""
 
 
 class _NoBar:
     def advance(self, count: int) -> None:
-        """Nobody looks."""
+        """Do nothing: standard error is no terminal."""
 
 
 class _Sender:
@@ -59,7 +59,7 @@ class _Sender:
         self.acknowledged = 0
 
     def send(self, portions: Iterator[list[Outgoing]]) -> None:
-        """Everything; what has come is sent whenever there is no more for now."""
+        """Send all events. Incomplete publications are sent whenever no further event is available."""
         publications = Publications()
         for portion in portions:
             for event in portion:
@@ -107,7 +107,7 @@ def _send(given: dict[str, Any]) -> None:
 
 
 def _source(given: dict[str, Any]) -> tuple[Iterator[list[Outgoing]], int | None]:
-    """The events in portions, and how many there are where that is known."""
+    """The events in portions, and their number if it is known."""
     body, file, key, count = (given[name] for name in ("body", "file", "partition_key", "count"))
     if body is not None and file is not None:
         raise CommandFailed(Exit.USAGE, "give a body or --file")
@@ -118,13 +118,13 @@ def _source(given: dict[str, Any]) -> tuple[Iterator[list[Outgoing]], int | None
             raise CommandFailed(Exit.USAGE, "lines come from --file or standard input, each once")
         if given["content_type"] is not None:
             raise CommandFailed(Exit.USAGE, "--content-type is for one body; JSON lines name it in systemProperties")
-        opened = _opened(file)
+        opened = _open_file(file)
         return _closing(opened, events_of(lines(opened.fileno()), is_json=given["json_lines"], key=key)), None
     system = {"content-type": given["content_type"]} if given["content_type"] else {}
-    return _copies(Outgoing(_whole(body, file), key, system=system), count), count
+    return _copies(Outgoing(_read_body(body, file), key, system=system), count), count
 
 
-def _opened(file: str | None) -> BinaryIO:
+def _open_file(file: str | None) -> BinaryIO:
     if file is None or file == _STANDARD_INPUT:
         return sys.stdin.buffer
     try:
@@ -138,11 +138,11 @@ def _closing(opened: BinaryIO, portions: Iterator[list[Outgoing]]) -> Iterator[l
         yield from portions
 
 
-def _whole(body: str | None, file: str | None) -> bytes:
+def _read_body(body: str | None, file: str | None) -> bytes:
     if body is not None:
-        # What the shell gave, byte for byte: arguments that are no text of the locale come as surrogates.
+        # The bytes of the argument: those that are invalid in the locale arrive as surrogates.
         return body.encode("utf-8", "surrogateescape")
-    with _opened(file) as opened:
+    with _open_file(file) as opened:
         content = opened.read()
     if not content and (file is None or file == _STANDARD_INPUT):
         raise CommandFailed(
@@ -157,7 +157,7 @@ def _copies(event: Outgoing, count: int) -> Iterator[list[Outgoing]]:
 
 
 def _with_properties(portions: Iterator[list[Outgoing]], common: dict[str, str]) -> Iterator[list[Outgoing]]:
-    """Properties of the command on every event; an event's own stand over them."""
+    """Add the properties of the command to every event; the event's own properties override them."""
     if not common:
         return portions
     return ([replace(one, properties={**common, **one.properties}) for one in portion] for portion in portions)
@@ -167,7 +167,7 @@ def _with_properties(portions: Iterator[list[Outgoing]], common: dict[str, str])
 
 
 def _bar(total: int | None, *, is_bulk: bool) -> AbstractContextManager[_Bar]:
-    """A bar with the rate, for a person who waits at a terminal."""
+    """A progress bar with the rate, if standard error is a terminal."""
     if not is_bulk or not sys.stderr.isatty():
         return nullcontext(_NoBar())
     from hubmere.cli.commands.events.progress import RateBar
@@ -186,25 +186,25 @@ _OPTIONS = (
     HUB_ARGUMENT,
     inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_BODY),
     option("file", str | None, "--file", "-f", metavar="PATH", help="File to send; - is standard input."),
-    option("lines", bool, "--lines", default=False, help="Every line is the body of an event."),
+    option("lines", bool, "--lines", default=False, help="Send each line as the body of an event."),
     option(
         "json_lines", bool, "--json-lines", default=False,
-        help="Every line describes an event as `tail --output json` prints it: body, and if wanted bodyEncoding, "
+        help="Send each line as an event, in the format of `tail --output json`: body, optionally bodyEncoding, "
         "partitionKey or key, properties, systemProperties.",
     ),
     option("partition_key", str | None, "--partition-key", metavar="TEXT", help="Key that chooses the partition."),
     option("partition_id", str | None, "--partition-id", metavar="N", help="The partition itself."),
     option(
         "properties", list[str] | None, "--property", "--properties", metavar="NAME=VALUE",
-        help="Property of every event, several after one flag.",
+        help="Property of every event; one flag accepts several.",
     ),
     option("content_type", str | None, "--content-type", metavar="TYPE", help="Content type of the event."),
-    option("count", int, "--count", default=1, min=1, metavar="N", help="Send the body so many times. Default: 1."),
+    option("count", int, "--count", default=1, min=1, metavar="N", help="How often to send the body. Default: 1."),
     NAMESPACE_OPTION,
     *NODE_OPTIONS,
 )  # fmt: skip
 _HELP = """Send events to a hub: from an argument, a file or standard input.
 
-The command ends when every event is on the node's disk. Lines from a pipe are sent as they come.
+The command ends when every event is on the node's disk. Lines from a pipe are sent as they arrive.
 """
 app.command("send", help=_HELP, cls=AzCommand)(with_signature(_send, _OPTIONS))

@@ -1,4 +1,4 @@
-"""`hubmere tail`: the events of a hub on standard output, those that are there and, if wanted, those that come."""
+"""`hubmere tail`: prints the stored events of a hub and, with --follow, new ones."""
 
 import re
 import sys
@@ -33,7 +33,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Shape(StrEnum):
-    """How an event is shown."""
+    """The output format of an event."""
 
     TEXT = "text"
     JSON = "json"
@@ -44,7 +44,7 @@ def _tail(given: dict[str, Any]) -> None:
     client = hub_of(given, take_node(given))
     position, is_following = _start(given)
     write, is_wanted = _writer(given), _filter(given)
-    # Ctrl-C is how a person ends it.
+    # Ctrl-C is the normal end.
     with closing(client), suppress(KeyboardInterrupt):
         partitions = [given["partition"]] if given["partition"] is not None else client.partition_ids()
         incoming = Incoming(client, given["group"], partitions, position)
@@ -56,7 +56,7 @@ def _tail(given: dict[str, Any]) -> None:
 
 
 def _start(given: dict[str, Any]) -> tuple[str, bool]:
-    """The position in the words of the node's look-up, and whether events to come are shown too."""
+    """The start position as query parameters of the browse request, and whether to follow new events."""
     start, since = given["from_"], given["since"]
     if start is not None and since is not None:
         raise CommandFailed(Exit.USAGE, "give either --from or --since")
@@ -81,7 +81,7 @@ def _position(text: str) -> str:
 
 
 def _since(text: str) -> str:
-    """A time, or how long ago."""
+    """Parse a time, or a duration before now."""
     if found := _AGO.fullmatch(text):
         try:
             ago = timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
@@ -145,7 +145,7 @@ _OPTIONS = (
     option("partition", str | None, "--partition", "--partition-id", metavar="N", help="One partition. Default: all."),
     option(
         "group", str, "--group", "--consumer-group", default=DEFAULT_GROUP, metavar="NAME",
-        help=f"Consumer group to look as; its checkpoints stay as they are. Default: {DEFAULT_GROUP}.",
+        help=f"Consumer group to read as; its checkpoints do not change. Default: {DEFAULT_GROUP}.",
     ),
     option(
         "from_", str | None, "--from", metavar="POSITION",
@@ -161,15 +161,15 @@ _OPTIONS = (
         "grep", str | None, "--grep", metavar="REGEX",
         help="Only events whose body matches a regular expression (Python's syntax).",
     ),
-    option("count", int | None, "--count", "-c", min=1, metavar="N", help="End after so many events."),
-    option("follow", bool, "--follow", "-f", default=False, help="Go on with what comes, until Ctrl-C."),
+    option("count", int | None, "--count", "-c", min=1, metavar="N", help="End after this number of events."),
+    option("follow", bool, "--follow", "-f", default=False, help="Follow new events until Ctrl-C."),
     option(
         "output", Shape | None, "--output", "-o", case_sensitive=False, metavar="text|json|body",
         help="A line for people, a line of JSON, or the body alone. Default: text.",
     ),
     option(
         "format", str | None, "--format", metavar="TEXT",
-        help="Format string as kcat has it: %t hub, %p partition, %o sequence number, %k key, %s body, %T time in ms, "
+        help="Format string like in kcat: %t hub, %p partition, %o sequence number, %k key, %s body, %T time in ms, "
         "%h properties, %K and %S lengths of key and body, \\n and \\t.",
     ),
     NAMESPACE_OPTION,

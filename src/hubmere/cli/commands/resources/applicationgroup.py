@@ -1,11 +1,11 @@
-"""`hubmere namespace application-group`: clients of one credential, with rates of their own and a common switch."""
+"""`hubmere namespace application-group`: clients of one credential with their own rate limits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import typer
 
-from hubmere.cli.commands.resources.arm import APPLICATION_GROUPS, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.arm import APPLICATION_GROUPS, Arm, Json, Resource, merge
 from hubmere.cli.commands.resources.steps import APPLICATION_GROUP, IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import (
     SWITCH,
@@ -29,12 +29,12 @@ _COLUMNS = (
     ("Enabled", "properties.isEnabled"),
     ("Policies", "properties.policies"),
 )
-# What a policy is written with, and how the management API calls it.
+# The keys of a policy on the command line, with their names in the management API.
 _POLICY_KEYS = {"name": "name", "metric-id": "metricId", "rate-limit-threshold": "rateLimitThreshold"}
 
 
 def _policies(texts: Sequence[str]) -> list[Json]:
-    """Policies as `az` takes them: the next one begins where a key comes again."""
+    """Parse policies like `az`: a repeated key starts the next policy."""
     return [_policy(given) for given in _apart(texts)]
 
 
@@ -61,14 +61,14 @@ _POLICIES = Field(
     type=list[str],
     metavar="KEY=VALUE",
     help="name=... metric-id=IncomingMessages|IncomingBytes|OutgoingMessages|OutgoingBytes rate-limit-threshold=N, "
-    "per second; again for each policy.",
+    "per second; repeat for each policy.",
     read=lambda texts: _policies([text for text in texts if text]),
 )
 _CLIENT = Field(
     flags=("--client-app-group-identifier", "--client-app-group-id"),
     path=("properties", "clientAppGroupIdentifier"),
     metavar="ID",
-    help="Who is meant: NamespaceSASKeyName=RULE for a rule of the namespace, EntitySASKeyName=RULE for one of a hub, "
+    help="The clients: NamespaceSASKeyName=RULE for a rule of the namespace, EntitySASKeyName=RULE for one of a hub, "
     "AADAppID=ID for an application with OAuth tokens.",
     is_required=True,
 )
@@ -77,7 +77,7 @@ _ENABLED = Field(
     path=("properties", "isEnabled"),
     type=Switch,
     metavar=SWITCH,
-    help="Whether its clients are let in; false closes their connections.",
+    help="Whether its clients may connect; false closes their connections.",
 )
 _NAMES = Field(
     flags=("--policy",),
@@ -91,25 +91,25 @@ _NAMES = Field(
 
 
 def update(arm: Arm, at: Resource, body: Json) -> Json:
-    """Change a group that is there."""
-    return arm.put(at, merged(arm.get(at), body))
+    """Change an existing group."""
+    return arm.put(at, merge(arm.get(at), body))
 
 
 def add_policies(arm: Arm, at: Resource, body: Json) -> Json:
-    """More policies; one of a name that is there takes its place."""
+    """Add policies; a policy replaces one of the same name."""
     wanted = body["properties"]["policies"]
     names = [policy["name"] for policy in wanted]
-    return _written(arm, at, [*(one for one in _present(arm, at) if one["name"] not in names), *wanted])
+    return _write_policies(arm, at, [*(one for one in _present(arm, at) if one["name"] not in names), *wanted])
 
 
 def remove_policies(arm: Arm, at: Resource, body: Json) -> Json:
-    """Fewer policies."""
+    """Remove policies."""
     present, names = _present(arm, at), body["names"]
     missing = [name for name in names if name not in [one["name"] for one in present]]
     if missing:
         there = ", ".join(one["name"] for one in present) or "none"
         raise CommandFailed(Exit.FAILED, f"there is no policy '{missing[0]}'; there is {there}")
-    return _written(arm, at, [one for one in present if one["name"] not in names])
+    return _write_policies(arm, at, [one for one in present if one["name"] not in names])
 
 
 def _present(arm: Arm, at: Resource) -> list[Json]:
@@ -117,19 +117,21 @@ def _present(arm: Arm, at: Resource) -> list[Json]:
     return policies
 
 
-def _written(arm: Arm, at: Resource, policies: list[Json]) -> Json:
+def _write_policies(arm: Arm, at: Resource, policies: list[Json]) -> Json:
     return update(arm, at, {"properties": {"policies": policies}})
 
 
 def application_groups_group() -> typer.Typer:
     """The group `application-group`."""
-    app = a_group("Application groups: clients of one credential, held to rates of their own or shut out together.")
+    app = a_group(
+        "Application groups: clients of one credential, with their own rate limits, which can be disabled together."
+    )
     made = (_CLIENT, _ENABLED, _POLICIES)
     add(
         app,
         [
-            Verb(name="create", help="Make an application group.", run=put, at=_AT, fields=made),
-            Verb(name="update", help="Let its clients in, or shut them out.", run=update, at=_AT, fields=(_ENABLED,)),
+            Verb(name="create", help="Create an application group.", run=put, at=_AT, fields=made),
+            Verb(name="update", help="Allow or refuse its clients.", run=update, at=_AT, fields=(_ENABLED,)),
             Verb(name="show", help="Show an application group.", run=show, at=_AT),
             Verb(
                 name="list",
@@ -141,7 +143,7 @@ def application_groups_group() -> typer.Typer:
             ),
             Verb(
                 name="delete",
-                help="Delete an application group; its clients are free.",
+                help="Delete an application group; its limits no longer apply.",
                 run=delete,
                 question="Delete the application group '{name}'?",
                 at=_AT,

@@ -1,7 +1,6 @@
-"""The management plane as commands see it: resources by name, read, written and listed over ARM (service 4.2).
-
-A name that is not there is answered with the nearest one that is, by listing what is beside it. Decides nothing about
-values: the node does.
+"""Client of the management API: reads, writes and lists resources by name over ARM (reference: service 4.2). For an
+unknown name it lists the existing ones, to suggest the nearest in the error. It does not validate values; the node
+does.
 """
 
 import difflib
@@ -49,7 +48,7 @@ _PROVIDER = "providers/Microsoft.EventHub"
 _STORAGE_PROVIDER = "providers/Microsoft.Storage"
 _NOT_FOUND = 404
 _NO_CONTENT = 204
-# Names that are shown where none is near: a line, not a page.
+# How many names an error lists when none is similar: one line, not a page.
 _SHOWN_NAMES = 8
 
 
@@ -67,11 +66,11 @@ class Arm:
         )
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._http.close()
 
     def namespace(self, name: str | None) -> str:
-        """The namespace that is meant: as given, the node's own, or the only one."""
+        """The namespace: the given one, the node's own, or the only one."""
         if name or self._target.namespace:
             return name or self._target.namespace or ""
         names = [str(one["name"]) for one in self.list((NAMESPACES,))]
@@ -82,11 +81,11 @@ class Arm:
     # --- one resource ---
 
     def get(self, at: Resource) -> Json:
-        """A resource as it is."""
+        """Read a resource."""
         return _object(self._ask("GET", at))
 
     def find(self, at: Resource) -> Json | None:
-        """A resource as it is; None when there is none."""
+        """Read a resource; None when it does not exist."""
         try:
             return _object(self._request("GET", self._path(at)))
         except Refused as refused:
@@ -95,38 +94,38 @@ class Arm:
             raise
 
     def put(self, at: Resource, body: Json) -> Json:
-        """Make a resource, or replace its settings; what it lies in must be there."""
+        """Create a resource, or replace its settings; its parent must exist."""
         try:
             return _object(self._request("PUT", self._path(at), body))
         except Refused as refused:
-            raise self.explained(refused, at[:-2]) from None
+            raise self.explain(refused, at[:-2]) from None
 
     def patch(self, at: Resource, body: Json) -> Json:
         """Change some settings of a resource."""
         return _object(self._ask("PATCH", at, body))
 
     def post(self, at: Resource, action: str, body: Json | None = None) -> Json:
-        """Do something to a resource."""
+        """Run an action of a resource."""
         return _object(self._ask("POST", at, body, action))
 
     def delete(self, at: Resource) -> bool:
-        """Take a resource away; False when it was not there."""
+        """Delete a resource; False when it did not exist."""
         return self._ask("DELETE", at).status != _NO_CONTENT
 
     def is_name_free(self, name: str) -> Json:
-        """Whether a namespace could have a name."""
+        """Whether the name of a new namespace is free."""
         return _object(self._request("POST", f"{self._subscription}/checkNameAvailability", {"name": name}))
 
     # --- many ---
 
     def list(self, at: Resource) -> list[Json]:
-        """The resources of a kind: a path that ends in one."""
+        """The resources of the kind in which the path ends."""
         try:
-            return list(self._listed(at))
+            return list(self._items(at))
         except Refused as refused:
-            raise self.explained(refused, at[:-1]) from None
+            raise self.explain(refused, at[:-1]) from None
 
-    def _listed(self, at: Resource) -> Iterator[Json]:
+    def _items(self, at: Resource) -> Iterator[Json]:
         path: str | None = self._path(at)
         while path is not None:
             page = _object(self._request("GET", path))
@@ -146,7 +145,7 @@ class Arm:
         try:
             return self._request(method, self._path(at, action), body)
         except Refused as refused:
-            raise self.explained(refused, at) from None
+            raise self.explain(refused, at) from None
 
     def _request(self, method: str, path: str, body: Json | None = None) -> HttpResponse:
         version = "" if "api-version=" in path else f"?api-version={_API_VERSION}"
@@ -158,8 +157,8 @@ class Arm:
 
     # --- names ---
 
-    def explained(self, refused: Refused, at: Resource) -> CommandFailed:
-        """A refusal because something is not there, with what is; any other as it came."""
+    def explain(self, refused: Refused, at: Resource) -> CommandFailed:
+        """The error for a refusal; if a resource does not exist, it also names those that do."""
         if refused.status == _NOT_FOUND:
             for end in range(2, len(at) + 1, 2):
                 if (missing := self.missing(at[:end])) is not None:
@@ -167,10 +166,10 @@ class Arm:
         return refused
 
     def missing(self, at: Resource) -> str | None:
-        """The sentence about a resource that is not there; None when it is, or when nobody tells."""
+        """The error text for a missing resource; None when it exists, or when that cannot be determined."""
         *parent, kind, name = at
         try:
-            names = [str(one["name"]) for one in self._listed((*parent, kind))]
+            names = [str(one["name"]) for one in self._items((*parent, kind))]
         except CommandFailed:
             return None
         if kind not in _NOUNS or any(name.lower() == known.lower() for known in names):
@@ -194,10 +193,10 @@ def _object(answer: HttpResponse) -> Json:
     return body
 
 
-def merged(present: Json, changes: Json) -> Json:
-    """What is there with changes laid over it, however deep."""
+def merge(present: Json, changes: Json) -> Json:
+    """Merge changes into a copy of an object, at every level."""
     result = dict(present)
     for name, value in changes.items():
         there = result.get(name)
-        result[name] = merged(there, value) if isinstance(value, dict) and isinstance(there, dict) else value
+        result[name] = merge(there, value) if isinstance(value, dict) and isinstance(there, dict) else value
     return result

@@ -2,7 +2,7 @@
 
 import typer
 
-from hubmere.cli.commands.resources.arm import GROUPS, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.arm import GROUPS, Arm, Json, Resource, merge
 from hubmere.cli.commands.resources.steps import GROUP, IN_HUB, IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show
 
@@ -14,13 +14,13 @@ _COLUMNS = (("Name", "name"), ("CreatedAt", "properties.createdAt"), ("UserMetad
 
 
 def update(arm: Arm, at: Resource, body: Json) -> Json:
-    """Change a group that is there."""
-    return arm.put(at, merged(arm.get(at), body))
+    """Change an existing group."""
+    return arm.put(at, merge(arm.get(at), body))
 
 
 def groups_group() -> typer.Typer:
     """The group `consumer-group`."""
-    app = a_group("Consumer groups: views of a hub, each with its own place in it.")
+    app = a_group("Consumer groups: views of a hub, each with its own positions.")
     hub = (IN_NAMESPACE, IN_HUB)
     add(
         app,
@@ -31,7 +31,7 @@ def groups_group() -> typer.Typer:
             Verb(name="list", help="List the consumer groups.", run=list_, at=hub, below=(GROUPS,), columns=_COLUMNS),
             Verb(
                 name="delete",
-                help="Delete a consumer group; its readers are let go.",
+                help="Delete a consumer group; its readers are disconnected.",
                 run=delete,
                 question="Delete the consumer group '{name}'? Its readers are disconnected.",
                 at=_AT,

@@ -1,7 +1,7 @@
 """`hubmere eventhub`: event hubs, their authorization rules and their consumer groups."""
 
 from hubmere.cli.commands import capture
-from hubmere.cli.commands.resources.arm import HUBS, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.arm import HUBS, Arm, Json, Resource, merge
 from hubmere.cli.commands.resources.consumergroup import groups_group
 from hubmere.cli.commands.resources.rules import rules_group
 from hubmere.cli.commands.resources.steps import HUB, IN_HUB, IN_NAMESPACE
@@ -24,42 +24,42 @@ FIELDS = (
         path=("properties", "messageRetentionInDays"),
         type=int,
         metavar="DAYS",
-        help="How long events stay, in days.",
+        help="Retention time of events in days.",
     ),
     Field(
         flags=("--retention-time", "--retention-time-in-hours"),
         path=(*_RETENTION, "retentionTimeInHours"),
         type=int,
         metavar="HOURS",
-        help="How long events stay, in hours; -1 for ever.",
+        help="Retention time of events in hours; -1: unlimited.",
     ),
     Field(
         flags=("--cleanup-policy",),
         path=(*_RETENTION, "cleanupPolicy"),
         type=CleanupPolicy,
         metavar="Delete|Compact|DeleteOrCompact",
-        help="What becomes of old events; fixed when the hub is made.",
+        help="How old events are removed; fixed when the hub is created.",
     ),
     Field(
         flags=("--tombstone-retention-time-in-hours",),
         path=(*_RETENTION, "tombstoneRetentionTimeInHours"),
         type=int,
         metavar="HOURS",
-        help="How long a compacted hub remembers that a key was deleted.",
+        help="How long compaction keeps the tombstone of a deleted key.",
     ),
     Field(
         flags=("--min-compaction-lag-in-mins",),
         path=(*_RETENTION, "minCompactionLagTimeInMinutes"),
         type=int,
         metavar="MINUTES",
-        help="How long an event is safe from compaction.",
+        help="Minimum age of an event before compaction may remove it.",
     ),
     Field(
         flags=("--timestamp-type",),
         path=("properties", "messageTimestampDescription", "timestampType"),
         type=TimestampType,
         metavar="LogAppend|Create",
-        help="Whose time an event carries: the node's or its sender's.",
+        help="Which time an event gets: that of the node or that of its sender.",
     ),
     Field(
         flags=("--status",),
@@ -83,12 +83,12 @@ _COLUMNS = (
 
 
 def update(arm: Arm, at: Resource, body: Json) -> Json:
-    """Change what is given and keep the rest: ARM replaces a hub as a whole."""
+    """Change the given settings and keep the others: ARM replaces a hub as a whole."""
     present = arm.get(at)
     if "messageRetentionInDays" in body.get("properties", {}):
-        # Hours win over days where both are given, and the hours of before came back with the rest.
+        # The node prefers hours to days, and the current description contains hours: remove them if days are given.
         present["properties"].get("retentionDescription", {}).pop("retentionTimeInHours", None)
-    return arm.put(at, merged(present, body))
+    return arm.put(at, merge(present, body))
 
 
 app = a_group("Event hubs: partitioned logs that events are sent to and read from.")

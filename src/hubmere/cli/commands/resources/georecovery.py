@@ -1,4 +1,4 @@
-"""`hubmere georecovery-alias`: two namespaces under one name, which moves to the second when the first is lost."""
+"""`hubmere georecovery-alias`: one alias for two namespaces; a failover moves it to the secondary."""
 
 from hubmere.cli.commands.http import Refused
 from hubmere.cli.commands.resources.arm import ALIASES, NAMESPACES, Arm, Json, Resource
@@ -21,12 +21,10 @@ _FIELDS = (
         flags=("--alternate-name",),
         path=("properties", "alternateName"),
         metavar="NAME",
-        help="Another name for the namespace when the alias is called like it.",
+        help="Another name for the namespace, if the alias has the namespace's name.",
     ),
 )
-_WANTED_NAME = Field(
-    flags=("--alias", "-a"), path=("name",), metavar="NAME", help="The name that is wanted.", is_required=True
-)
+_WANTED_NAME = Field(flags=("--alias", "-a"), path=("name",), metavar="NAME", help="Name to check.", is_required=True)
 _COLUMNS = (
     ("Name", "name"),
     ("Role", "properties.role"),
@@ -37,32 +35,32 @@ _COLUMNS = (
 
 
 def pair(arm: Arm, at: Resource, body: Json) -> Json:
-    """Pair; a partner that is neither here nor known of elsewhere is answered with what is here."""
+    """Pair two namespaces; the error for an unknown partner lists the namespaces of the node."""
     try:
         return put(arm, at, body)
     except Refused as refused:
         partner = body["properties"]["partnerNamespace"].rstrip("/").rpartition("/")[2]
-        raise arm.explained(refused, (NAMESPACES, partner)) from None
+        raise arm.explain(refused, (NAMESPACES, partner)) from None
 
 
 def exists(arm: Arm, at: Resource, body: Json) -> Json:
-    """Whether an alias of that name could be made."""
+    """Whether the name of a new alias is free."""
     return arm.post(at, "checkNameAvailability", body)
 
 
 def break_pair(arm: Arm, at: Resource, _: Json) -> Json:
-    """End the replication; asked on the primary, which is then shown."""
+    """End the replication, on the primary, and return the primary."""
     arm.post(at, "breakPairing")
     return arm.get(at)
 
 
 def fail_over(arm: Arm, at: Resource, _: Json) -> Json:
-    """Move the alias to the secondary, on which this is asked and which is then shown."""
+    """Move the alias to the secondary, which runs this, and return the secondary."""
     arm.post(at, "failover")
     return arm.get(at)
 
 
-app = a_group("Geo-recovery: an alias for two namespaces, of which the second takes over.")
+app = a_group("Geo-recovery: one alias for two namespaces, of which the second takes over.")
 add(
     app,
     [
@@ -75,12 +73,12 @@ add(
             question="Delete the pairing '{name}'?",
         ),
         Verb(
-            name="exists", help="Tell whether a name is free.", run=exists, at=_IN, below=(ALIASES,),
+            name="exists", help="Check whether a name is free.", run=exists, at=_IN, below=(ALIASES,),
             fields=(_WANTED_NAME,),
         ),
         wait_verb(*_AT),
-        Verb(name="break-pair", help="End a pairing; asked on the primary.", run=break_pair, at=_AT),
-        Verb(name="fail-over", help="Move the alias to the secondary, on which this is asked.", run=fail_over, at=_AT),
+        Verb(name="break-pair", help="End a pairing; run it on the primary.", run=break_pair, at=_AT),
+        Verb(name="fail-over", help="Move the alias to the secondary; run it on the secondary.", run=fail_over, at=_AT),
     ],
 )  # fmt: skip
 app.add_typer(rules_group(IN_NAMESPACE, ALIAS, is_read_only=True), name="authorization-rule")

@@ -56,7 +56,7 @@ _TARGETS = "earliest, latest, offset:N, shift:N (negative to go back) or a time 
 _RESET_FIELDS = (
     Field(
         flags=("--to",), path=("to",), metavar="POSITION", is_required=True,
-        help=f"Where the group goes on: {_TARGETS}.",
+        help=f"New position of the group: {_TARGETS}.",
     ),
     Field(
         flags=("--eventhub-name",), path=("eventHub",), metavar="NAME",
@@ -64,9 +64,9 @@ _RESET_FIELDS = (
     ),
     Field(
         flags=("--partitions",), path=("partitions",), type=list[int], metavar="N",
-        help="Only these partitions of the event hub.",
+        help="Reset only these partitions of the event hub.",
     ),
-    Field(flags=("--dry-run",), path=("preview",), type=Switch, metavar=SWITCH, help="Show the new offsets only."),
+    Field(flags=("--dry-run",), path=("preview",), type=Switch, metavar=SWITCH, help="Only show the new offsets."),
     Field(
         flags=("--yes", "-y"), path=("yes",), type=Switch, metavar=SWITCH,
         help="Do not ask for confirmation at a terminal.",
@@ -75,7 +75,7 @@ _RESET_FIELDS = (
 
 
 def reset(arm: Arm, at: Resource, wish: Json) -> list[Json]:
-    """Commit other offsets for a group; a person sees them before."""
+    """Commit other offsets for a group; a person at a terminal confirms them first."""
     body = {**wish, **_target(wish["to"])}
     is_agreed = body.pop("yes", False)
     if sys.stdin.isatty() and not is_agreed and not wish.get("preview"):
@@ -100,8 +100,8 @@ def _target(text: str) -> Json:
     return {"to": "time", "value": text}
 
 
-def _described(group: object) -> str:
-    """Essentials first, then a line for each partition."""
+def _group_tables(group: object) -> str:
+    """A table with the essentials of the group, then one line for each partition."""
     assert isinstance(group, dict)
     properties = dict(group["properties"])
     positions, members = properties.pop("positions"), properties.pop("members")
@@ -121,7 +121,7 @@ add(
         ),
         Verb(
             name="describe", help="Show a group: members, and position and lag in each partition.", run=show, at=_AT,
-            table=_described,
+            table=_group_tables,
         ),
         Verb(
             name="reset", help="Commit other offsets for a group that has no members.", run=reset, at=_AT,

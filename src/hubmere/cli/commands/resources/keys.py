@@ -1,6 +1,6 @@
-"""`hubmere keys`: the keys of a namespace's rule, its root rule unless another is named.
+"""`hubmere keys`: the keys of an authorization rule of the namespace; by default of its root rule.
 
-Short for `hubmere namespace authorization-rule keys`; those of a hub's rule are below `hubmere eventhub`.
+Short for `hubmere namespace authorization-rule keys`; keys of a hub's rule are below `hubmere eventhub`.
 """
 
 from dataclasses import replace

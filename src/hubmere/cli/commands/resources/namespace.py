@@ -30,7 +30,7 @@ FIELDS = (
         path=("sku", "name"),
         type=some_of("Sku", Tier.BASIC, Tier.STANDARD, Tier.PREMIUM),
         metavar="Basic|Standard|Premium",
-        help="Tier, which brings its limits.",
+        help="Tier, which sets the limits.",
     ),
     Field(flags=("--capacity",), path=("sku", "capacity"), type=int, metavar="N", help="Throughput units."),
     Field(
@@ -38,21 +38,21 @@ FIELDS = (
         path=("properties", "isAutoInflateEnabled"),
         type=Switch,
         metavar=SWITCH,
-        help="Let the throughput units grow under load.",
+        help="Enable auto-inflate: throughput units grow under load.",
     ),
     Field(
         flags=("--maximum-throughput-units",),
         path=("properties", "maximumThroughputUnits"),
         type=int,
         metavar="N",
-        help="Up to how many throughput units they grow.",
+        help="Maximum of throughput units for auto-inflate.",
     ),
     Field(
         flags=("--minimum-throughput-units",),
         path=("properties", "minimumThroughputUnits"),
         type=int,
         metavar="N",
-        help="Down to how many throughput units they fall again after a quiet time; 0: they stay.",
+        help="Minimum to which throughput units shrink after a quiet time; 0: they do not shrink.",
     ),
     Field(
         flags=("--enable-kafka",),
@@ -66,7 +66,7 @@ FIELDS = (
         path=("properties", "zoneRedundant"),
         type=Switch,
         metavar=SWITCH,
-        help="Kept for tools that read it back.",
+        help="Stored and returned, without effect.",
     ),
     Field(
         flags=("--disable-local-auth",),
@@ -79,7 +79,7 @@ FIELDS = (
         flags=("--minimum-tls-version", "--min-tls"),
         path=("properties", "minimumTlsVersion"),
         metavar="VERSION",
-        help="Oldest TLS that is taken: 1.2 or 1.3.",
+        help="Oldest accepted TLS version: 1.2 or 1.3.",
     ),
     ACCESS,
     Field(
@@ -87,13 +87,11 @@ FIELDS = (
         path=("tags",),
         type=list[str],
         metavar="NAME=VALUE",
-        help="Tags, several after one flag.",
+        help="Tags; one flag accepts several.",
         read=lambda texts: pairs([text for text in texts if text]),
     ),
 )
-_WANTED_NAME = Field(
-    flags=("--name", "-n"), path=("name",), metavar="NAME", help="The name that is wanted.", is_required=True
-)
+_WANTED_NAME = Field(flags=("--name", "-n"), path=("name",), metavar="NAME", help="Name to check.", is_required=True)
 _COLUMNS = (
     ("Name", "name"),
     ("Sku", "sku.name"),
@@ -104,11 +102,11 @@ _COLUMNS = (
 
 
 def exists(arm: Arm, _: Resource, body: Json) -> Json:
-    """Whether a namespace of that name could be made."""
+    """Whether the name of a new namespace is free."""
     return arm.is_name_free(body["name"])
 
 
-app = a_group("Namespaces: what holds event hubs, keys, limits and network rules.")
+app = a_group("Namespaces: containers of event hubs, with keys, limits and network rules.")
 add(
     app,
     [
@@ -123,7 +121,7 @@ add(
             question="Delete the namespace '{name}' with all its hubs and events?",
             at=(NAMED_NAMESPACE,),
         ),
-        Verb(name="exists", help="Tell whether a name is free.", run=exists, fields=(_WANTED_NAME,)),
+        Verb(name="exists", help="Check whether a name is free.", run=exists, fields=(_WANTED_NAME,)),
         wait_verb(OWN_NAMESPACE),
     ],
 )

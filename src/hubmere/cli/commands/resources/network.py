@@ -1,11 +1,11 @@
-"""Network rules of a namespace: who may connect at all. The rule set is read, changed and written as a whole."""
+"""Network rules of a namespace: which addresses may connect. The rule set is read, changed and written as a whole."""
 
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
-from hubmere.cli.commands.resources.arm import NETWORK, Arm, Json, Resource, merged
+from hubmere.cli.commands.resources.arm import NETWORK, Arm, Json, Resource, merge
 from hubmere.cli.commands.resources.steps import IN_NAMESPACE
 from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add, list_, show
 from hubmere.cli.exit_codes import CommandFailed, Exit
@@ -16,7 +16,7 @@ ACCESS = Field(
     path=("properties", "publicNetworkAccess"),
     type=PublicNetworkAccess,
     metavar="Enabled|Disabled|SecuredByPerimeter",
-    help="Whether the namespace is reached from outside.",
+    help="Whether the namespace accepts connections from the public network.",
 )
 _UPDATED = (
     Field(
@@ -24,7 +24,7 @@ _UPDATED = (
         path=("properties", "defaultAction"),
         type=DefaultAction,
         metavar="Allow|Deny",
-        help="What happens to addresses that no rule names.",
+        help="Action for addresses that match no rule.",
     ),
     ACCESS,
     Field(
@@ -32,7 +32,7 @@ _UPDATED = (
         path=("properties", "trustedServiceAccessEnabled"),
         type=Switch,
         metavar=SWITCH,
-        help="Kept for tools that read it back; a node trusts no service by its address.",
+        help="Stored and returned, without effect: a node trusts no service by its address.",
     ),
 )
 _ADDRESS = Field(
@@ -58,52 +58,52 @@ _IGNORE_MISSING = Field(
     path=("ignoreMissingVnetServiceEndpoint",),
     type=Switch,
     metavar=SWITCH,
-    help="Kept for tools that read it back.",
+    help="Stored and returned, without effect.",
 )
 
 
 def update(arm: Arm, at: Resource, body: Json) -> Json:
-    """Change what is given of the rule set."""
-    return arm.put(at, merged(arm.get(at), body))
+    """Change the given settings of the rule set."""
+    return arm.put(at, merge(arm.get(at), body))
 
 
 def adding(rules: str, key: str) -> Callable[[Arm, Resource, Json], Json]:
-    """Puts a rule into one of the lists; one that is there already is replaced."""
+    """A function that adds a rule to one of the lists, or replaces the same rule."""
 
     def run(arm: Arm, at: Resource, rule: Json) -> Json:
         present = arm.get(at)
         others = [one for one in present["properties"][rules] if one[key] != rule[key]]
-        return _written(arm, at, present, rules, [*others, rule])
+        return _write_rules(arm, at, present, rules, [*others, rule])
 
     return run
 
 
 def removing(rules: str, key: str) -> Callable[[Arm, Resource, Json], Json]:
-    """Takes a rule out of one of the lists."""
+    """A function that removes a rule from one of the lists."""
 
     def run(arm: Arm, at: Resource, rule: Json) -> Json:
         present = arm.get(at)
         there = present["properties"][rules]
         others = [one for one in there if one[key] != rule[key]]
         if len(others) == len(there):
-            raise CommandFailed(Exit.FAILED, f"there is no such rule; {_shown(there, key)}")
-        return _written(arm, at, present, rules, others)
+            raise CommandFailed(Exit.FAILED, f"there is no such rule; {_existing_rules(there, key)}")
+        return _write_rules(arm, at, present, rules, others)
 
     return run
 
 
-def _shown(rules: list[Any], key: str) -> str:
+def _existing_rules(rules: list[Any], key: str) -> str:
     values = [one[key]["id"] if isinstance(one[key], dict) else one[key] for one in rules]
     return f"there are {', '.join(values)}" if values else "there is none"
 
 
-def _written(arm: Arm, at: Resource, present: Json, rules: str, wanted: list[Json]) -> Json:
-    return arm.put(at, merged(present, {"properties": {rules: wanted}}))
+def _write_rules(arm: Arm, at: Resource, present: Json, rules: str, wanted: list[Json]) -> Json:
+    return arm.put(at, merge(present, {"properties": {rules: wanted}}))
 
 
 def network_group() -> typer.Typer:
     """The group `network-rule-set`."""
-    app = a_group("Network rules: which addresses may connect, before any credential is looked at.")
+    app = a_group("Network rules: which addresses may connect; they are checked before any credential.")
     at = (IN_NAMESPACE,)
     columns = (("Default", "properties.defaultAction"), ("Addresses", "properties.ipRules"))
     add(
@@ -114,8 +114,10 @@ def network_group() -> typer.Typer:
             Verb(name="update", help="Change the rule set.", run=update, at=at, below=NETWORK, fields=_UPDATED),
         ],
     )
-    app.add_typer(_list_group("ipRules", "ipMask", (_ADDRESS, _ACTION), "Addresses that are let in."), name="ip-rule")
-    subnets = _list_group("virtualNetworkRules", "subnet", (_SUBNET, _IGNORE_MISSING), "Subnets, kept and shown.")
+    app.add_typer(_list_group("ipRules", "ipMask", (_ADDRESS, _ACTION), "Addresses that may connect."), name="ip-rule")
+    subnets = _list_group(
+        "virtualNetworkRules", "subnet", (_SUBNET, _IGNORE_MISSING), "Subnets: stored and returned, without effect."
+    )
     app.add_typer(subnets, name="virtual-network-rule")
     return app
 

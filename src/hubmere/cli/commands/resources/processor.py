@@ -1,4 +1,4 @@
-"""`hubmere processor`: event processors that keep their checkpoints on the node: owner, checkpoint and lag."""
+"""`hubmere processor`: event processors with checkpoints on the node: owner, checkpoint and lag."""
 
 from hubmere.cli.commands.resources.arm import PROCESSORS
 from hubmere.cli.commands.resources.steps import IN_NAMESPACE

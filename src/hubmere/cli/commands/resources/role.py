@@ -79,7 +79,7 @@ def _role(body: Json) -> Role:
 
 
 def create(arm: Arm, at: Resource, body: Json) -> Json:
-    """Assign a role; the same assignment again is no error."""
+    """Assign a role; repeating an assignment is no error."""
     scope = _scope(at, body)
     properties = {
         "roleDefinitionId": _role(body).id,
@@ -89,9 +89,9 @@ def create(arm: Arm, at: Resource, body: Json) -> Json:
     }
     for one in arm.list((*scope, *_BELOW)):
         if _is_same(one, scope, properties):
-            return _shown(one)
+            return _with_role_name(one)
     name = str(body.get("name") or uuid.uuid4())
-    return _shown(arm.put((*scope, *_BELOW, name), {"properties": properties}))
+    return _with_role_name(arm.put((*scope, *_BELOW, name), {"properties": properties}))
 
 
 def _is_same(one: Json, scope: Resource, properties: Json) -> bool:
@@ -104,12 +104,12 @@ def _is_same(one: Json, scope: Resource, properties: Json) -> bool:
 
 
 def list_(arm: Arm, at: Resource, body: Json) -> list[Json]:
-    """The assignments that concern a scope."""
-    return [_shown(one) for one in _matching(arm, _scope(at, body), body)]
+    """The assignments that apply to a scope."""
+    return [_with_role_name(one) for one in _matching(arm, _scope(at, body), body)]
 
 
 def delete(arm: Arm, at: Resource, body: Json) -> None:
-    """Take roles away: one assignment by its id, or those of an identity."""
+    """Delete role assignments: one by its id, or those of an identity."""
     if not {"name", "assignee"} & set(body):
         raise CommandFailed(Exit.USAGE, "which assignment? Give --name, or --assignee with or without --role")
     scope = _scope(at, body)
@@ -133,7 +133,7 @@ def _matching(arm: Arm, scope: Resource, body: Json) -> list[Json]:
     ]
 
 
-def _shown(one: Json) -> Json:
+def _with_role_name(one: Json) -> Json:
     """An assignment with the name of its role, as `az` shows it."""
     properties = one["properties"]
     role = ROLES[str(properties["roleDefinitionId"]).rpartition("/")[2]].name
@@ -159,7 +159,7 @@ def roles_group() -> typer.Typer:
         ),
         Verb(
             name="delete",
-            help="Take a role away; what it opened is closed.",
+            help="Delete a role assignment; connections that depend on it are closed.",
             run=delete,
             at=at,
             fields=(*_PLACE, _ASSIGNEE, _ROLE, _NAME),

@@ -23,7 +23,7 @@ from hubmere.model.entity import KeyKind
 
 
 class Right(StrEnum):
-    """What a rule allows: the names of the model's `Rights`, as values of an option."""
+    """The rights of a rule: the names of the model's `Rights`, as values of an option."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -35,7 +35,7 @@ _RIGHTS = Field(
     path=("properties", "rights"),
     type=list[Right],
     metavar="Send|Listen|Manage",
-    help="What the rule allows, one or more; Manage brings the others.",
+    help="Rights of the rule, one or more; Manage includes the others.",
     is_required=True,
     read=lambda rights: with_implied(rights),
 )
@@ -45,14 +45,14 @@ _RENEWED = (
         path=("keyType",),
         type=KeyKind,
         metavar="PrimaryKey|SecondaryKey",
-        help="Which key is made anew.",
+        help="Which key to replace.",
         is_required=True,
     ),
     Field(
         flags=("--key-value",),
         path=("key",),
         metavar="TEXT",
-        help="The new key. Default: a random one, which is better.",
+        help="The new key. Default: a random key, which is more secure.",
     ),
     Field(
         flags=("--revoke-open-links",),
@@ -60,19 +60,19 @@ _RENEWED = (
         type=Switch,
         metavar=SWITCH,
         read=lambda text: text == "true",
-        help="End at once what was opened with the old key. Default: it lives on for the grace time.",
+        help="Close connections that used the old key at once. Default: they are closed after the grace time.",
     ),
 )
 _COLUMNS = (("Name", "name"), ("Rights", "properties.rights"))
 
 
 def with_implied(rights: list[Right]) -> list[Right]:
-    """Rights with those that they need: the service takes Manage only together with the others."""
+    """Rights, and those that they imply: the service accepts Manage only together with the others."""
     return list(Right) if Right.MANAGE in rights else list(dict.fromkeys(rights))
 
 
 def update(arm: Arm, at: Resource, body: Json) -> Json:
-    """Other rights for a rule that is there; its keys stay."""
+    """Change the rights of an existing rule and keep its keys."""
     arm.get(at)
     return arm.put(at, body)
 
@@ -83,7 +83,7 @@ def list_keys(arm: Arm, at: Resource, _: Json) -> Json:
 
 
 def renew_keys(arm: Arm, at: Resource, body: Json) -> Json:
-    """A new key; the old one opens nothing any more."""
+    """Replace a key; the old key becomes invalid."""
     return arm.post(at, "regenerateKeys", body)
 
 
@@ -91,7 +91,7 @@ def key_verbs(*at: Step, is_read_only: bool = False) -> list[Verb]:
     """The verbs on the keys of a rule."""
     verbs = [Verb(name="list", help="Show the keys of a rule and the connection strings.", run=list_keys, at=at)]
     if not is_read_only:
-        renew = "Make a key of a rule anew; whoever uses the old one is locked out."
+        renew = "Replace a key of a rule; clients with the old key lose access."
         verbs.append(Verb(name="renew", help=renew, run=renew_keys, at=at, fields=_RENEWED))
     return verbs
 
@@ -106,11 +106,11 @@ def rules_group(*parents: Step, is_read_only: bool = False) -> typer.Typer:
     ]
     if not is_read_only:
         verbs += [
-            Verb(name="create", help="Make a rule with two random keys.", run=put, at=at, fields=(_RIGHTS,)),
-            Verb(name="update", help="Give a rule other rights.", run=update, at=at, fields=(_RIGHTS,)),
+            Verb(name="create", help="Create a rule with two random keys.", run=put, at=at, fields=(_RIGHTS,)),
+            Verb(name="update", help="Change the rights of a rule.", run=update, at=at, fields=(_RIGHTS,)),
             Verb(
                 name="delete",
-                help="Delete a rule; what it opened is closed.",
+                help="Delete a rule; connections that use its keys are closed.",
                 run=delete,
                 question="Delete the rule '{name}'? Clients that use its keys are disconnected.",
                 at=at,

@@ -1,7 +1,7 @@
 """Verbs on resources, declared as tables and turned into commands with the names and options of `az eventhubs`.
 
 A `Verb` has `Step`s (which option names which level of the resource's path), `Field`s (which option fills which place
-of the request's body) and a function that sends the request. Options are written as `az` takes them: several values
+of the request's body) and a function that sends the request. Options have the syntax of `az`: several values
 after one flag, switches with or without `true` (reference: service 4.3). An example, from declaration to request:
 
     GROUP = Step(kind="consumergroups", flags=("--name", "-n"), help="Name of the consumer group.")
@@ -10,9 +10,10 @@ after one flag, switches with or without `true` (reference: service 4.3). An exa
     add(app, [Verb(name="create", help="Create a group.", run=put, at=AT, fields=(METADATA,))])
 
 1. `add` makes a function for the verb. Its signature has one keyword for each step and field, named after the longest
-   flag (`name`, `user_metadata`), then those of `RESULT_OPTIONS` and `NODE_OPTIONS`. Typer reads it like a written one.
+   flag (`name`, `user_metadata`), then those of `RESULT_OPTIONS` and `NODE_OPTIONS`. Typer reads this signature as if
+   it were written in source code.
 2. `hubmere consumergroup create --eventhub-name orders -n billing --user-metadata x` calls it with these values.
-3. It finds the node (`take_node`), puts the path together, `("namespaces", "hubmere", "eventhubs", "orders",
+3. It finds the node (`take_node`), builds the path, `("namespaces", "hubmere", "eventhubs", "orders",
    "consumergroups", "billing")`, and the body, `{"properties": {"userMetadata": "x"}}`.
 4. It calls `put(arm, path, body)` and prints the result in the format that is wanted (`results`).
 """
@@ -33,7 +34,7 @@ from typer.core import TyperCommand
 from hubmere.cli.commands.colours import has_colours
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
-from hubmere.cli.commands.results import OUTPUT_VARIABLE, Output, default_output, rendered
+from hubmere.cli.commands.results import OUTPUT_VARIABLE, Output, default_output, render
 from hubmere.cli.commands.tables import Column
 from hubmere.cli.commands.target import (
     CA_VARIABLE,
@@ -62,7 +63,7 @@ class Step:
     help: str
     default: str | None = None
     is_required: bool = True
-    # Whether the name stands without a flag in front of it.
+    # Whether the name is a positional argument.
     is_argument: bool = False
 
 
@@ -81,7 +82,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One command: `run` is given the resource's path, `below` included, and the body made of the fields."""
+    """One command: `run` gets the resource's path, including `below`, and the body built from the fields."""
 
     name: str
     help: str
@@ -90,9 +91,9 @@ class Verb:
     below: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
     columns: tuple[Column, ...] = (("Name", "name"),)
-    # What a person is asked at a terminal before it runs; `{name}` is the resource's name.
+    # The question to confirm at a terminal before it runs; `{name}` is the resource's name.
     question: str | None = None
-    # Makes the table of a result that is neither a list nor plain names and values.
+    # Builds the table of a result that is neither a list nor plain names and values.
     table: Callable[[object], str] | None = None
 
 
@@ -100,27 +101,27 @@ class Verb:
 
 
 def show(arm: Arm, at: Resource, _: Json) -> Json:
-    """The resource as it is."""
+    """Read the resource."""
     return arm.get(at)
 
 
 def list_(arm: Arm, at: Resource, _: Json) -> list[Json]:
-    """The resources of a kind."""
+    """List the resources of a kind."""
     return arm.list(at)
 
 
 def put(arm: Arm, at: Resource, body: Json) -> Json:
-    """Make the resource, or replace it: creating twice is no error, as with `az`."""
+    """Create the resource, or replace it: creating it twice is no error, as with `az`."""
     return arm.put(at, body)
 
 
 def patch(arm: Arm, at: Resource, body: Json) -> Json:
-    """Change what is given."""
+    """Change the given settings."""
     return arm.patch(at, body)
 
 
 def delete(arm: Arm, at: Resource, _: Json) -> None:
-    """Take the resource away; that it was not there is told, and no failure, as with `az`."""
+    """Delete the resource; a resource that does not exist is reported, but is no failure, as with `az`."""
     if not arm.delete(at):
         typer.echo(f"hubmere: {arm.missing(at) or 'it was not there'}", err=True)
 
@@ -129,13 +130,13 @@ def delete(arm: Arm, at: Resource, _: Json) -> None:
 
 
 class AzCommand(TyperCommand):
-    """Takes options as `az` does: `--rights Send Listen`, and `--enable-capture` for `--enable-capture true`."""
+    """Parses options like `az`: `--rights Send Listen`, and `--enable-capture` for `--enable-capture true`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Spell the options out, then read them."""
-        return super().parse_args(ctx, list(self._spelled_out(args)))
+        """Expand the short forms of options, then parse them."""
+        return super().parse_args(ctx, list(self._expand_options(args)))
 
-    def _spelled_out(self, args: list[str]) -> Iterator[str]:
+    def _expand_options(self, args: list[str]) -> Iterator[str]:
         many = {flag for parameter in self.params if getattr(parameter, "multiple", False) for flag in parameter.opts}
         switches = {flag for parameter in self.params if parameter.metavar == SWITCH for flag in parameter.opts}
         again: str | None = None  # the flag to write before a further value
@@ -159,7 +160,7 @@ def a_group(help_text: str) -> typer.Typer:
 
 
 def add(app: typer.Typer, verbs: Sequence[Verb]) -> None:
-    """Put verbs into a group."""
+    """Add verbs to a group."""
     for verb in verbs:
         app.command(verb.name, help=verb.help, cls=AzCommand)(_command(verb))
 
@@ -180,7 +181,7 @@ def _command(verb: Verb) -> Callable[..., None]:
             result = verb.run(arm, (*path, *verb.below), _body(fields, given))
         output = output or default_output()
         is_own_table = verb.table is not None and output is Output.TABLE and query is None
-        text = verb.table(result) if is_own_table and verb.table else rendered(result, output, verb.columns, query)
+        text = verb.table(result) if is_own_table and verb.table else render(result, output, verb.columns, query)
         if text:
             typer.echo(text, color=has_colours() or None)
 
@@ -218,7 +219,7 @@ def _python_name(flags: tuple[str, ...]) -> str:
 
 
 def option(name: str, kind: Any, *flags: str, default: Any = None, **more: Any) -> inspect.Parameter:
-    """One option of a command whose signature is put together at run time."""
+    """One option of a command whose signature is built at run time."""
     annotation = Annotated[kind, typer.Option(*flags, show_default=False, **more)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
@@ -226,7 +227,7 @@ def option(name: str, kind: Any, *flags: str, default: Any = None, **more: Any) 
 def with_signature(
     run: Callable[[dict[str, Any]], None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
-    """A function that Typer reads like a written one."""
+    """Give a function a signature that Typer reads."""
 
     def command(**given: Any) -> None:
         run(given)
@@ -254,7 +255,7 @@ def _field_option(name: str, field: Field) -> inspect.Parameter:
 
 
 def confirm(question: str) -> None:
-    """Ask a person at a terminal; a script is not asked, as with `az`."""
+    """Ask for confirmation at a terminal; scripts are not asked, as with `az`."""
     if sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise CommandFailed(Exit.FAILED, "nothing was changed")
 
@@ -264,16 +265,16 @@ RESULT_NAMES = ("output", "query", "resource_group", "subscription")
 RESULT_OPTIONS = (
     option(
         "output", Output | None, "--output", "-o", case_sensitive=False, metavar="|".join(Output),
-        help=f"How the result is shown, else {OUTPUT_VARIABLE}. Default: table at a terminal, json in a script.",
+        help=f"Format of the result, else {OUTPUT_VARIABLE}. Default: table at a terminal, json in a script.",
     ),
     option("query", str | None, "--query", metavar="JMESPATH", help="Show a part of the result: a JMESPath query."),
     option(
         "resource_group", str, "--resource-group", "-g", default=DEFAULT_RESOURCE_GROUP, metavar="NAME",
-        help="Resource group that is shown in resource ids; a node has all its namespaces in every one.",
+        help="Resource group in resource ids; every resource group contains all namespaces of the node.",
     ),
     option(
         "subscription", str, "--subscription", default=DEFAULT_SUBSCRIPTION, metavar="ID",
-        help="Subscription that is shown in resource ids.",
+        help="Subscription in resource ids.",
     ),
 )  # fmt: skip
 
@@ -306,7 +307,7 @@ NODE_OPTIONS = (
 
 
 def take_node(given: dict[str, Any]) -> NodeTarget:
-    """The node that the options name; they are taken out of `given`."""
+    """The node that the options name; removes these options from `given`."""
     flags = {parameter.name: given.pop(parameter.name) for parameter in NODE_OPTIONS}
     return find_node(NodeFlags(**flags), os.environ)
 

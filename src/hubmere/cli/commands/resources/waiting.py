@@ -1,7 +1,7 @@
-"""The verb `wait`: returns once a resource is there, or gone, as `az` has it.
+"""The verb `wait`: returns once a resource exists, or is deleted, like that of `az`.
 
-A node has carried a change out when it answers, so there is seldom anything to wait for; a pairing between two nodes is
-the exception, which is `Accepted` until the partner has everything.
+A node answers after a change is complete, so there is seldom anything to wait for. A pairing between two nodes is the
+exception: it is `Accepted` until the partner has all metadata.
 """
 
 import time
@@ -19,10 +19,12 @@ def _goal(flag: str, sentence: str) -> Field:
 
 
 _GOALS = (
-    _goal("created", f"Until it is there and its state is {_SUCCEEDED}; the same as --updated. This is the default."),
-    _goal("updated", f"Until it is there and its state is {_SUCCEEDED}."),
-    _goal("exists", "Until it is there, in whatever state."),
-    _goal("deleted", "Until it is not there any more."),
+    _goal(
+        "created", f"Wait until it exists and its state is {_SUCCEEDED}; the same as --updated. This is the default."
+    ),
+    _goal("updated", f"Wait until it exists and its state is {_SUCCEEDED}."),
+    _goal("exists", "Wait until it exists, in any state."),
+    _goal("deleted", "Wait until it does not exist."),
 )
 _PACE = (
     Field(
@@ -30,7 +32,7 @@ _PACE = (
         path=("interval",),
         type=int,
         metavar="SECONDS",
-        help=f"Time between two looks. Default: {_INTERVAL_S}.",
+        help=f"Time between two requests. Default: {_INTERVAL_S}.",
     ),
     Field(
         flags=("--timeout",),
@@ -44,14 +46,14 @@ _PACE = (
 
 def wait_verb(*at: Step) -> Verb:
     """`wait` for a resource."""
-    return Verb(name="wait", help="Wait until it is there, or gone.", run=wait, at=at, fields=(*_GOALS, *_PACE))
+    return Verb(name="wait", help="Wait until it exists, or is deleted.", run=wait, at=at, fields=(*_GOALS, *_PACE))
 
 
 def wait(arm: Arm, at: Resource, wish: Json) -> None:
-    """Return once the wish is fulfilled; fails when that takes too long."""
+    """Return once the condition holds; fails after the timeout."""
     goals = [field.path[0] for field in _GOALS if wish.get(field.path[0])]
     if len(goals) > 1:
-        raise CommandFailed(Exit.USAGE, f"wait for one thing at a time, not for {' and '.join(goals)}")
+        raise CommandFailed(Exit.USAGE, f"wait for one condition at a time, not for {' and '.join(goals)}")
     goal = goals[0] if goals else "created"
     interval_s, timeout_s = wish.get("interval", _INTERVAL_S), wish.get("timeout", _TIMEOUT_S)
     deadline = time.monotonic() + timeout_s
