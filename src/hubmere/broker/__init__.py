@@ -1,8 +1,8 @@
-"""Every decision, behind one front door: who may connect, publish, read and manage, how much, and where it goes.
+"""Every decision: who may connect, publish, read and manage, how much, and which partition an event goes to.
 
-Protocols and the portal import from this package only, never from its modules. They hold a `Caller`, and what a caller
-hands out: publishers, readers and read-only views. `caller` has the order of the checks. Nothing here waits, reads a
-clock, opens a socket or writes a log line; time is an argument.
+Protocols and the portal import from this package only, never from its modules. They hold a `Caller`, and the objects
+that a caller returns: publishers, readers and read-only views. `caller` has the order of the checks. Nothing here
+waits, reads a clock, opens a socket or writes a log line; time is an argument.
 """
 
 from hubmere.broker import blobs as blob_storage
@@ -98,11 +98,11 @@ from hubmere.broker.tracing import EndSpan, Tracer
 from hubmere.broker.views import HubView, NamespaceView, PartitionView
 
 __all__ = [
-    # the front door
+    # callers
     "Actor",
     "Broker",
     "Caller",
-    # credentials and what they prove
+    # credentials and principals
     "AdminToken",
     "BearerToken",
     "ConnectionStringCredential",

@@ -43,18 +43,18 @@ from hubmere.model.roles import Control
 from hubmere.model.sas import Token, split_audience
 from hubmere.store.catalog.view import CatalogView
 
-# How long open links outlive the rotation of their key, unless their token expires before that. The service lets them
-# live until their token expires (reference: service 1); SASL PLAIN has no expiry, so a bound of our own is needed.
+# How long links stay open after the rotation of their key, unless their token expires before that. The service keeps
+# them open until their token expires (reference: service 1). SASL PLAIN has no expiry, so a limit of our own is needed.
 ROTATED_KEY_GRACE_S = 3600
 _CAPTURE_KEY_BYTES = 32
 # Verified tokens that are kept: one per device that is sending now; each entry is under 1 KB.
 _MAX_KNOWN_TOKENS = 4096
-# Words of paths: below a hub come its publishers, and below everything that takes events their messages.
+# Path segments: publishers of a hub, and the events of a hub, partition or publisher.
 _PUBLISHERS = "publishers"
 _PUBLISHER_SEGMENT = "/publisher/"
 _MESSAGES = "messages"
 
-# Whether a listener answers to a host name for a namespace: (namespace, host) -> bool.
+# Whether a host name belongs to a namespace: (namespace, host) -> bool.
 AnswersTo = Callable[[Namespace, str], bool]
 
 
@@ -96,11 +96,11 @@ class Principal:
     """An authenticated client: what it proved, for which resources and until when.
 
     `hub` is the hub whose rule was used (empty for a rule of the namespace), `scope` the path the credential covers.
-    `captures_hub` is the uid of the hub whose capture job this is, if it is one. `key_id` is a digest of the key that
-    was used. `is_rotated` says that this key is not in force any more: what is open stays open until the principal
-    expires, nothing new is opened, and nothing is managed.
+    `captures_hub` is, for a capture job, the uid of the hub that it captures. `key_id` is a digest of the key that
+    was used. `is_rotated` says that this key is not in force any more: open links stay open until the principal
+    expires, but it can neither open new ones nor manage anything.
 
-    `identity` is the holder of an OAuth token. `grants` are then what it may do and where, `rights` what it may do
+    `identity` is the holder of an OAuth token. Then `grants` are its role assignments, `rights` the rights that it has
     anywhere, and `rule` is its id.
     """
 
@@ -125,7 +125,7 @@ class Principal:
 
     @property
     def client_kind(self) -> ClientKind:
-        """How the client has signed in, for application groups."""
+        """Which kind of credential the client has used, for application groups."""
         if self.identity is not None:
             return ClientKind.APPLICATION
         return ClientKind.HUB_RULE if self.hub else ClientKind.NAMESPACE_RULE
@@ -136,7 +136,7 @@ class Principal:
         return self.rule if self.identity is None else self.identity.application
 
     def covers(self, resource: Resource) -> bool:
-        """Whether the credential reaches the resource: equal to its scope or below it at a `/`."""
+        """Whether the resource is the scope of the credential or below it."""
         if self.is_admin:
             return True
         if self.identity is not None and not self._reaching(resource):
@@ -144,7 +144,7 @@ class Principal:
         return self.is_in_scope(resource)
 
     def is_in_scope(self, resource: Resource) -> bool:
-        """Whether the credential was shown for the resource or for something above it, whatever it allows there."""
+        """Whether the credential is for the resource or for a resource above it, with any rights."""
         if self.namespace != resource.namespace or (self.hub and self.hub != resource.hub):
             return False
         scope, path = self.scope, resource.path
@@ -159,7 +159,7 @@ class Principal:
         return self.rights.allows(right) and self.covers(resource)
 
     def controls(self, resource: Resource) -> Control:
-        """How far the management plane may be used for the resource: by an identity's roles, or by Manage."""
+        """Which management operations are allowed on the resource: by an identity's roles, or by Manage."""
         if self.identity is None:
             return Control.ASSIGN_ROLES if self.may(Rights.MANAGE, resource) else Control.NONE
         return max((one.control for one in self._reaching(resource)), default=Control.NONE)
@@ -188,10 +188,10 @@ class Access:
     """Turns credentials into Principals, by the rules in a catalog view.
 
     Thread rule: the owner's thread only. `view` is called for every check, so a regenerated key counts at once.
-    `takes_emulator_key` is for nodes started with the official emulator's configuration, and no others.
-    `rotated_key_grace_s` is how long open connections outlive the rotation of their key. `capture_key` signs what the
-    node gives its capture job; a job that is to outlive the node's process needs one that does. `admin_token` is the
-    administrator's; a node without one has no administrator.
+    `takes_emulator_key` is only for nodes that were started with the official emulator's configuration.
+    `rotated_key_grace_s` is how long connections stay open after the rotation of their key. `capture_key` signs the
+    credential of the capture job. A job that continues after a restart of the node needs a persistent key.
+    `admin_token` is the administrator's; a node without one has no administrator.
     """
 
     __slots__ = (
@@ -230,7 +230,7 @@ class Access:
         self._capture_key = (capture_key or secrets.token_hex(_CAPTURE_KEY_BYTES)).encode()
 
     def verify(self, namespace: Namespace, credential: Credential, now_s: float) -> Principal:
-        """The holder of a credential; refused when it is missing, malformed, wrong, for somebody else or expired."""
+        """The holder of a credential; refused when it is missing, malformed, wrong, for another audience or expired."""
         if isinstance(credential, SharedAccessSignature):
             return self._by_known_token(namespace, credential.text, now_s)
         if isinstance(credential, SharedKey):
@@ -283,7 +283,7 @@ class Access:
         return Principal.admin()
 
     def _by_known_token(self, namespace: Namespace, text: str, now_s: float) -> Principal:
-        """As `by_token`, without verifying a token twice while no entity changes."""
+        """Like `by_token`, but verifies a token only once while no entity changes."""
         key, version = (namespace.name, text), self._view().version
         known = self._known_tokens.get(key)
         if known is not None and known[0] == version and not known[1].is_expired(now_s):
@@ -347,7 +347,7 @@ class Access:
         return hub.uid
 
     def current(self, principal: Principal, now_s: float, *, ends_rotated: bool = False) -> Principal:
-        """A principal that signed in earlier, judged by the rules in force; the same object when nothing has changed.
+        """An authenticated principal, checked again by the current rules; the same object when nothing has changed.
 
         Raises the refusal that ends it: its namespace or rule is gone, local authentication or its application group is
         disabled. A key that is not in force any more limits the principal to `rotated_key_grace_s` from now, or ends it
@@ -394,7 +394,7 @@ class Access:
         yield namespace
 
     def _plural(self, namespace: Namespace, path: str) -> str:
-        """The path with `publishers` where one page of the service's API, and its clients, write `publisher`."""
+        """Replace `publisher` by `publishers`: some pages of the service, and some clients, use the singular."""
         if _PUBLISHER_SEGMENT not in path:
             return path
         hub = self._hub_of(namespace, path)

@@ -62,7 +62,7 @@ from hubmere.store.blob_files import BodyStore, MemoryBodies
 from hubmere.store.catalog.view import Create
 from hubmere.store.engine import Catalog, Chunk, LogEngine
 
-# The service's sub-code for too many questions about runtime information.
+# The service's sub-code for too many requests for runtime information.
 _TOO_MANY_QUESTIONS = 50008
 # Default folder of captured files, below the folder in which the node was started.
 _CAPTURE_FOLDER = Path("hubmere-capture")
@@ -288,7 +288,7 @@ class Broker:
         return Caller(self, live, principal, address=address)
 
     def _host_in(self, credential: Credential) -> str | None:
-        """The host that an OAuth token was issued for: what a client means that names none (Kafka)."""
+        """The host that an OAuth token was issued for: the default for a client that names no host (Kafka)."""
         return self.access.identities.audience_host(credential.text) if isinstance(credential, BearerToken) else None
 
     def sign_in_manager(
@@ -304,8 +304,8 @@ class Broker:
 
         A role may be on the hub that is managed; `control` is what the role must allow.
 
-        Network rules do not bind management, or nobody could repair a rule that locks everybody out. A namespace that
-        does not exist is reported to the administrator only.
+        Network rules do not apply to management; otherwise nobody could repair a rule that excludes everybody. A
+        namespace that does not exist is reported to the administrator only.
         """
         live = self._namespaces.get(fold(namespace))
         if isinstance(credential, AdminToken):
@@ -339,7 +339,7 @@ class Broker:
         return Caller(self, self._own_namespace, self.access.by_admin_token(credential))
 
     def administrator(self) -> Caller:
-        """The administrator, for parts of the node that act on their own: the portal's one-time link, the demo."""
+        """A caller with all rights, for actions of the node without a client: the portal's one-time link, the demo."""
         return Caller(self, self._own_namespace, Principal.admin())
 
     def verify(self, live: LiveNamespace, credential: Credential, now_s: float) -> Principal:
@@ -432,7 +432,7 @@ class Broker:
     def peek(self, hub: LiveHub, *, group: str, partition: str, position: Position, max_bytes: int) -> Peek:
         """Closed batches from a position on, without becoming a reader: for tools that show events.
 
-        Takes no reader's place and uses no epoch; for callers whose right to listen was checked.
+        Does not count as a reader and uses no epoch; for callers whose right to listen was checked.
         """
         if self._catalog.view.find_group(hub.entity, group) is None:
             raise GroupNotFound(hub.namespace.resource(hub.name, "ConsumerGroups", group))
@@ -443,7 +443,7 @@ class Broker:
         chunk = hub.read_now(log, number, sequence, max_bytes)
         return Peek(partition=hub.view.partition(number), sequence=sequence, chunk=chunk)
 
-    # --- asking ---
+    # --- runtime information ---
 
     def hub_info(self, hub: HubView, now: float) -> HubInfo:
         """Name, age and partitions of a hub."""
@@ -454,7 +454,7 @@ class Broker:
     def partition_info(self, hub: HubView, partition: str, now: float) -> PartitionInfo:
         """Where a partition begins and ends."""
         view = hub.partition_of(partition)
-        # First the log, since a request that waits for it asks again and must not be counted twice.
+        # Get the log first: a request that waits for it runs again, and must not be counted twice.
         number, state = view.number, view.current_state
         self._admit_question(hub._live, now)
         return PartitionInfo(

@@ -1,10 +1,10 @@
-"""The front door: a Caller is one client of one namespace, and the only way from a protocol to a hub.
+"""Caller: one client of one namespace. Endpoints and the portal use hubs only through a Caller.
 
-Every question that a protocol must ask before it may publish, read or manage is asked here, once, in this order:
+All checks before a client may publish, read or manage are made here, once, in this order:
 
 1. address: `Broker.connect` and `Broker.sign_in` refuse a client whose network address the namespace does not allow;
 2. connection limit: `Caller.open_connection` refuses a connection beyond the tier's number;
-3. credential: `authenticate` verifies what the client shows and keeps it as a claim;
+3. credential: `authenticate` verifies the credential and keeps it as a claim;
 4. right: `require` finds a claim that gives the right on the resource, by the rules in force;
 5. existence: only then a missing hub, group or partition is reported, so that refusals do not reveal names;
 6. quota: publishers and readers carry the client's quota and the namespace's throughput units.
@@ -48,11 +48,11 @@ from hubmere.model.sas import split_audience
 if TYPE_CHECKING:
     from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
 
-# One token per hub, group and partition that a connection uses is what the most careful client sends.
+# The most careful clients send one token per hub, group and partition that a connection uses.
 MAX_CLAIMS: Final = 1024
 # Hubs for which a caller caches its publisher and its right to read.
 MAX_CACHED_HUBS: Final = 10_000
-# Rights are asked for the same paths again and again; readers of a partition share one.
+# Rights are checked for the same paths repeatedly; readers of a partition share one object.
 _CACHED_RESOURCES: Final = 4096
 
 # The node below a hub that answers questions about it (AMQP).
@@ -69,14 +69,14 @@ def _events_of(namespace: str, hub: str, *below: str) -> Resource:
 
 
 def _who(principal: Principal) -> tuple[str, ...]:
-    """Who a principal is, whatever its rights and its expiry."""
+    """The identity of a principal, without its rights and its expiry."""
     identity = principal.identity
     issuer = "" if identity is None else identity.issuer
     return principal.namespace, principal.rule, principal.hub, issuer
 
 
 class Claims:
-    """What a client has proved so far; mostly one or two principals."""
+    """The claims of a client; mostly one or two."""
 
     __slots__ = ("_claims",)
 
@@ -171,18 +171,18 @@ class Caller:
         self._claims = Claims(*claims)
         self._is_kafka = is_kafka
         self._collects_claims = collects_claims
-        # The version of the catalog by which the claims were judged last.
+        # The version of the catalog at the last check of the claims.
         self._version = broker._catalog.view.version
         self._publishers: dict[str, Publisher] = {}
         self._readable: dict[str, LiveHub] = {}
-        # Names of hubs that this caller has used: the only ones that a rotated key still opens.
+        # Names of hubs that this caller has used: with a rotated key, only these can still be used.
         self._opened_hubs: set[str] = set()
         self.address = address
         self.is_connected = False
-        # Grows when what was allowed before has to be asked again: after a new credential, or after other rights.
+        # Grows when rights have to be checked again: after a new credential, or after a change of rights.
         self.revision = 0
 
-    # --- who
+    # --- identity
 
     @property
     def namespace(self) -> NamespaceView:
@@ -196,19 +196,19 @@ class Caller:
 
     @property
     def principal(self) -> Principal:
-        """The first claim; raises MissingToken before anything was proved."""
+        """The first claim; raises MissingToken if there is none."""
         for claim in self._claims:
             return claim
         raise MissingToken
 
     @property
     def claims(self) -> Claims:
-        """Everything that was proved."""
+        """All claims."""
         return self._claims
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether anything was proved."""
+        """Whether there is a claim."""
         return len(self._claims) > 0
 
     @property
@@ -218,7 +218,7 @@ class Caller:
 
     @property
     def is_namespace_gone(self) -> bool:
-        """Whether the namespace was deleted, or created again, since."""
+        """Whether the namespace was deleted, or created again, since the caller signed in."""
         return self._broker._namespaces.get(self.namespace_key) is not self._live
 
     def is_current(self, now_s: float) -> bool:
@@ -236,7 +236,7 @@ class Caller:
         return self._broker.client_quota_of(self._live, self.principal if self.is_authenticated else None)
 
     def authenticate(self, credential: Credential, now_s: float, *, audience: str | None = None) -> Principal:
-        """Verify a credential and keep what it proves.
+        """Verify a credential and keep its claim.
 
         `audience` is the address for which an AMQP client presents the credential; it may be less than the credential
         covers, and then the claim is limited to it.
@@ -315,14 +315,14 @@ class Caller:
     # --- rights
 
     def require_reachable(self) -> None:
-        """Refuse when the network rules or the tier no longer let this client in."""
+        """Refuse when the network rules or the tier no longer allow this client."""
         require_address(self._live.entity, self.address)
         if self._is_kafka:
             self._broker.require_kafka(self._live.entity)
 
     @property
     def has_allowed_address(self) -> bool:
-        """Whether the network rules in force let this client in."""
+        """Whether the current network rules allow the address of this client."""
         return is_allowed(self._live.entity, self.address)
 
     def require(self, right: Rights, resource: Resource, now_s: float) -> Principal:
@@ -346,7 +346,7 @@ class Caller:
         return any(claim.may(right, resource) for claim in self._claims)
 
     def resource(self, *path: str) -> Resource:
-        """The namespace, or what lies below it: a hub, then `consumergroups`, a group, and so on."""
+        """The namespace, or a resource below it: a hub, then `consumergroups`, a group, and so on."""
         name = self._live.entity.name
         return Resource.of_hub(name, *path) if path else Resource.of_namespace(name)
 
@@ -359,7 +359,7 @@ class Caller:
         return self._claims.keeps_open(right, resource, now_s)
 
     def review(self, judge: Judge, now_s: float) -> Refusal | None:
-        """Judge the claims again by the rules in force; returns why the last dropped one was dropped."""
+        """Check the claims again by the current rules; returns why the last dropped one was dropped."""
         self._version = self._broker._catalog.view.version
         return self._claims.review(judge, now_s)
 
@@ -371,7 +371,7 @@ class Caller:
                     raise ClaimMissing(right.names[0], f"sb://{self._live.entity.name}/{hub}")
 
     def review_connection(self, judge: Judge, now_s: float) -> None:
-        """Judge a connection with one credential by the rules in force; raises why it has to be closed (Kafka)."""
+        """Check a connection with one credential by the current rules; raises the reason to close it (Kafka)."""
         self.require_reachable()
         current = self.principal
         principal = judge(current, now_s)
@@ -401,7 +401,7 @@ class Caller:
     def hubs(self) -> list[HubView]:
         """The hubs that a claim covers, by name."""
         hubs = [live.view for _, live in sorted(self._live.hubs.items())]
-        # A credential of the namespace covers all hubs; asking for each of a thousand every second would cost.
+        # A credential of the namespace covers all hubs; checking each of a thousand every second would be slow.
         if self.covers():
             return hubs
         return [hub for hub in hubs if self.covers(hub.name)]
@@ -452,7 +452,7 @@ class Caller:
     def partition_info(
         self, hub: str, partition: str, credential: Credential | None, *, now: float, now_s: float
     ) -> "PartitionInfo":
-        """Where a partition begins and ends, for clients with any right on its hub; see `hub_info`."""
+        """First and last position of a partition, for clients with any right on its hub; see `hub_info`."""
         return self._broker.partition_info(self._described_hub(hub, credential, now_s), partition, now)
 
     def _described_hub(self, hub: str, credential: Credential | None, now_s: float) -> HubView:
@@ -540,8 +540,8 @@ class Caller:
     ) -> Reader:
         """A reader of one partition in a consumer group.
 
-        The position is fixed now: `latest` means what is committed after this call. `on_ready` is called when there
-        may be more to read, once `start` was called. `on_closed` is called once when the reader must give way.
+        The position is fixed now: `latest` means what is committed after this call. After `start`, `on_ready` is called
+        whenever there may be more to read. `on_closed` is called once when the reader must give way.
         """
         below = _path_below(group=group, partition=partition)
         live, principal = self._required(hub, Rights.LISTEN, below, now_s, is_events=True)

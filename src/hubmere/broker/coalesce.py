@@ -15,9 +15,9 @@ Algorithm:
 4. When the log has committed or refused a batch, the callback of each request is called once.
 5. A batch that contains a malformed event is split into its requests, so that only one request is refused.
 
-Who may share: events without a partition key, on a publisher without a name and without idempotent numbering
-(`Publisher.can_coalesce`). A publisher with a quota shares with itself only, because a refusal must concern the client
-that exceeded its quota. The right to send is checked before an event is added.
+Events may share a batch if they have no partition key and are on a publisher without a name and without idempotent
+numbering (`Publisher.can_coalesce`). Events of a publisher with a quota share a batch only with each other, because a
+refusal must concern the client that exceeded its quota. The right to send is checked before an event is added.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

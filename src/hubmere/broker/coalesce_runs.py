@@ -8,13 +8,13 @@ Algorithm:
 1. `add` keeps a request until the end of the turn. The first one after a flush schedules the next with `defer`.
 2. `flush` asks each request for its publisher, which checks the right to send, and sorts the requests by hub, partition
    and quota.
-3. What has the same target is checked and published together, in the order in which it came.
+3. Requests with the same target are checked and published together, in the order of their arrival.
 4. If it cannot be published as one run, because of one batch or of a quota, each half is tried. A few requests that
    cannot be published together are published one by one, so that each gets its own error or pause.
-5. When the log has committed or refused a run, each request is told.
+5. When the log has committed or refused a run, the callback of each request is called.
 
-The requests of one connection must be published in their order: a connection calls `flush` before it publishes
-anything else than through here.
+The requests of one connection must be published in their order: a connection calls `flush` before it publishes in
+another way.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -105,7 +105,7 @@ class RunCoalescer:
         self._waiting.append(request)
 
     def flush(self, now: float, now_ms: int) -> None:
-        """Publish everything that waits."""
+        """Publish all collected requests."""
         waiting, self._waiting = self._waiting, []
         targets: dict[Hashable, _Target] = {}
         for request in waiting:
@@ -143,7 +143,7 @@ class RunCoalescer:
             _append(target, runs[0], now, now_ms)
 
     def _divide(self, target: _Target, now: float, now_ms: int) -> None:
-        """Publish the halves of what cannot be published together, or each request alone."""
+        """Publish requests that cannot be published together in two halves, or each of them alone."""
         requests = target.requests
         if len(requests) <= _FEW:
             for request in requests:

@@ -1,7 +1,7 @@
-"""What is wrong below the node: a full disk, a clock that jumped, a cluster out of reach. Set by the node.
+"""Problems of the node's environment: a full disk, a clock that jumped, an unreachable cluster. The node sets them.
 
 A condition has a name, so that setting it again replaces its text, and a severity: WARNING while everything is still
-served, CRITICAL while something is refused. Health, metrics and portal read them when they are asked.
+served, CRITICAL while something is refused. Health, metrics and portal show them.
 Thread rule: the owner's thread only.
 """
 
@@ -14,7 +14,7 @@ NAMES = (CLOCK, DISK, CLUSTER)
 
 
 class ConditionSeverity(StrEnum):
-    """Whether something is refused already."""
+    """Whether requests are refused because of the problem."""
 
     WARNING = "warning"
     CRITICAL = "critical"
@@ -22,7 +22,7 @@ class ConditionSeverity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One thing that is wrong, and what helps."""
+    """One problem, and what the operator can do."""
 
     name: str
     severity: ConditionSeverity
@@ -31,27 +31,27 @@ class Condition:
 
 
 class Conditions:
-    """The conditions in force, by name."""
+    """The current conditions, by name."""
 
     def __init__(self) -> None:
         self._conditions: dict[str, Condition] = {}
-        # Numbers beside them, by the name of their metric.
+        # Related numbers, by the name of their metric.
         self.measures: dict[str, float] = {}
 
     def set(self, condition: Condition) -> bool:
-        """Put a condition in force; True when it was not, or had another severity."""
+        """Set a condition; True when it is new, or had another severity."""
         known = self._conditions.get(condition.name)
         self._conditions[condition.name] = condition
         return known is None or known.severity is not condition.severity
 
     def clear(self, name: str) -> bool:
-        """End a condition; True when it was in force."""
+        """End a condition; True when there was one."""
         return self._conditions.pop(name, None) is not None
 
     def find(self, name: str) -> Condition | None:
-        """A condition if it is in force."""
+        """A current condition by its name."""
         return self._conditions.get(name)
 
     def all(self) -> list[Condition]:
-        """Everything in force, by name."""
+        """All current conditions, sorted by name."""
         return [self._conditions[name] for name in sorted(self._conditions)]

@@ -1,4 +1,4 @@
-"""Counters as plain numbers: what flowed, per hub and per namespace, in the service's own terms.
+"""Counters of requests, events and bytes per hub and per namespace, as the service counts them.
 
 Counting is one integer addition on the owner's thread; names, labels and rates are added by monitoring. A batch
 of 100 events is one request and 100 messages (reference: service 8).
@@ -31,7 +31,7 @@ class Counters:
     """Totals since the node started; they only grow, except the two gauges of connections."""
 
     incoming_requests: int = 0
-    # Refusals are rare: what was carried out is the rest, and costs the data path no count of its own.
+    # Only refusals are counted separately, because they are rare; successful requests are the difference.
     refused_requests: int = 0
     server_errors: int = 0
     user_errors: int = 0
@@ -50,7 +50,7 @@ class Counters:
 
     @property
     def successful_requests(self) -> int:
-        """Requests that were carried out."""
+        """Requests that were not refused."""
         return self.incoming_requests - self.refused_requests
 
     @property

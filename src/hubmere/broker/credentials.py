@@ -1,4 +1,4 @@
-"""What a client shows to prove who it is. Endpoints parse these from their protocol; `Broker.sign_in` verifies them.
+"""Credentials of clients. Endpoints parse these from their protocol; `Broker.sign_in` verifies them.
 
 Texts are kept exactly as they arrived. None of them appears in a `repr`, so that none reaches a log.
 """

@@ -28,10 +28,10 @@ from hubmere.store.engine import Chunk, LogConfig, LogEngine, PartitionLog, log_
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
-# A segment lives at most this part of its hub's retention, so that whole segments expire close to their time.
+# A segment covers at most this part of its hub's retention time, so that segments expire close to their time.
 _SEGMENTS_PER_RETENTION = 10
 _LONGEST_SEGMENT_MS = 24 * _HOUR_MS
-# A rate that no machine reaches, for the one of several limits that is not set; finite, since buckets count with it.
+# A rate that no machine reaches, for a limit that is not set; finite, because buckets calculate with it.
 _UNBOUNDED = 1e18
 
 Evicted = Callable[[Refusal], None]
@@ -42,7 +42,7 @@ def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
     retention, own = hub.retention, hub.log_settings
     return LogConfig(
         retention_ms=None if retention.hours is None else retention.hours * _HOUR_MS,
-        # Kafka: only a policy that deletes looks at size and age.
+        # As in Kafka: size and age matter only for a policy that deletes.
         retention_bytes=None if retention.policy is CleanupPolicy.COMPACT else own.retention_bytes,
         segment_bytes=segment_bytes if own.segment_bytes is None else own.segment_bytes,
         segment_ms=segment_lifetime_ms(retention, own),
@@ -54,7 +54,7 @@ def log_config(hub: Hub, segment_bytes: int) -> LogConfig:
 
 
 def segment_lifetime_ms(retention: Retention, own: LogSettings) -> int:
-    """The longest life of a segment: the hub's own setting, else short enough that events expire in time."""
+    """The longest time that a segment is active: the hub's setting, else short enough that events expire in time."""
     if own.segment_ms is not None:
         chosen = own.segment_ms
     elif retention.hours is None:
@@ -180,7 +180,7 @@ class LiveHub:
         self._failed: dict[int, Refusal] = {}
         self._recovering: set[int] = set()
         self._requests = WaitingRequests() if requests is None else requests
-        # Why nothing is opened any more: the hub was deleted.
+        # The refusal to open logs, once the hub is deleted.
         self._retired: Refusal | None = None
         self.readers = Readers(namespace.limits.readers_per_partition, places)
         # Open publishers by the callback that closes them; the value is the publisher's folded name.
@@ -228,7 +228,7 @@ class LiveHub:
     def current_log(self, partition: int, position: Position | None = None) -> PartitionLog:
         """The log of a partition, with `state` and `find` of this position as new as the request.
 
-        A log that is kept elsewhere is asked first: raises LogOpening until it has answered.
+        The state of a log on a cluster is requested first: raises LogOpening until the answer is there.
         """
         log = self.log(partition)
         opening = Opening(self.name, partition, self._requests)
@@ -247,7 +247,7 @@ class LiveHub:
     def read_now(self, log: PartitionLog, partition: int, sequence: int, max_bytes: int) -> Chunk | None:
         """Stable events from a sequence number on; None if there are none.
 
-        Raises LogOpening while events that exist are fetched from where the log is kept.
+        Raises LogOpening while the events are fetched from the cluster.
         """
         if sequence >= log.state.last_stable:
             return None
@@ -311,7 +311,7 @@ class LiveHub:
         return partition in self._logs or self._engine.exists(log_id(self.entity.uid, partition))
 
     def open_ahead(self, partition: int) -> None:
-        """Begin to open the log of an existing partition; whoever uses it gets the refusal if it cannot be opened."""
+        """Begin to open the log of an existing partition; if it cannot be opened, its next user gets the refusal."""
         if partition not in self._logs:
             with suppress(Refusal):
                 self._open(partition)

@@ -13,7 +13,7 @@ from hubmere.model.errors import AddressNotAllowed
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Rule sets worked out at a time: one per namespace in use.
+# Number of parsed rule sets in the cache: one per namespace in use.
 _REMEMBERED_RULE_SETS = 256
 
 

@@ -1,13 +1,13 @@
 """Logs that are being opened, and the requests that wait for them.
 
 Opening a log may take long: it is created on disk, recovered after a crash, or reached over a network. A request that
-needs such a log is not refused; it waits, and everything else goes on. There is one way to wait, for every protocol:
+needs such a log is not refused; it waits, while all other requests are served. All protocols wait in the same way:
 
 1. `LiveHub.log` returns an open log. While the log is being opened it raises `LogOpening`, a refusal that clients
    retry. At this point the client has passed every check.
-2. Whoever can wait calls `LogOpening.wait` with a callback. Everybody else passes the refusal on.
-3. The callback runs once: when the log is open, when it cannot be opened, or when the time is over (`expire`). It does
-   what the request asked for again: the log answers, or refuses.
+2. Code that can wait calls `LogOpening.wait` with a callback. Other code passes the refusal to its client.
+3. The callback runs once: when the log is open, when it cannot be opened, or when the time is over (`expire`). It
+   executes the request again, which then succeeds or is refused.
 4. `Waiting.cancel` ends a wait whose client is gone.
 
 The number of waiting requests, and the bytes of their publications, are bounded for the whole node. Thread rule: the
@@ -82,7 +82,7 @@ class Opening:
         self.partition = partition
         self.requests = requests
         self.waiting: dict[Waiting, None] = {}
-        # Whether it takes longer than creating a log does: the log is being recovered.
+        # Whether the log is being recovered, which takes longer than creating a new one.
         self.is_slow = False
 
     def end(self) -> None:
@@ -108,7 +108,7 @@ def _end_all(waiting: list[Waiting]) -> None:
 
 
 class LogOpening(PartitionOpening):
-    """The log of a partition is being opened; those who can wait for it call `wait`."""
+    """The log of a partition is being opened; `wait` calls back when that has ended."""
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening.hub, opening.partition)

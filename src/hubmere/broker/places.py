@@ -1,4 +1,4 @@
-"""Interface to the decision who reads a partition in a group; on a cluster, `cluster.control.places` decides.
+"""Places: who may read a partition in a consumer group. An interface; on a cluster, `cluster.control.places` decides.
 
 On one node `Readers` decides. On a cluster the decision takes a moment, and readers of other gateways take part in it:
 
@@ -20,7 +20,7 @@ OnLost = Callable[[Refusal], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceRequest:
-    """Who asks for what. `limit` is the number of readers without an epoch that may share a place."""
+    """A reader's request for a place. `limit` is the number of readers without an epoch that may share a place."""
 
     hub_uid: str
     group: str

@@ -1,7 +1,7 @@
-"""How one publication enters a hub.
+"""Publishing: the checks of one publication, in order, and its append to the log of a partition.
 
 A publication is one closed batch for one partition, or a run: several batches for one partition, written together. It
-is accepted whole or refused whole, and a refused one leaves no trace except in the counters. `Publisher.publish` asks
+is accepted whole or refused whole, and a refused one leaves no trace except in the counters. `Publisher.publish` checks
 in this order:
 
 1. Does the hub accept events now, from this publisher (`LiveHub.require_sending`)?
@@ -120,7 +120,7 @@ class Publisher:
 
     @property
     def coalescing_target(self) -> Hashable:
-        """Equal for publishers whose events may share a batch; one with a quota shares with itself only."""
+        """Equal for publishers whose events may share a batch; a publisher with a quota has its own target."""
         hub = self._hub
         if hub.namespace.throughput is not None or self._client_quota.limits is not None:
             return self

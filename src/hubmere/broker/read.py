@@ -1,4 +1,4 @@
-"""How events leave a partition: what a reader may see, who owns a partition, and what reading costs.
+"""Reading: which events a reader may see, which reader owns a partition, and the charge of egress.
 
 There are two kinds of readers. A `Reader` (AMQP) reads one partition for one consumer group and keeps its position
 here. A `PartitionReader` (Kafka) is given the position at each read and belongs to no group. Both hand out closed
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 # The service's name for a reader that gave none.
 UNNAMED = "nil"
 
-# Steals of a hub that are kept for monitoring: more than happen between two looks at them.
+# Steals of a hub that are kept for monitoring.
 KEPT_STEALS = 16
 
 # The state of a partition whose log is being opened: nothing is known yet.
 NOT_OPEN = LogState(log_start=-1, committed=-1, last_stable=-1, last_offset=-1, last_enqueued_ms=-1, size_bytes=0)
 
-# How soon a reader asks again whether it may deliver, while its gateway is cut off from its cluster.
+# How often a reader checks again whether it may deliver, while its gateway is disconnected from its cluster.
 WITHOUT_LEASE_S = 0.1
 
 # The leader epoch of a client that does not check it.
@@ -62,7 +62,7 @@ OnClosed = Callable[[Refusal], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Whose reading is counted, and by whom it is traced."""
+    """The client that reads: its quotas and its tracer."""
 
     client_quota: ClientQuota = FREE
     # The uid of the hub whose capture job the client is.
@@ -91,7 +91,7 @@ class Egress:
 
     @property
     def tracer(self) -> Tracer | None:
-        """Who records spans of deliveries."""
+        """The tracer that records spans of deliveries."""
         return self._tracer
 
     def charge(self, events: int, size_bytes: int, now: float) -> None:
@@ -168,7 +168,7 @@ class Reader:
         self._egress = egress
         self._on_ready = spec.on_ready
         self._on_closed = spec.on_closed
-        # What was read last, kept for the tracer.
+        # The last chunk, kept for the tracer.
         self._chunk: Chunk | None = None
         self._log = log
         self.group = spec.group
@@ -258,7 +258,7 @@ class Reader:
                 self._place.release()
 
     def evict(self, refusal: Refusal) -> None:
-        """Close because of a rule, and tell the endpoint which."""
+        """Close the reader because of a rule, and pass the reason to the endpoint."""
         if self.is_open:
             self.close()
             self._on_closed(refusal)
@@ -278,7 +278,7 @@ class PartitionRead(NamedTuple):
 
 
 class PartitionReader:
-    """One partition that a client reads again and again, at positions of its own choice.
+    """One partition that a client reads repeatedly, at positions of its choice.
 
     Thread rule: the owner's thread only. `on_moved` is called on each move of the partition until the reader is closed.
     While the partition's log is being opened there is nothing to read; `on_moved` is called when that has ended.
@@ -431,7 +431,7 @@ class Readers:
         return reader
 
     def _open_on_cluster(self, places: Places, hub: "LiveHub", spec: ReaderSpec, client: Client) -> Reader:
-        # First where the log ends: a place that is granted must be used at once.
+        # Get the end of the log first: a granted place must be used at once.
         log = hub.current_log(spec.partition, spec.position)
         _start(log, spec.position)
         request = PlaceRequest(

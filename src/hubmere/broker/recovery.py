@@ -1,4 +1,4 @@
-"""Recovers logs after a crash in the background, from the start of the node on, without being asked for.
+"""Recovers logs after a crash in the background, beginning at the start of the node.
 
 The engine names the logs that need it. A few at a time are opened, so that a log which a client waits for is opened
 soon. Until a log is open, its hub counts its partition as recovering. Thread rule: the owner's thread only.

@@ -3,12 +3,12 @@
 Algorithm:
 1. `LiveState` calls `review` when a change is durable: a rule or a role assignment was changed or deleted, a hub with
    its rules or a namespace was deleted, or the namespace's network access, Kafka switch or `disableLocalAuth` changed.
-2. All connections that are open at this moment are put into `_pending`. Clients that connect later are judged by the
+2. All connections that are open at this moment are put into `_pending`. Clients that connect later are checked by the
    new rules when they sign in.
-3. Connections are judged in slices of `SLICE_CONNECTIONS`, each in its own turn of the loop (`defer`), so that a node
-   with many connections keeps serving. Endpoints judge new links by the rules in force without waiting for this.
-4. Each connection asks `judge` about every principal that it holds, and ends in its protocol's way what is not allowed
-   any more.
+3. Connections are checked in slices of `SLICE_CONNECTIONS`, each in its own turn of the loop (`defer`), so that a node
+   with many connections keeps serving. Endpoints check new links by the current rules without waiting for this.
+4. Each connection calls `judge` for every principal that it holds, and closes what is not allowed any more, as its
+   protocol prescribes.
 
 A rotated key leaves open links their grace time (`Access.current`), unless the rotation says that they end at once:
 `end_rotated` holds for that rule until the review is done. Time is not read here: connections have a clock.

@@ -1,8 +1,8 @@
 """The last events of partitions, shared by their readers: one read of the log serves all that wait at its end.
 
 When a batch is committed, every reader at the end of the partition is woken and reads the same bytes. The first read is
-kept until another one replaces it. Only small chunks that reach the end of the log are kept: a reader that is behind
-reads what nobody else is about to ask for.
+kept until another one replaces it. Only small chunks that reach the end of the log are kept: chunks for a reader that
+is behind are of no use to others.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,7 @@
-"""The port for trace spans: what the broker tells a tracer about publications and deliveries.
+"""Interface of tracers: the broker reports publications and deliveries to a tracer.
 
 A `Tracer` is given to the broker once, before anything is opened. Publishers and readers call it if there is one;
-without a tracer the cost is one comparison with None. What a span contains and where it goes is the tracer's business.
+without a tracer the cost is one comparison with None. The tracer decides what a span contains and where it is sent.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Read-only views of what is in service: the objects that cross the front door instead of live hubs and logs.
+"""Read-only views of live hubs and logs: endpoints and portal get views instead of the objects themselves.
 
-A view answers questions and changes nothing. It stays valid while its hub exists; `is_current` says when a hub was
+A view has queries and changes nothing. It stays valid while its hub exists; `is_current` says when a hub was
 deleted or created again under the same name. Views of one hub are the same object, so they can be compared and cached.
 Thread rule: the owner's thread only.
 """
@@ -267,7 +267,7 @@ class PartitionView:
 
     @property
     def current_state(self) -> LogState:
-        """As `state`, and as new as this request; raises LogOpening while the log's owner is asked."""
+        """Like `state`, but not older than this request; raises LogOpening while the cluster is queried."""
         return self._live.current_log(self.number).state
 
     def require_open(self) -> None:
@@ -303,7 +303,7 @@ class PartitionView:
         return self._live.log(self.number).read(sequence, max_bytes, stable_only=stable_only)
 
     def producers(self) -> Sequence[ProducerState]:
-        """Everything that is remembered of idempotent producers."""
+        """The state of idempotent producers."""
         return self._live.log(self.number).producers()
 
     def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:

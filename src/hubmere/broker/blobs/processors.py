@@ -1,4 +1,4 @@
-"""What event processors keep in blobs: checkpoints and partition ownership of consumer groups.
+"""Checkpoints and partition ownership that event processors store in blobs.
 
 The checkpoint stores of the Azure SDKs use blobs named `{host}/{hub}/{group}/checkpoint|ownership/{partition}` in lower
 case, with metadata `sequencenumber`, `offset` and `ownerid`. Other blobs are ignored.

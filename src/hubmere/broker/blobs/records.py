@@ -1,4 +1,4 @@
-"""Conversions between the records of containers and blobs and what requests contain."""
+"""Conversions between the stored records of containers and blobs and the values in requests."""
 
 import base64
 import binascii

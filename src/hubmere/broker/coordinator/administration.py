@@ -1,4 +1,4 @@
-"""Administration of Kafka groups: what each group reads and how far it is behind, resets with a preview, deletion.
+"""Administration of Kafka groups: positions and lag of each group, resets with a preview, deletion.
 
 Used by the portal and by the management API. A reset writes new committed offsets for a group:
 

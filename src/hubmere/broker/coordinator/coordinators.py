@@ -139,9 +139,8 @@ class Coordinators:
             made.transactions.advance(now, now_ms)
 
     def tick(self, now: float, now_ms: int) -> list[EndedTransaction]:
-        """Called every second: now and then, transactions that have lost their end are ended; gives those.
-
-        Less often, what nobody has used for days is deleted.
+        """Called every second. Every few seconds, hanging transactions are ended, and returned. Less often, groups,
+        offsets and ids that were not used for days are deleted.
         """
         self._tidy(now, now_ms)
         if now < self._looked_at + _HANGING_SECONDS:

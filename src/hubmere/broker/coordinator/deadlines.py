@@ -1,6 +1,6 @@
 """Deadlines: which of many things is due next, with one timer for all of them.
 
-A heap of moments; a key that was moved or dropped leaves a stale entry behind, which is passed over when it comes up.
+A heap of moments; a key that was moved or dropped leaves a stale entry, which is skipped later.
 When most entries are stale, the heap is built again without them.
 """
 

@@ -1,9 +1,8 @@
 """Hanging transactions: open in a partition, but not in the coordinator. They are ended here.
 
 A partition takes events of a transaction only after the coordinator has durably enlisted it (`require_enlisted`). So an
-open transaction of which the coordinator knows nothing has lost its marker, to damage on disk, or its entry in the
-catalog. Readers of committed events would stop in front of it for ever. The rule, for each open transaction of a
-partition:
+open transaction that the coordinator does not know has lost its marker, by damage on disk, or its entry in the catalog.
+Readers of committed events would wait before it for ever. The rule, for each open transaction of a partition:
 
 1. The coordinator has an ongoing or decided transaction of that producer with this partition: left alone. Its own end
    writes the marker.
@@ -11,7 +10,7 @@ partition:
    the marker was in that range. It is written again, with the outcome that the catalog has kept.
 3. Otherwise nothing proves a commit: it is aborted.
 
-It is looked for every few seconds, and before a producer adds the partition to its next transaction. Nothing here
+This is checked every few seconds, and before a producer adds the partition to its next transaction. Nothing here
 waits. Thread rule: the owner's thread only.
 """
 
@@ -44,7 +43,7 @@ class EndedTransaction:
         outcome = "committed again" if self.is_commit else "aborted"
         return (
             f"hub {self.hub}, partition {self.partition}: the transaction of producer {self.producer_id} that begins "
-            f"at sequence number {self.first_sequence} has lost its end and was {outcome}"
+            f"at sequence number {self.first_sequence} has lost its end marker and was {outcome}"
         )
 
 
@@ -75,7 +74,7 @@ def end_before_enlisting(
 ) -> list[EndedTransaction]:
     """End open transactions of a producer in partitions that it is about to add; returns them.
 
-    The marker of the new transaction would else decide over the old one as well. Raises ConcurrentTransaction, which
+    Otherwise the marker of the new transaction would also end the old one. Raises ConcurrentTransaction, which
     clients retry, when a partition cannot take the marker now.
     """
     hubs = {hub.entity.uid: hub for hub in namespace.hubs.values()}

@@ -1,7 +1,7 @@
 """Committed offsets of Kafka groups, persisted in the catalog.
 
 A commit is acknowledged once it is durable. Whether a member may commit at all is the group's decision (`groups`).
-Offsets go when their hub goes, when their group is deleted, and a week after the group's last member has left.
+Offsets are deleted with their hub, with their group, and a week after the group's last member has left.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,6 +1,6 @@
 """Producer ids: numbers that are never issued twice, not even after a crash.
 
-They are taken from the catalog in blocks; what is left of a block at a stop is not used. AMQP producers have ids far
+They are taken from the catalog in blocks; the rest of a block is lost when the node stops. AMQP producers have ids far
 above these.
 """
 

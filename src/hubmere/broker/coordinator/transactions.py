@@ -153,7 +153,7 @@ class Transactions:
 
         self._producer_ids.take(on_numbered)
 
-    # --- what a transaction covers ---
+    # --- partitions and offsets of a transaction ---
 
     def add_partitions(
         self,
@@ -341,7 +341,7 @@ class Transactions:
         except Refusal as refusal:
             on_persisted(refusal)
 
-    # --- looking ---
+    # --- queries ---
 
     def find(self, transactional_id: str) -> Transaction | None:
         """The state of a transactional id; None if it is unknown."""

@@ -9,7 +9,7 @@ from hubmere.broker.identity.keys import ALGORITHMS
 from hubmere.broker.identity.tokens import TokenVerifier, TrustedIssuer, VerifiedToken, unverified_audiences
 from hubmere.model.names import fold
 
-# What tokens for the service are issued for (reference: service 2); a path of the namespace is allowed as well.
+# Audiences of tokens for the service (reference: service 2); a path of the namespace is allowed as well.
 DATA_AUDIENCE = "https://eventhubs.azure.net"
 MANAGEMENT_AUDIENCES = ("https://management.azure.com", "https://management.core.windows.net")
 # Storage libraries ask for tokens for this audience, whatever the name of the account is.

@@ -1,12 +1,12 @@
-"""The signing keys of one issuer: when they are fetched, how long they are used, and who waits for them.
+"""The signing keys of one issuer: when they are fetched, how long they are used, and which sign-ins wait for them.
 
 Fetching needs the network, so it is done elsewhere: `fetch` is set by the node. Algorithm:
 
 1. `find` returns the keys that fit a token. Without a fitting key it starts a fetch, unless one is running or the
    pause after the last one is not over, and raises `KeysPending`.
 2. The endpoint catches it, calls `wait`, and tries again when it is called back. All sign-ins wait for the same fetch.
-3. `on_fetched` takes the new keys, or notes the failure, and calls everybody who waits, in slices.
-4. An unknown key id makes the keys be fetched again (rotation), at most once in `MIN_REFRESH_S`. Failures are repeated
+3. `on_fetched` stores the new keys, or the failure, and calls back all waiting sign-ins, in slices.
+4. After an unknown key id (rotation) the keys are fetched again, at most once in `MIN_REFRESH_S`. Failures are repeated
    after a pause that doubles up to `MAX_PAUSE_S`. Keys older than `REFRESH_S` are fetched again in the background and
    stay in use meanwhile, at most for `MAX_AGE_S`.
 
@@ -127,7 +127,7 @@ def _read_key(entry: dict[str, Any]) -> TrustedKey | None:
         return None
     names = ("kty", "n", "e", "crv", "x", "y")
     try:
-        # Only the public members: a set with private keys is none of ours to keep.
+        # Only the public members are kept, also of a set with private keys.
         key = classes[kind].import_key({name: entry[name] for name in names if name in entry})
     except (JoseError, ValueError, TypeError, KeyError):
         return None
@@ -155,7 +155,7 @@ class KeysPending(KeysUnavailable):
         self._keys = keys
 
     def wait(self, on_ready: Callable[[], None]) -> "KeyWait | None":
-        """Be called once the fetch has ended, well or not; returns None if that is now."""
+        """Call back once the fetch has ended, successfully or not; returns None if it has ended already."""
         return self._keys.wait(on_ready)
 
 
@@ -202,7 +202,7 @@ class IssuerKeys:
         self._pause_s = MIN_PAUSE_S
         self._is_fetching = False
         self._waiting: list[KeyWait] = []
-        # Grows with every change of the keys: what was verified before has to be verified again.
+        # Grows with every change of the keys: tokens must then be verified again.
         self.generation = 0
         self.fetch: Fetch | None = None
         self.defer: Callable[[Callable[[], None]], object] = _at_once
@@ -218,7 +218,7 @@ class IssuerKeys:
         raise InvalidSignature if self._keys else KeysUnavailable(self.issuer)
 
     def refresh(self, now_s: float) -> None:
-        """Fetch keys again that were used for a while; forget those that could not be fetched for too long."""
+        """Fetch keys again after a time; drop keys that could not be fetched for too long."""
         if self._pinned or not self._keys:
             return
         age_s = now_s - self._fetched_at
@@ -237,7 +237,7 @@ class IssuerKeys:
         return True
 
     def wait(self, on_ready: Callable[[], None]) -> KeyWait | None:
-        """Be called when the running fetch has ended; at once if none is running or too many wait."""
+        """Call back when the running fetch has ended; at once if none is running or too many wait."""
         waiting = KeyWait(on_ready)
         if self._is_fetching and len(self._waiting) < MAX_WAITING:
             self._waiting.append(waiting)

@@ -1,7 +1,7 @@
 """JSON Web Tokens: strict parsing and the checks of header, signature and claims (RFC 7519, RFC 8725).
 
 `joserfc` verifies the signature. Everything before that is checked here, because a token is hostile until then: its
-size, its form, duplicate members, the algorithm, and that nothing in the header tells us where keys come from. Texts of
+size, its form, duplicate members, the algorithm, and that the header does not name a source of keys. Texts of
 refusals never contain a part of the token.
 """
 
@@ -84,7 +84,7 @@ class VerifiedToken:
             raise TokenNotYetValid(int(self.not_before_s))
 
     def require_audience(self, is_accepted: Callable[[str], bool], resource: str) -> None:
-        """Refuse a token that is for somebody else."""
+        """Refuse a token that is for another audience."""
         if not any(one in self.issuer.audiences or is_accepted(one) for one in self.audiences):
             raise InvalidAudience("another audience", resource)
 
@@ -226,7 +226,7 @@ def _identity(issuer: TrustedIssuer, claims: Claims) -> Identity:
 
 
 def _is_application_itself(claims: Claims, application: str) -> bool:
-    """Whether an application signed in as itself, and not a user with its help, who does not get its roles."""
+    """Whether an application signed in as itself; a user who signs in through it does not get its roles."""
     subject = claims.get("sub")
     return (
         claims.get("idtyp") == "app" or subject == application or (subject is not None and subject == claims.get("oid"))

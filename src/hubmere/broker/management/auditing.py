@@ -71,7 +71,7 @@ class AuditedChange:
         return self
 
     def submit(self, steps: Sequence[Step]) -> None:
-        """Have checked steps written; the audit line and `done` follow when they are complete."""
+        """Submit checked steps to the catalog; the audit line and `done` follow when they are complete."""
         self._submit(steps, self._actor, self._on_complete)
 
     def _on_complete(self, refusal: Refusal | None) -> None:
@@ -81,7 +81,7 @@ class AuditedChange:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Audit a change that was refused at once; the refusal goes on to the caller.
+        """Audit a change that was refused at once; the refusal is passed on to the caller.
 
         A change that has to wait for a log is not refused: it is made, and audited, when the log is open.
         """

@@ -30,7 +30,7 @@ STARTING = "starting"
 class JobState(StrEnum):
     """State of the job, and of the capture of one hub."""
 
-    OFF = "Off"  # nothing is captured
+    OFF = "Off"  # no hub is captured
     UNSUPERVISED = "Unsupervised"  # the job is to run elsewhere, and does not report
     STARTING = "Starting"
     RUNNING = "Running"

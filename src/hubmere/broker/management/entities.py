@@ -1,6 +1,6 @@
 """Read-only queries over the entities of a node, for management interfaces and the portal.
 
-The answers are model entities, which are immutable. Whether a caller may see them is asked before, with a `Caller`.
+The answers are model entities, which are immutable. Whether a client may see them is checked before, by its `Caller`.
 `committed` entities are durable; `planned` ones include changes that are being written, which is what a check for a
 free name needs. Thread rule: the owner's thread only.
 """

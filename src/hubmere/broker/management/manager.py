@@ -1,4 +1,4 @@
-"""Creates, updates and deletes entities: the surface under ARM, Atom, the portal and the command line.
+"""Creates, updates and deletes entities, for ARM, Atom, the portal and the command line.
 
 A change takes these steps, and nothing here waits:
 
@@ -379,7 +379,7 @@ class Manager:
             return entity
 
     def delete_role_assignment(self, assignment: RoleAssignment, actor: Actor, done: Done) -> None:
-        """Take a role away; links that only this role allowed are closed."""
+        """Delete a role assignment; links that only this role allowed are closed."""
         with self._audited("delete role assignment", actor, done, *_assignment_names(assignment)) as change:
             change.submit([Delete(assignment, actor.now_ms)])
 
@@ -444,7 +444,7 @@ class Manager:
             steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
             change.submit(steps)
 
-    # --- how a change is carried out ---
+    # --- submitting a change ---
 
     def _audited(self, action: str, actor: Actor, done: Done, *target: str | None) -> AuditedChange:
         """A change with its audit line. `target` names the entity from the namespace down; None is left out."""
@@ -493,11 +493,11 @@ def _resource(namespace: Namespace, *path: str) -> str:
 
 
 def _assignment_names(assignment: RoleAssignment) -> tuple[str | None, ...]:
-    """What the audit log says about an assignment: where, which role, and whose."""
+    """The names of an assignment in the audit log: scope, role and identity."""
     where = (assignment.namespace, assignment.hub, assignment.group)
     return (*where, assignment.role.name, assignment.principal_id)
 
 
 def _meaning(assignment: RoleAssignment) -> tuple[object, ...]:
-    """What makes two assignments the same."""
+    """The fields in which two equal assignments agree."""
     return assignment.scope, assignment.role_id, fold(assignment.principal_id)

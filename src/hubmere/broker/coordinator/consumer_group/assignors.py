@@ -86,7 +86,7 @@ def _partitions(topics: Iterable[str], counts: PartitionCounts) -> list[TopicPar
     return [TopicPartition(topic_id, index) for topic_id in sorted(topics) for index in range(counts[topic_id])]
 
 
-# --- uniform, all members want the same ------------------------------------------------------------------------------
+# --- uniform, all members with the same subscription ------------------------------------------------------------------
 
 
 def _assign_equal_subscriptions(members: Members, counts: PartitionCounts) -> dict[str, Assignment]:
@@ -94,7 +94,7 @@ def _assign_equal_subscriptions(members: Members, counts: PartitionCounts) -> di
 
     1. Every member may have `share` partitions, and `extra` members may have one more.
     2. Members keep previous partitions up to that number; those that had most are served first with the extra ones.
-    3. What is left over goes to members that have too few.
+    3. The remaining partitions go to members that have too few.
     """
     topics = next(iter(members.values())).topics
     unassigned = dict.fromkeys(_partitions(topics, counts))
@@ -116,7 +116,7 @@ def _assign_equal_subscriptions(members: Members, counts: PartitionCounts) -> di
     return {member_id: frozenset(given) for member_id, given in shares.items()}
 
 
-# --- uniform, members want different topics --------------------------------------------------------------------------
+# --- uniform, members with different subscriptions --------------------------------------------------------------------
 
 
 def _assign_mixed_subscriptions(members: Members, counts: PartitionCounts) -> dict[str, Assignment]:
@@ -161,10 +161,10 @@ def _kept_owners(members: Members, counts: PartitionCounts) -> dict[TopicPartiti
 
 
 class _LeastLoaded:
-    """Finds the least loaded of some members, the first of them if several are, without a look at each.
+    """Finds the least loaded of some members (the first, if several are) without visiting each.
 
-    A heap of loads; a member whose load has changed since leaves a stale entry, which is passed over. While one exists,
-    the loads of its members change through it only.
+    A heap of loads; a member whose load has changed leaves a stale entry, which is skipped. While this object exists,
+    the loads of its members are changed only through it.
     """
 
     __slots__ = ("_heap", "_loads", "_members", "_positions")
@@ -196,7 +196,7 @@ def _balance_topic(
     owners: dict[TopicPartition, str],
     loads: dict[str, int],
 ) -> bool:
-    """Move partitions of one topic from crowded to idle subscribers; whether any moved."""
+    """Move partitions of one topic from the most to the least loaded subscribers; returns whether any moved."""
     has_moved, idle = False, _LeastLoaded(subscribers, loads)
     for index in range(counts[topic_id]):
         partition = TopicPartition(topic_id, index)

@@ -1,8 +1,9 @@
 """Classic consumers in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848, online migration).
 
-A classic consumer is a member like the others. Its generation is its member epoch. Nobody leads: the coordinator
-assigns. When its target changes, its heartbeat is answered with "rebalance in progress"; it joins again, says what it
-still owns, and syncs to learn its assignment. It is removed when it does not join again or does not sync in time.
+A classic consumer is a member like the others. Its generation is its member epoch. There is no leader: the coordinator
+assigns partitions. When its target changes, its heartbeat is answered with "rebalance in progress"; it joins again with
+the partitions that it still owns, and syncs to get its assignment. It is removed when it does not join again or does
+not sync in time.
 """
 
 import uuid
@@ -129,7 +130,7 @@ def by_topic_id(group: "ConsumerGroup", partitions: frozenset[NamedPartition]) -
 
 
 def sync(group: "ConsumerGroup", request: SyncRequest, now: float, reply: SyncReply) -> None:
-    """Tell a member its assignment."""
+    """Answer a member with its assignment."""
     group.require_alive()
     member, side = _classic_member(group, request.member_id, request.instance_id, request.generation)
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (None, side.protocol):

@@ -3,8 +3,8 @@
 A heartbeat is handled in these steps. Everything that can be refused is refused before the first change.
 
 1. Find the member, or admit it; check its epoch.
-2. Take over what it says of itself. A changed subscription, a changed topic or a member that came or went raises the
-   group's epoch.
+2. Apply the values of the heartbeat. A changed subscription, a changed topic, a new member or a member that left raises
+   the group's epoch.
 3. If the group's epoch is newer than the target assignment, compute a new target for all members.
 4. Move this member one step towards its target (`reconciliation`).
 5. Answer with the member's epoch and assignment once the changes are durable.
@@ -189,7 +189,7 @@ class ConsumerGroup:
             return self.add(ConsumerMember(member_id, instance_id=beat.instance_id))
         if known.member_id != member_id:
             return self.replace(known, member_id)
-        # It joins again and owns nothing, so what it held is free.
+        # It joins again and owns nothing, so its partitions are free.
         self._restart(known, NOTHING)
         return known
 
@@ -203,7 +203,7 @@ class ConsumerGroup:
         return member
 
     def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back under another id: it takes over what the old one had, without a new epoch."""
+        """A static member is back under another id: it takes over the old one's partitions, without a new epoch."""
         self._restart(old, old.assigned)
         for partition in old.held_partitions:
             self._owners[partition] = member_id
@@ -365,7 +365,7 @@ class ConsumerGroup:
         self.epoch += 1
         self._durability.note_change()
 
-    # --- members that speak the classic protocol ---
+    # --- members with the classic protocol ---
 
     def join(self, request: JoinRequest, now: float, reply: JoinReply) -> None:
         """JoinGroup of a classic consumer."""
@@ -408,7 +408,7 @@ class ConsumerGroup:
         return min(due, default=None)
 
     def advance(self, now: float) -> None:
-        """Remove members that are silent or do not give up partitions, and go on with regular expressions."""
+        """Remove members that are silent or do not give up partitions, and continue to evaluate regular expressions."""
         for member in list(self.members.values()):
             if min(member.deadlines()) <= now:
                 self.remove(member)
@@ -417,7 +417,7 @@ class ConsumerGroup:
         self.keep_changes()
 
     def keep_changes(self) -> None:
-        """Make changes durable that nobody waits for; what fails is written with the next change."""
+        """Write changes for which no answer waits; after a failure they are written with the next change."""
         self._durability.when_durable(_ignore_result)
 
     # --- queries and deletion ---

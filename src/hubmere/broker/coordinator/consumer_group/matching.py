@@ -7,7 +7,7 @@ from typing import Final
 from hubmere.broker.coordinator.consumer_group.members import ConsumerMember
 from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
 
-# When an evaluation that was interrupted goes on: in between, other clients have their turn.
+# Pause before an interrupted evaluation continues, so that other clients are served.
 _PAUSE_S: Final = 0.01
 
 
@@ -38,11 +38,11 @@ class Matching:
         self._waiting.discard(member_id)
 
     def evaluate(self, members: Mapping[str, ConsumerMember], now: float) -> list[ConsumerMember]:
-        """Go on as far as the slice of work allows; the members whose topics are others now."""
+        """Continue as far as the slice of work allows; returns the members whose topics have changed."""
         self.continue_at = None
         changed = []
         for member in [members[member_id] for member_id in sorted(self._waiting)]:
-            # After a restart it is not known which topics a member may read until it is heard of again.
+            # After a restart it is unknown which topics a member may read until its next heartbeat.
             if member.may_read is None:
                 continue
             matched = self._resolver.matches(self._group_id, member.subscription.regex)

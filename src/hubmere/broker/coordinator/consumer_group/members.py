@@ -1,4 +1,4 @@
-"""Members of a consumer group: what they ask, what they are answered, and what the coordinator knows of them."""
+"""Members of a consumer group: their heartbeats, the answers, and the coordinator's state of each member."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assig
 from hubmere.broker.coordinator.membership import GroupProtocol, GroupState
 from hubmere.broker.coordinator.refusals import GroupRefused
 
-# Member epochs with a meaning of their own (KIP-848).
+# Member epochs with a special meaning (KIP-848).
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
@@ -17,7 +17,7 @@ STATIC_LEAVE_EPOCH = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
-    """What all consumer groups of a node have in common."""
+    """Configuration of all consumer groups of a node."""
 
     session_timeout_s: float = 45.0  # group.consumer.session.timeout.ms
     heartbeat_interval_s: float = 5.0  # group.consumer.heartbeat.interval.ms
@@ -64,7 +64,7 @@ HeartbeatReply = Callable[[HeartbeatAnswer | GroupRefused], None]
 
 
 class MemberState(StrEnum):
-    """How far a member has come on its way to the target."""
+    """Whether a member has reached its target assignment."""
 
     STABLE = "stable"  # it has reached its epoch
     UNREVOKED = "unrevoked"  # it still has to give up partitions
@@ -73,7 +73,7 @@ class MemberState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants to read: topics by name, and those that a regular expression matched."""
+    """The subscription of a member: topics by name, and those that its regular expression matched."""
 
     topics: frozenset[str] = frozenset()
     regex: str = ""
@@ -91,7 +91,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class ClassicSide:
-    """What a member that speaks the classic protocol brought along, and what it has to do by when."""
+    """State of a member that uses the classic protocol: its join request and its deadlines."""
 
     protocols: tuple[GroupProtocol, ...]
     session_timeout_s: float
@@ -162,7 +162,7 @@ class ConsumerMember:
 
     @property
     def is_away(self) -> bool:
-        """Whether it is a static member that said it will be back."""
+        """Whether it is a static member that left temporarily."""
         return self.epoch == STATIC_LEAVE_EPOCH
 
     def holds_since(self, epoch: int, partitions: Assignment) -> bool:

@@ -1,8 +1,8 @@
 """Turns a classic group of consumers into a consumer group and back, without a stop (KIP-848, policy `bidirectional`).
 
-Up: the first member that speaks the consumer protocol joins a classic group. Everybody keeps what it reads; requests
+Upgrade: the first member with the consumer protocol joins a classic group. All members keep their partitions; requests
 that wait are answered with "rebalance in progress", and the newcomer raises the epoch.
-Down: the last member that speaks the consumer protocol is gone. The others form a classic group in the same generation
+Downgrade: the last member with the consumer protocol is gone. The others form a classic group in the same generation
 and are asked to join again.
 """
 
@@ -44,7 +44,7 @@ def _to_consumer(old: ClassicGroup, member: Member, new: ConsumerGroup, now: flo
 
 
 def downgrade(old: ConsumerGroup, new: ClassicGroup, now: float) -> None:
-    """Move the members of a consumer group that all speak the classic protocol, and have them join again."""
+    """Move the members of a consumer group that all use the classic protocol, and make them join again."""
     members = [_to_classic(old, member, now) for member in old.members.values()]
     shared = set.intersection(*({one.name for one in member.request.protocols} for member in members))
     protocol = next(one.name for one in members[0].request.protocols if one.name in shared)

@@ -4,9 +4,9 @@
     UNREVOKED   still owns what it has to give up: wait; gave it up: release it, then take the next step
     UNRELEASED  take the next step: partitions that others released meanwhile are assigned
 
-A step looks at the difference between what is assigned and the target. What has to go is asked back first, and the
-member stays in its epoch until it has confirmed that. Then it enters the target's epoch with every partition of the
-target that nobody else holds.
+A step compares the assignment with the target. Partitions that are not in the target are revoked first, and the member
+stays in its epoch until it has confirmed that. Then it enters the target's epoch with every partition of the target
+that no other member holds.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def reconcile(
     owned: Assignment | None,
     is_free: Callable[[TopicPartition], bool],
 ) -> None:
-    """Take the next step that is possible; `owned` is what the member says it reads, None if it does not say."""
+    """Take the next possible step; `owned` are the partitions of the heartbeat, None if it names none."""
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return
     epoch = member.epoch

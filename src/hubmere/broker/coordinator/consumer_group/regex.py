@@ -2,8 +2,8 @@
 
 The syntax is RE2's, as in Apache Kafka (RE2/J): no look-around, no back-references. RE2 matches in time linear in the
 name, but a long expression over many topics would still hold up the node. So an expression has a bounded size, and
-each call spends at most the allowance that is left; what remains is done by later calls. Results are kept for as long
-as the topics do not change. Thread rule: the owner's thread only.
+each call spends at most the allowance that is left; what remains is done by later calls. Results are cached until the
+topics change. Thread rule: the owner's thread only.
 """
 
 from collections import OrderedDict
