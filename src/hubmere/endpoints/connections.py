@@ -76,7 +76,7 @@ class ConnectionLimits:
             self.streams.discard(stream)
             self.leave(stream.protocol, stream.peer)
 
-    # --- any connection ---
+    # --- all connections ---
 
     def enter(self, protocol: str, address: str) -> bool:
         """Count a new connection; False, and a log line, if a limit is reached."""

@@ -6,7 +6,7 @@
 - A publish request over HTTP is a child span of its `traceparent` header. A management request is always a span.
 - The client's sampling decision is respected; without one the SDK's settings decide (`OTEL_TRACES_SAMPLER`).
 
-This module is imported only if tracing is switched on.
+This module is imported only if tracing is enabled.
 """
 
 from collections.abc import Sequence

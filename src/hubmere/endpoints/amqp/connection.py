@@ -52,10 +52,10 @@ from hubmere.wire.amqp.signals import (
 
 log = logging.getLogger("hubmere.amqp")
 
-# Sessions and links that a peer may have before it has proved a right: the claims node and the management node take two
+# Sessions and links that a peer may have before it has proved a right: the claims node and the management node need two
 # links each, and some clients begin a session for each pair.
 MAX_UNPROVEN = 16
-# Larger reads are not tried as one single event: a copy more would cost as much as it saves.
+# Larger reads do not use the fast path for a single event: its extra copy would cost as much as it saves.
 MAX_SINGLE_BYTES = 4096
 # How long a peer that is disconnected for the node's memory has to answer the close.
 _REFUSED_SECONDS = 1.0
@@ -389,7 +389,7 @@ class AmqpConnection:
         link.refuse(*self.explain(refusal, entity_of(attach)))
 
     def _attach_later(self, opening: LogOpening, link: Link, attach: Attach, until: float | None = None) -> None:
-        """Answer an attach when the log of its partition is open; other links of the connection go on.
+        """Answer an attach when the log of its partition is open; other links of the connection continue.
 
         On a cluster an attach waits several times: for the end of the partition, and for the reader's place. All of it
         together takes no longer than one wait.

@@ -1,7 +1,7 @@
 """The links of one connection: which may be attached, and when they must be detached.
 
-An attach names an address. A service node (`$cbs`, `$management`) is open to every peer, because it is where rights are
-proved. A hub, or a part of one, is opened by the connection's `Caller`, which checks the right first and then whether
+An attach names an address. A service node (`$cbs`, `$management`) is open to every peer, because rights are proved
+there. A hub, or a part of one, is opened by the connection's `Caller`, which checks the right first and then whether
 the hub exists. A link stays attached as long as a claim allows it, and for a grace time after that; then it is detached
 with the request to renew the token, and the connection stays open (reference: AMQP 2.4).
 """

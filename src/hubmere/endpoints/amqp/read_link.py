@@ -132,7 +132,7 @@ class ReadLink(HubLink):
         self._log = f"{reader.entity.uid}-{reader.partition}"
         reader.start()
 
-    # --- what starts it
+    # --- events that start sending
 
     def on_ready(self) -> None:
         """There may be more to read; the log calls this, and must not be read before it returns."""
@@ -178,7 +178,7 @@ class ReadLink(HubLink):
             reader=reader,
         )
 
-    # --- what ends it
+    # --- events that end the link
 
     def evict(self, refusal: Refusal) -> None:
         """Detach the link for a reason. The partition is released at once: the peer may never answer the detach."""

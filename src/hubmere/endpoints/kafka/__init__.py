@@ -1,1 +1,1 @@
-"""The Kafka dialect: requests become broker calls, refusals become codes."""
+"""The Kafka endpoint: requests become broker calls, refusals become error codes."""

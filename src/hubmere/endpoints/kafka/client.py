@@ -1,6 +1,6 @@
-"""The client of one Kafka connection: who it is, where it has connected, and the time of its current turn.
+"""The client of one Kafka connection: its caller, the listener it connected to, and the time of its current turn.
 
-The part of a session that handlers ask; `session` has the part that reads, writes and keeps order.
+The part of a session that handlers query; `session` has the part that reads, writes and keeps the order.
 """
 
 import logging
@@ -64,7 +64,7 @@ class SessionClient:
 
     @property
     def port(self) -> int:
-        """The port that the client is told together with `host`."""
+        """The port that is advertised together with `host`."""
         return self.shared.addresses.port_of(self.listener, self.host) or 0
 
     @property

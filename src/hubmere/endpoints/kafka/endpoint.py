@@ -64,7 +64,7 @@ _KEYS: Final = (API_VERSIONS.key, *_SASL, *_HANDLERS)
 _SIGN_IN_HANDLERS: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
 HANDLERS: Final[Mapping[int, Handler]] = with_bounds({**_SIGN_IN_HANDLERS, **_HANDLERS})
 
-# What a gateway does not serve: Kafka's own coordinators would have to be asked, and requests for it are not passed on.
+# Requests that a gateway does not serve: only Kafka's own coordinators could answer them, and they are not forwarded.
 _NOT_FORWARDED: Final = frozenset(
     (
         *kafka_consumer_groups.HANDLERS,

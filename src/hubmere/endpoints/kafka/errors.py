@@ -1,7 +1,7 @@
 """Refusals to error codes: one table for the whole tree of refusals (reference: kafka 1.8).
 
-A test walks the tree and fails on a missing row. Clients decide by the code whether to retry, so refusals that pass by
-themselves have a retriable code.
+A test walks the tree and fails on a missing row. Clients decide by the code whether to retry, so temporary refusals
+have a retriable code.
 """
 
 from collections.abc import Mapping

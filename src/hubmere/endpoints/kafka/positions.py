@@ -147,8 +147,8 @@ def _time_of(view: PartitionView, offset: int) -> int:
 
 @in_slices
 def offset_for_leader_epoch(session: KafkaSession, request: Request) -> WaitingSteps:
-    """Where a leader epoch ended. The ends of older epochs are not stored: each of them gets the end of the log, which
-    tells a reader that is beyond it that events were lost.
+    """Where a leader epoch ended. The ends of older epochs are not stored: each of them gets the end of the log, from
+    which a reader beyond it concludes that events were lost.
     """
     body: OffsetForLeaderEpochRequest = request.body
     topics: list[EpochTopicResponse] = []

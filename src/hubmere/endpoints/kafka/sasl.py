@@ -37,7 +37,7 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, OAUTHBEARER)
 
-# The user name that says: the password is a connection string.
+# The user name for which the password is a connection string.
 CONNECTION_STRING_USER: Final = "$ConnectionString"
 _LOCALHOST: Final = "localhost"
 _BEARER_FORM: Final = "An OAUTHBEARER response is 'n,,', 'auth=Bearer' with a token, and two separators (RFC 7628)."

@@ -205,7 +205,7 @@ class KafkaSession(SessionClient):
             handler(self, request)
 
     def on_writable(self) -> None:
-        """Write what waits for space in the socket."""
+        """Write queued responses."""
         self.writer.write_backlog()
         self._count_memory()
         self._resume_reading()
@@ -231,7 +231,7 @@ class KafkaSession(SessionClient):
             self._caller.close_connection()
 
     def stop(self) -> None:
-        """The node stops: Kafka has no good-bye, and clients reconnect by themselves."""
+        """The node stops: Kafka has no closing message, and clients reconnect by themselves."""
         self.is_closing = True
         self._flush()
         self.writer.write_all()
@@ -305,7 +305,7 @@ class KafkaSession(SessionClient):
             self._flush_soon()
 
     def respond_at_once(self, request: Request, frames: bytes) -> None:
-        """As `respond_frames`, for a small response outside of a turn: it is written now."""
+        """Like `respond_frames`, for a small response outside of a turn: it is written now."""
         if self.is_lost:
             return
         engine, wire = self.engine, self.wire

@@ -42,7 +42,7 @@ class Shared:
     group_replies: GroupReplies
     run_coalescer: RunCoalescer
     fetch_deadlines: "SharedDeadlines"
-    # Where groups, offsets and positions are asked for; None if this node has them.
+    # Serves requests for groups, offsets and positions on a cluster; None if this node serves them itself.
     coordination: "Coordination | None"
     start_task: Callable[[Coroutine[None, None, None]], None]
     watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator

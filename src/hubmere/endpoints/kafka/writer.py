@@ -1,7 +1,7 @@
-"""Writing responses to the socket, and how many bytes of them are in memory until the client has read them.
+"""Writes responses to the socket, and counts their bytes in memory until the client has read them (limit: `pressure`).
 
-Plain connections get everything at once. TLS accepts whatever it is given without saying how much of it is sent, so
-large responses go to it in slices: what it has not been given is counted here and can be discarded.
+Plain connections get everything at once. A TLS transport accepts all bytes without reporting how many of them are sent,
+so large responses go to it in slices: what it has not been given is counted here and can be discarded.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
 """The OpenAPI 3.1 document of the HTTP endpoint, generated from its routes.
 
 Paths, operations and summaries come from the handlers, request bodies from the models that parse them, so the document
-cannot name a path that does not exist. Written by hand are only the statuses, and the parameters of publishing and of
-browsing events.
+cannot name a path that does not exist. Only the statuses, and the parameters of publishing and of browsing events, are
+written by hand.
 """
 
 import json

@@ -50,7 +50,7 @@ class RoleHandlers:
         return found
 
     async def list_role_assignments(self, request: Request) -> Response:
-        """The role assignments that concern a scope."""
+        """The role assignments that apply to a scope."""
         scope = _Scope(request, Control.READ)
         wanted = [one for one in scope.assignments() if scope.is_listed(one)]
         return page_response(request, wanted, scope.to_json)
@@ -73,7 +73,7 @@ class RoleHandlers:
         return json_response(scope.to_json(found))
 
     async def delete_role_assignment(self, request: Request) -> Response:
-        """Take a role away."""
+        """Delete a role assignment."""
         scope = _Scope(request, Control.ASSIGN_ROLES)
         arm = scope.arm
         return await delete_response(

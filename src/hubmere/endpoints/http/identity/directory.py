@@ -1,4 +1,4 @@
-"""The test identities of the local issuer: applications and users, and the checks of what they prove.
+"""The test identities of the local issuer: applications and users, and the checks of their secrets.
 
 Object ids and client ids are derived from the names unless the settings give them, so that they stay the same.
 """

@@ -14,7 +14,7 @@ from hubmere.model.clock import Clock
 TOKEN_SECONDS = 3600
 # The federated token is written again at every start.
 FEDERATED_SECONDS = 30 * 86_400
-# What Entra ID asks a federated token to be for.
+# The audience of a federated token in Entra ID.
 FEDERATED_AUDIENCE = "api://AzureADTokenExchange"
 _ALGORITHM = "RS256"
 _KEY_BITS = 2048
@@ -58,7 +58,7 @@ class Signer:
         return self._sign(claims, TOKEN_SECONDS)
 
     def id_token(self, user: User, application: str) -> str:
-        """The token that tells an application who has signed in."""
+        """The token that names the signed-in user to an application."""
         name = {"preferred_username": user.name, "name": user.name, "tid": "adfs"}
         return self._sign({"aud": application, "sub": user.object_id, "oid": user.object_id} | name, TOKEN_SECONDS)
 

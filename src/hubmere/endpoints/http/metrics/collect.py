@@ -226,7 +226,7 @@ def _loop_lag(broker: Broker) -> Iterator[Sample]:
 
 
 def _capture(broker: Broker, now: float) -> Iterator[Family]:
-    """Capture: what waits for it, and what retention keeps for it, which should be 0."""
+    """Capture: events that are not captured yet, and those that retention keeps for it (should be 0)."""
     statuses = [(hub, broker.captures.hub_status(hub, now)) for hub in broker.captures.hubs()]
     for metric, value in _CAPTURE_GAUGES if statuses else ():
         yield metric, [Sample((hub.namespace.name, hub.name), value(status)) for hub, status in statuses]

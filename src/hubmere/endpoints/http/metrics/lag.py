@@ -1,9 +1,9 @@
 """Consumer lag for each group, hub and partition: Kafka groups, open AMQP readers, and checkpoints of processors.
 
-The lag of a Kafka group is what lies after its committed offset, whether it has members or not. The service stores no
-positions of AMQP readers, so the lag of those is known while they are connected; of several readers of one partition in
-a group, the one that is furthest behind counts. Event processors that keep checkpoints on this node have a lag by their
-checkpoints, connected or not.
+The lag of a Kafka group is the number of events after its committed offset, whether it has members or not. The service
+stores no positions of AMQP readers, so the lag of those is known while they are connected; of several readers of one
+partition in a group, the one that is furthest behind counts. Event processors that keep checkpoints on this node have a
+lag by their checkpoints, connected or not.
 
 Groups are visited a few at a time with the loop free in between, and the number of series is bounded.
 """

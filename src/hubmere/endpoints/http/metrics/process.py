@@ -1,6 +1,7 @@
 """Metrics of the process, under the names that Prometheus client libraries use: CPU, memory, files, start time.
 
-Read from Linux's /proc and from the operating system's accounting. What a system does not tell is left out.
+Read from Linux's /proc and from the operating system's accounting. Metrics that the operating system does not provide
+are left out.
 """
 
 import os

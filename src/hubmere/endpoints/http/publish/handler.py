@@ -1,14 +1,14 @@
 """Publish over HTTPS: POST to a hub, one of its partitions, or a publisher's path of it (reference: service 2.5, 3).
 
-There is one way from a request to the log, `PublishHandler.publish`. It takes a complete request and a callback:
+All requests reach the log through `PublishHandler.publish`. It takes a complete request and a callback:
 
 1. Authorize the head: find the hub, check the client's address, its credential and its right to send, then open a
-   publisher. The result is a `CachedRequestHead`. A connection hands the one of its last request back; if the next
-   request has the same head, no entity has changed and the token has not expired, it is used as it is.
+   publisher. The result is a `CachedRequestHead`. A connection passes that of its last request again. It is reused if
+   the next request has the same head, no entity has changed and the token has not expired.
 2. Decode the events. For a single event the head already determines every byte of the encoded message but the body.
 3. Give the events to the broker. Single events without key, publisher or quota share a batch with those of other
    requests that arrive in the same turn of the loop; everything else is a publication of its own.
-4. Call the callback once: with None when the group commit has the events, else with the reason. A client's timeout
+4. Call the callback once: with None when the events are durable, else with the reason. A client's timeout
    ends the wait; the events may still become durable later.
 
 A request whose body arrives together with its head is published from the parser's callback, without a task

@@ -227,7 +227,7 @@ class HttpApp:
 
 
 def _is_browser(scope: Scope) -> bool:
-    """Whether a request is a person's, who looks for a page: it accepts HTML by name, and no Atom feed."""
+    """Whether a browser sent the request: it accepts HTML by name, and no Atom feed."""
     accepted = b",".join(value for name, value in scope["headers"] if name == b"accept").lower()
     return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted and b"atom" not in accepted
 

@@ -22,7 +22,7 @@ from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import SERVER_NAME
 from hubmere.endpoints.http.server.protocol import HttpConnection
-from hubmere.endpoints.http.server.uvicorn_seam import check_seams
+from hubmere.endpoints.http.server.uvicorn_internals import check_internals
 
 # How long requests may take to finish when the node stops.
 _GRACE_SECONDS = 1.0
@@ -53,7 +53,7 @@ class HttpServers:
         connections: Connections | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        check_seams()
+        check_internals()
         self._app = app
         self._connections = connections
         self._limits = limits

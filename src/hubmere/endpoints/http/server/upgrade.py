@@ -11,10 +11,10 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from hubmere.endpoints.fairness import SlicedInput
 from hubmere.endpoints.http.context import log
-from hubmere.endpoints.http.server.uvicorn_seam import check_seams, websocket_seam
+from hubmere.endpoints.http.server.uvicorn_internals import check_internals, websocket_internals
 from hubmere.endpoints.http.server.websocket import PATH
 
-check_seams([websocket_seam(WSProtocol)])
+check_internals([websocket_internals(WSProtocol)])
 
 # How long a client may leave its messages unread.
 UNREAD_SECONDS = 60.0
@@ -38,7 +38,7 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
         self.transport = self._input = SlicedInput(transport, self._feed)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes from the client."""
+        """Handle bytes from the client."""
         self._input.receive(data)
 
     def _feed(self, data: bytes) -> None:

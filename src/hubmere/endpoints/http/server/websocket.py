@@ -148,7 +148,7 @@ class WebSocketWire:
             self.abort()
 
     def on_lost(self) -> None:
-        """The connection is closed: tell the session, once."""
+        """The connection is closed: notify the session, once."""
         if not self._is_lost:
             self.call_session(self._session.on_lost)
             self._is_lost = True

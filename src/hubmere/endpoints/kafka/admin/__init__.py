@@ -1,1 +1,1 @@
-"""Kafka's metadata and administration: topics, configurations, and what tools inspect."""
+"""Kafka's metadata and administration: topics, configurations, and requests of tools that inspect a cluster."""

@@ -1,4 +1,4 @@
-"""Topic and broker configuration: which entries of Kafka's are settings of a hub, and which are fixed here.
+"""Topic and broker configuration: which of Kafka's entries are settings of a hub, and which have a fixed value.
 
 One table of entries says how an entry is read from a hub, and how it changes the spec of one. An accepted entry is in
 effect and is described. An entry that cannot be chosen here (a codec, tiered storage) is accepted only with the value
@@ -21,10 +21,10 @@ from hubmere.wire.kafka.messages.configs import ConfigOperation, ConfigSource, C
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
-# "For ever" where the tier knows no longest retention but deletes all the same: longer than any disk lasts.
+# "For ever" for a tier without a maximum of retention: longer than any disk lasts.
 _LONGEST_HOURS: Final = 100 * 365 * 24
 _FOREVER: Final = -1
-# MirrorMaker creates topics with every default of its source: those of Kafka stand for the default here.
+# MirrorMaker creates topics with every default of its source: a value that is Kafka's default means the default here.
 _KAFKA_MAX_MESSAGE_BYTES: Final = 1_048_588
 _OLD_DEFAULTS: Final[Mapping[str, str]] = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
@@ -134,7 +134,7 @@ def _setting(name: str, field: str, *, unset: int | None = None) -> Change:
 
 
 def _change_max_message(spec: HubSpec, text: str, limits: Limits) -> HubSpec:
-    """Kafka's own default is 12 bytes above 1 MiB; where the tier takes less, the tier's limit is meant."""
+    """Kafka's own default is 12 bytes above 1 MiB; in a tier with a lower limit it means the tier's limit."""
     number = _number("max.message.bytes", text)
     is_default = number == _KAFKA_MAX_MESSAGE_BYTES > limits.publication_bytes
     return _with_setting(spec, "max_message_bytes", None if is_default else number)
@@ -241,12 +241,12 @@ TOPIC_ENTRIES: Final[Mapping[str, Entry]] = {
     )
 }
 
-# Entries of Kafka's that have nothing to act on here, whatever their value, with the reason.
+# Kafka's entries without effect here, whatever their value, with the reason.
 INERT: Final[Mapping[str, str]] = {
     "compression.gzip.level": "batches keep the codec of their producer",
     "compression.lz4.level": "batches keep the codec of their producer",
     "compression.zstd.level": "batches keep the codec of their producer",
-    "file.delete.delay.ms": "files go once nobody reads them",
+    "file.delete.delay.ms": "files are deleted once nobody reads them",
     "flush.messages": "everything is flushed before it is acknowledged",
     "flush.ms": "everything is flushed before it is acknowledged",
     "follower.replication.throttled.replicas": "there are no followers",

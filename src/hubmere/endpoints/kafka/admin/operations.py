@@ -1,7 +1,8 @@
 """Authorized operations (KIP-430): what the caller's rights allow, as the bit field of Kafka's ACL operations.
 
 An operation is listed where its request would be served to this caller, and only there: Listen reads, Send writes,
-Manage creates, changes and deletes. Nobody is listed for what no request does here, such as changing a broker.
+Manage creates, changes and deletes. Operations that no request can do here, such as changing a broker, are never
+listed.
 """
 
 from enum import IntEnum

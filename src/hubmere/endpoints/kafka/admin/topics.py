@@ -197,7 +197,7 @@ def delete_topics(session: KafkaSession, request: Request) -> Steps:
 
 
 def _naming_error(topic: DeletableTopic, *, is_twice: bool) -> str | None:
-    """Why the topic is not named correctly, in Kafka's words; None if it is."""
+    """Kafka's error text if the topic is not named correctly; None if it is."""
     if topic.name is None:
         if topic.topic_id == ZERO_UUID:
             return "Neither topic name nor id were specified."

@@ -44,7 +44,7 @@ class SharedDeadline:
 
 
 class SharedDeadlines:
-    """The ticks that somebody waits for. Thread rule: the loop's thread only."""
+    """The ticks with waiting fetches. Thread rule: the loop's thread only."""
 
     __slots__ = ("_call_at", "_call_soon", "_ticks")
 

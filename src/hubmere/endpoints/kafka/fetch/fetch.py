@@ -7,7 +7,7 @@ Batches leave as they are stored.
    first one that has events gives a whole batch even if that is larger than asked for, since half a batch is of no use.
 3. With enough bytes, or an error, the fetch is answered. Otherwise it is parked (`state`), and its due partitions are
    read again once for each turn in which commits moved them.
-4. At its deadline it is answered with what there is.
+4. At its deadline it is answered with the available events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,7 +154,7 @@ class _Fetch:
             self._answer(results)
 
     def on_deadline(self) -> None:
-        """Answer with what there is."""
+        """Answer with the available events."""
         self._session.resume(lambda: self._answer(self._read_all(self._state.partitions_at_deadline())))
 
     def _answer(self, results: list[_Result]) -> None:
@@ -324,7 +324,7 @@ def _changed_topics(state: FetchSession, results: list[_Result]) -> Topics:
 
 
 def fetch(session: KafkaSession, request: Request) -> None:
-    """Answer with the events there are, or wait for them."""
+    """Answer with the available events, or wait for them."""
     if sum([len(topic.partitions) for topic in request.body.topics]) > MAX_ENTRIES:
         session.disconnect(f"{request!r} has too many partitions; {MAX_ENTRIES} is the most")
         return

@@ -1,4 +1,4 @@
-"""Encoded responses to Fetch: the frame of a plain one is packed here, any other is encoded in general.
+"""Encoded responses to Fetch: the frame of a plain one is packed here, any other is encoded by its message class.
 
 A response is mostly a handful of numbers for each partition and one small batch, and a client that keeps up gets a
 thousand of them a second. So these numbers are packed with one call for each partition. Aborted transactions and our

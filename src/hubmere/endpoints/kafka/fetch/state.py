@@ -1,13 +1,13 @@
-"""What a client reads from one fetch to the next: its partitions, those that are due, and one parked fetch.
+"""State of a client between two fetches: its partitions, those that are due, and one parked fetch.
 
 Clients ask for the same partitions a thousand times a second. So readers are kept open between fetches, and a fetch
 reads only the partitions that are due:
 
 1. A partition is due when it has moved since it was read, when the client names another position, and when it had more
-   events than fitted. A partition at whose end the client stands is not due until it moves.
+   events than fitted. A partition whose end the client has reached is not due until it moves.
 2. A fetch that finds too little is parked here until a partition moves or its deadline is reached.
 3. Before each read, hubs that were deleted, created again or disabled, and a client whose credential or rights have
-   changed, close all readers; opening them again asks for every right.
+   changed, close all readers; opening them again checks every right.
 
 The state is bounded by the size of a request, or by that of a fetch session.
 """

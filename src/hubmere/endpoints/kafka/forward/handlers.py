@@ -1,7 +1,7 @@
 """Handlers that pass groups, offsets and positions on to the cluster. They check rights, map names, and answer later.
 
 Groups span the namespace and need the right to listen. A credential for one hub may join a group if every topic that it
-subscribes to is that hub, and leaves it when members turn up that read others. Topics that a client may not read, or
+subscribes to is that hub, and must leave it when a member reads another hub. Topics that a client may not read, or
 that do not exist, are answered here; the rest of a request is passed on.
 """
 
@@ -111,7 +111,7 @@ class Forwarded:
         return self.port.local_group_of(self._namespace, group) or group
 
     def is_foreign(self, topic: str) -> bool:
-        """Whether a hub is not the caller's to read."""
+        """Whether the caller may not read a hub."""
         return not self.session.caller.covers(topic)
 
     def to_client(self, answer: Any) -> Any:
@@ -293,7 +293,7 @@ def _failed_group(group: Any, code: ErrorCode) -> OffsetFetchGroupResponse:
     return OffsetFetchGroupResponse(group_id=group.group_id, topics=(), error_code=code)
 
 
-# --- looking at groups -----------------------------------------------------------------------------------------------
+# --- describing groups ------------------------------------------------------------------------------------------------
 
 
 async def _list_groups(forwarded: Forwarded) -> object:

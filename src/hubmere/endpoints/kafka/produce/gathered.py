@@ -1,8 +1,8 @@
 """Small Produce requests of many connections, gathered per turn of the loop and published together by the broker.
 
 A read that holds nothing but a few small requests to one partition, in the form of the connection's earlier requests
-(`wire.kafka.repeats`), takes this way: it is handed to the `RunCoalescer` of the node, and its responses are written
-when its batches are committed. Everything else takes the ordinary way (`produce`), behind what was gathered before.
+(`wire.kafka.repeats`), is handled here: it is passed to the `RunCoalescer` of the node, and its responses are written
+when its batches are committed. All other requests are handled by `produce`, after those that were gathered before.
 """
 
 import logging
@@ -38,7 +38,7 @@ def build_run_coalescer(clock: Clock, call_soon: Callable[[Callable[[], None]], 
 
 
 def gather(session: "KafkaSession", data: bytearray) -> bool:
-    """Gather what was read; False, and nothing has happened, if it has to be handled in the ordinary way."""
+    """Gather the requests of one read; False, without any effect, if `produce` has to handle them."""
     run = session.engine.peek_run(data)
     if run is None or run.version < ZSTD_SINCE_PRODUCE:
         return False
@@ -84,7 +84,7 @@ class GatheredRun:
             return None
 
     def publish_alone(self) -> None:
-        """Handle the requests in the ordinary way, for their own errors and pauses."""
+        """Handle the requests by `produce`, so that each gets its own error or pause."""
         try:
             self._session.handle(self._request)
         except Exception:  # noqa: BLE001 - the top of a task: one client's error must not affect the others

@@ -245,7 +245,7 @@ class _PendingRequest(_Pending):
         )
 
     def _exact_code(self, publisher: Publisher, records: Buffer | None) -> int:
-        """What exactly is wrong with a batch; slower than the checks before it, so only for batches that fail them."""
+        """The exact error code of a batch; slower than the checks before it, so only for batches that fail them."""
         return check_produced(records, produce_version=self.request.version, max_batch_bytes=publisher.limit_bytes)
 
     def _name_records(self, part: _Part, hub: Hub, records: Buffer | None) -> None:
@@ -343,7 +343,7 @@ class _PendingRun(_Pending):
 
 
 def _encode_offsets(frames: list[bytes], run: ProduceRun, part: _Part, batches: BatchRun, positions: list[int]) -> None:
-    """The batches of a partition stand in the log one behind the other."""
+    """The batches of a partition are in the log one behind the other."""
     ids, index, append_time_ms, log_start = run.correlation_ids, part.index, part.append_time_ms, part.log_start
     encode = response_template(run.topic, run.version).encode
     base_offset = part.base_offset

@@ -1,7 +1,7 @@
 """Encoded responses to Produce: a template for an accepted batch, and the frame of a refused one.
 
-Most requests carry one batch, and encoding the response in general would take half of the time that such a request
-costs. So the response for one accepted batch is encoded once for each topic and version, and only its numbers are
+Most requests carry one batch, and encoding the response by its message class would take half of the time of such a
+request. So the response for one accepted batch is encoded once for each topic and version, and only its numbers are
 packed for each request.
 """
 

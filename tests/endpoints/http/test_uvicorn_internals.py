@@ -1,4 +1,4 @@
-"""The seam to uvicorn: what we override and call exists, and a uvicorn without it is refused at start."""
+"""The internals of uvicorn that we override and call exist, and a uvicorn without them is refused at start."""
 
 import re
 import tomllib
@@ -11,12 +11,12 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from hubmere.endpoints.http.server import bounded, protocol, upgrade
 from hubmere.endpoints.http.server.server import HttpServers
-from hubmere.endpoints.http.server.uvicorn_seam import (
-    HTTP_SEAMS,
+from hubmere.endpoints.http.server.uvicorn_internals import (
+    HTTP_INTERNALS,
     REQUIRED,
     UvicornMismatch,
-    check_seams,
-    websocket_seam,
+    check_internals,
+    websocket_internals,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_installed_uvicorn_fits() -> None:
     """The version of `constraints.txt` is the one that the tables describe."""
-    check_seams()
-    check_seams([websocket_seam(WSProtocol)])
+    check_internals()
+    check_internals([websocket_internals(WSProtocol)])
 
 
 @pytest.mark.parametrize("name", ["_start_asgi_task", "_unset_keepalive_if_required", "on_response_complete"])
@@ -49,7 +49,7 @@ def test_other_parameters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", changed)
 
     with pytest.raises(UvicornMismatch, match=re.escape("_start_asgi_task takes (cycle) instead of (cycle, app)")):
-        check_seams()
+        check_internals()
 
 
 def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,12 +63,12 @@ def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpToolsProtocol, "__init__", changed)
 
     with pytest.raises(UvicornMismatch, match=r"HttpToolsProtocol\.pipeline is missing"):
-        check_seams()
+        check_internals()
 
 
 def test_every_override_of_uvicorn_is_in_the_tables() -> None:
     """A new override without a row would not be checked."""
-    listed = {seam.kind: set(seam.methods) for seam in (*HTTP_SEAMS, websocket_seam(WSProtocol))}
+    listed = {members.kind: set(members.methods) for members in (*HTTP_INTERNALS, websocket_internals(WSProtocol))}
     ours = {
         HttpToolsProtocol: (bounded.BoundedProtocol, protocol.HttpConnection),
         WSProtocol: (upgrade.WebSocketProtocol,),

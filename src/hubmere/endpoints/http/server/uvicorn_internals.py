@@ -1,4 +1,4 @@
-"""Checks that the installed uvicorn has the internals on which the connections of this package rest.
+"""Checks that the installed uvicorn has the internal methods and attributes that this package uses.
 
 `bounded`, `protocol` and `upgrade` subclass uvicorn's connections and override methods that uvicorn does not promise to
 keep. `pyproject.toml` therefore bounds its version. This check catches an installation that ignores the bound: the node
@@ -19,8 +19,8 @@ from uvicorn.server import ServerState
 REQUIRED = "uvicorn>=0.54,<0.55"
 
 
-class Seam(NamedTuple):
-    """The members of one class of uvicorn that we use: methods with their parameters, attributes of instances."""
+class UsedMembers(NamedTuple):
+    """The members of one uvicorn class that are used here: methods with their parameters, attributes of instances."""
 
     kind: type[Any]
     methods: Mapping[str, tuple[str, ...]]
@@ -36,8 +36,8 @@ _CONNECTION: Mapping[str, tuple[str, ...]] = {
     "shutdown": (),
 }
 
-HTTP_SEAMS = (
-    Seam(
+HTTP_INTERNALS = (
+    UsedMembers(
         HttpToolsProtocol,
         {
             **_CONNECTION,
@@ -61,7 +61,7 @@ HTTP_SEAMS = (
             *("scheme", "scope", "server_state", "transport", "ws_protocol_class"),
         ),
     ),
-    Seam(
+    UsedMembers(
         RequestResponseCycle,
         {"run_asgi": ("app",)},
         (
@@ -69,15 +69,17 @@ HTTP_SEAMS = (
             *("response_complete", "response_started", "scope"),
         ),
     ),
-    Seam(FlowControl, {"__init__": ("transport",), "pause_reading": (), "resume_reading": ()}, ("write_paused",)),
-    Seam(ServerState, {}, ("connections", "default_headers", "tasks")),
+    UsedMembers(
+        FlowControl, {"__init__": ("transport",), "pause_reading": (), "resume_reading": ()}, ("write_paused",)
+    ),
+    UsedMembers(ServerState, {}, ("connections", "default_headers", "tasks")),
 )
 
 
-def websocket_seam(kind: type[Any]) -> Seam:
-    """The seam of uvicorn's WebSocket connection, which is loaded with the first WebSocket only."""
+def websocket_internals(kind: type[Any]) -> UsedMembers:
+    """The members of uvicorn's WebSocket connection, which is loaded with the first WebSocket only."""
     methods = {**_CONNECTION, "handle_message": ("event",)}
-    return Seam(kind, methods, ("client", "loop", "queue", "read_paused", "transport"))
+    return UsedMembers(kind, methods, ("client", "loop", "queue", "read_paused", "transport"))
 
 
 class UvicornMismatch(Exception):
@@ -95,25 +97,25 @@ class UvicornMismatch(Exception):
         )
 
 
-def check_seams(seams: Sequence[Seam] = HTTP_SEAMS) -> None:
+def check_internals(used: Sequence[UsedMembers] = HTTP_INTERNALS) -> None:
     """Raise UvicornMismatch unless every member exists, and every method has the expected parameters."""
-    problems = [problem for seam in seams for problem in _problems(seam)]
+    problems = [problem for members in used for problem in _problems(members)]
     if problems:
         raise UvicornMismatch(problems)
 
 
-def _problems(seam: Seam) -> list[str]:
-    name = seam.kind.__name__
+def _problems(members: UsedMembers) -> list[str]:
+    name = members.kind.__name__
     problems = []
-    for method, expected in seam.methods.items():
-        function = getattr(seam.kind, method, None)
+    for method, expected in members.methods.items():
+        function = getattr(members.kind, method, None)
         if not isinstance(function, FunctionType):
             problems.append(f"{name}.{method} is missing")
         elif (found := _parameters(function)) != expected:
             problems.append(f"{name}.{method} takes ({', '.join(found)}) instead of ({', '.join(expected)})")
     # Attributes of instances are assigned in `__init__`; an instance would need a transport and an application.
-    assigned = seam.kind.__init__.__code__.co_names
-    problems += [f"{name}.{attribute} is missing" for attribute in seam.attributes if attribute not in assigned]
+    assigned = members.kind.__init__.__code__.co_names
+    problems += [f"{name}.{attribute} is missing" for attribute in members.attributes if attribute not in assigned]
     return problems
 
 
